@@ -16,10 +16,10 @@ int main(int argc, char **argv)
     opt.server = argc > 1 ? argv[1] : "@endpoint";
     if ((rc = psc_open(&opt, &c)) != PSC_OK || (rc = psc_begin(c, store, 2, all)) != PSC_OK)
         goto out;
-    /* psd runs rule sgd at learning_rate 1: what is pushed is subtracted, whoever else pushes meanwhile. */
+    /* psd runs rule sgd at learning_rate 1: it subtracts what workers push, in any order. */
     if ((rc = psc_pushpull(c, "hits", hit, hits, 1)) != PSC_OK)
         goto out;
-    if ((rc = psc_init_start(c, "price", price, &ticket)) != PSC_OK) /* travels while we go on */
+    if ((rc = psc_init_start(c, "price", price, &ticket)) != PSC_OK) /* in the background */
         goto out;
     printf("hits: %g %g %g\n", (double)hits[0], (double)hits[1], (double)hits[2]);
     if ((rc = psc_wait(c, ticket)) != PSC_OK || (rc = psc_pull(c, NULL, all)) != PSC_OK)

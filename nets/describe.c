@@ -1,4 +1,4 @@
-/* describe.c: what a model is made of, layer by layer. */
+/* describe.c: the layers of a model, with their sizes and work. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -20,7 +20,7 @@ static uint64_t available(void)
     return kib * 1024;
 }
 
-/* The first line of a file of the process's own cgroup (version 2); "": there is none. */
+/* Reads the first line of a file of the process's cgroup (version 2); "" if there is none. */
 static void read_cgroup(const char *file, char *text, size_t size)
 {
     char group[256] = "", path[400];
@@ -40,7 +40,7 @@ static void read_cgroup(const char *file, char *text, size_t size)
     fclose(f);
 }
 
-/* The number in such a file; UINT64_MAX: "max", or no file. */
+/* The number in a file of the cgroup; UINT64_MAX: "max", or no file. */
 static uint64_t of_cgroup(const char *file)
 {
     char text[64];
@@ -55,7 +55,7 @@ uint64_t cnn_machine_bytes(void)
     return limit < free_bytes ? limit : free_bytes;
 }
 
-/* Cores that the process may run on; the kernel refuses a set smaller than its own. */
+/* Cores in the process's CPU set. sched_getaffinity refuses a set smaller than the kernel's. */
 static uint32_t allowed_cores(void)
 {
     for (int n_cpus = 1024; n_cpus <= 1 << 20; n_cpus *= 2) {

@@ -1,4 +1,4 @@
-/* memory.c: see memory.h. */
+/* memory.c: lays out the arena of a net. */
 #include "nets/memory.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 struct space {
     size_t first, last; /* moments */
     size_t bytes, at;
-    enum cnn_reads back_reads; /* of values: the range that the backward pass needs */
+    enum cnn_reads back_reads; /* of values: what the backward pass reads */
 };
 
 struct planner {
@@ -72,7 +72,7 @@ static bool may_overwrite(const struct planner *p, size_t layer)
     return missed == CNN_READS_NOTHING || (missed == CNN_READS_SIGN && n->keeps_sign);
 }
 
-/* The space of a layer's output, from the moment it goes forward. */
+/* Creates the space of a layer's output, from its forward moment. */
 static void place_output(struct planner *p, size_t layer)
 {
     const struct cnn_layer *l = &p->plan->layers[layer];
@@ -167,7 +167,7 @@ static void plan_back(struct planner *p)
         if (cnn_is_loss(&p->plan->layers[i]) || cnn_goes_back(&p->plan->layers[i]))
             plan_back_layer(p, i);
     }
-    /* What takes over a layer's backward pass reads what the layer kept, as long as the gradient is there. */
+    /* A layer that passes its gradient on must keep its data until that gradient is read. */
     for (size_t i = 0; i < p->plan->n_layers; i++)
         if (p->needs[i].passes_gradient && p->layers[i].kept != NO_SPACE && p->gradient_in[i + 1] != NO_SPACE)
             live_until(&p->spaces[p->layers[i].kept], p->spaces[p->gradient_in[i + 1]].last);
@@ -179,7 +179,7 @@ static int larger_first(const void *a, const void *b)
 
     if (x->bytes != y->bytes)
         return x->bytes < y->bytes ? 1 : -1;
-    return (x > y) - (x < y); /* in their order of creation: the same plan on every machine */
+    return (x > y) - (x < y); /* the order of creation: the plan is the same on every machine */
 }
 
 static int lower_first(const void *a, const void *b)
@@ -188,7 +188,8 @@ static int lower_first(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* The start of the smallest gap between those taken [n], by offset, that holds `bytes`; else their end. */
+/* The start of the smallest gap of at least `bytes` between the spaces taken [n], sorted by offset; their end
+ * if there is none. */
 static size_t best_fit(struct space *const *taken, size_t n, size_t bytes)
 {
     size_t end = 0, best = SIZE_MAX, best_gap = SIZE_MAX;
@@ -204,7 +205,7 @@ static size_t best_fit(struct space *const *taken, size_t n, size_t bytes)
     return best != SIZE_MAX ? best : end;
 }
 
-/* order, taken: [n_spaces], to work in. Returns the arena's end. */
+/* order, taken: scratch [n_spaces]. Returns the end of the last space. */
 static size_t place_all(struct planner *p, struct space **order, struct space **taken)
 {
     size_t end = 0;
@@ -285,7 +286,7 @@ int cnn_memory_create(const struct cnn_plan *plan, const struct cnn_needs *needs
     struct cnn_memory *m = calloc(1, sizeof *m);
     int rc = -ENOMEM;
 
-    /* A value and its gradient; what a layer keeps and works with; a part for each input. */
+    /* A value and its gradient; a layer's kept data and workspaces; a part for each input. */
     p.spaces = calloc(2 * n_values + (3 + CNN_MAX_INPUTS) * n_layers, sizeof *p.spaces);
     p.value_in = calloc(2 * n_values, sizeof *p.value_in);
     p.layers = calloc(n_layers, sizeof *p.layers);
@@ -306,7 +307,7 @@ int cnn_memory_create(const struct cnn_plan *plan, const struct cnn_needs *needs
     free(p.layers);
     if (rc < 0) {
         cnn_memory_destroy(m);
-        return ps_fail(err, rc, "no memory to plan that of model '%s'", plan->model->name);
+        return ps_fail(err, rc, "no memory for the memory plan of model '%s'", plan->model->name);
     }
     *out = m;
     return 0;

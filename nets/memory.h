@@ -1,51 +1,54 @@
-/* memory.h: where everything that a net computes lies. Private to nets/.
+/* memory.h: the memory plan of a net. Private to nets/.
  *
- * One arena holds the outputs of layers ("values"), their gradients, and what layers keep and work with. It
- * is laid out once, for every backend alike, from what the backend says its layers need (struct cnn_needs):
+ * One arena holds the outputs of layers ("values"), their gradients, and the kept data and workspace of
+ * layers. It is laid out once, in the same way for every backend, from the needs of the backend's layers
+ * (struct cnn_needs):
  *
- * - A training step is a row of moments: 0 brings the images in; with n layers, layer i goes forward at
- *   moment i + 1 and back at moment 2 n - i. A loss reads its logits, and makes their gradient, at its moment
- *   of going back.
- * - A value lives from the moment it is written to the last at which it is read, going forward or back. Its
- *   gradient lives from the first reader that goes back to the layer that made the value.
- * - A layer may write its output over its input, and the gradient of its input over that of its output, where
- *   it can and nobody misses what was there: both are one space then.
- * - Spaces that live at the same time lie apart. The largest is placed first; each goes into the smallest gap
- *   that holds it (best fit).
+ * - A training step is a sequence of moments. The images arrive at moment 0. With n layers, layer i runs
+ *   forward at moment i + 1 and backward at moment 2 n - i. A loss reads its logits and writes their gradient
+ *   at its backward moment.
+ * - A value lives from the moment it is written to the last moment it is read, forward or backward. Its
+ *   gradient lives from the backward pass of its first reader to that of the layer that wrote the value.
+ * - A layer may write its output over its input, and the gradient of its input over that of its output, if
+ *   the layer supports it and the overwritten data is not read again. Both then share one space.
+ * - Spaces that live at the same time do not overlap. The largest is placed first; each goes into the
+ *   smallest gap that holds it (best fit).
  *
- * The gradient of a value that several layers read is a sum. The first of them to go back writes it; the
- * others write a part, which is added to it.
+ * The gradient of a value with several readers is a sum. The first reader to run backward writes it; each of
+ * the others writes a part, which is added.
  *
- * The plan holds offsets, no pointers: the arena may lie on the host or on a device. A layer that only scores
- * needs (struct cnn_layer.is_scored) finds its places in the same arena. */
+ * The plan holds offsets, not pointers: the arena may be in host or device memory. Layers that run only for
+ * scores (struct cnn_layer.is_scored) use the same arena. */
 #ifndef CNN_MEMORY_H
 #define CNN_MEMORY_H
 
 #include "nets/plan.h"
 
-/* Of every space; the arena has as much behind its end, for kernels that read a vector past it. */
+/* Alignment of every space. The arena has as many bytes after its end, for kernels that read a vector past
+ * it. */
 #define CNN_ALIGN 64
 
-/* What a layer that goes back reads of a value. */
+/* What a layer's backward pass reads of a value. */
 enum cnn_reads {
     CNN_READS_NOTHING,
     CNN_READS_SIGN, /* whether it is above 0 */
     CNN_READS_VALUE
 };
 
-/* What one layer needs on one backend, for the whole batch. Bytes may be 0. */
+/* The needs of one layer on one backend, for the whole batch. Bytes may be 0. */
 struct cnn_needs {
     enum cnn_reads back_reads_in, back_reads_out;
-    bool passes_value;  /* its output is its first input as it is: nothing is written */
-    bool can_overwrite; /* going forward, its first input, which has the size of its output */
-    /* The output is above 0 where the input is, or the layer before gets no gradient there: ReLU, dropout. */
+    bool passes_value;  /* its output is its first input, unchanged: nothing is written */
+    bool can_overwrite; /* forward, it can write its output over its first input, which has the same size */
+    /* The output is above 0 where the input is, or the previous layer gets no gradient there: ReLU,
+     * dropout. */
     bool keeps_sign;
-    bool can_overwrite_back; /* the gradient of its output with that of its first input, of the same size */
-    /* The gradient of its input is never made: what is before it reads that of its output instead, and what
-     * the layer kept. */
+    bool can_overwrite_back; /* the same of the gradients of its first input and of its output */
+    /* The gradient of its input is never computed: the layer before reads that of its output instead, and the
+     * data that this layer kept. */
     bool passes_gradient;
-    size_t kept_bytes;                  /* written going forward in training, read going back */
-    size_t work_bytes, back_work_bytes; /* during either */
+    size_t kept_bytes;                  /* written forward in training, read backward */
+    size_t work_bytes, back_work_bytes; /* scratch during the forward and the backward pass */
 };
 
 #define CNN_NOWHERE SIZE_MAX
@@ -54,24 +57,25 @@ struct cnn_layer_places {
     size_t kept_at, work_at, back_work_at;
     /* Where it writes the gradient of input k; CNN_NOWHERE: not wanted. */
     size_t din_at[CNN_MAX_INPUTS];
-    /* din_at[k] is a part, to be added to the value's gradient here; CNN_NOWHERE: it is the gradient itself.
-     */
+    /* Where the value's gradient is, to which the part din_at[k] is added; CNN_NOWHERE: din_at[k] is the
+     * gradient itself. */
     size_t sum_at[CNN_MAX_INPUTS];
 };
 
 struct cnn_memory {
     size_t arena_bytes;             /* with CNN_ALIGN behind the last space */
-    size_t live_bytes;              /* the most that lives at one moment: no plan is smaller than this */
-    size_t *value_at, *gradient_at; /* [n_values]; of a loss, and of gradients not wanted: CNN_NOWHERE */
+    size_t live_bytes;              /* the most bytes alive at one moment: a lower bound of every plan */
+    size_t *value_at, *gradient_at; /* [n_values]; CNN_NOWHERE for losses and for gradients not wanted */
     struct cnn_layer_places *layers;
 };
 
-/* value_bytes: of one number of a value or gradient. needs: [n_layers]; a loss's are not read. -ENOMEM. */
+/* value_bytes: bytes per number of a value or gradient. needs: [n_layers]; those of losses are not read.
+ * -ENOMEM. */
 int cnn_memory_create(const struct cnn_plan *plan, const struct cnn_needs *needs, uint32_t batch,
                       size_t value_bytes, struct cnn_memory **out, struct ps_error *err);
 void cnn_memory_destroy(struct cnn_memory *m);
 
-/* Where a place of the arena is; NULL for CNN_NOWHERE. */
+/* The address of an offset in the arena; NULL for CNN_NOWHERE. */
 static inline void *cnn_place(void *arena, size_t at)
 {
     return at == CNN_NOWHERE ? NULL : (char *)arena + at;

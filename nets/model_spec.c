@@ -8,7 +8,8 @@
 
 #define MAX_SIZE 4096
 
-/* A whole number from lowest to highest that ends where the value ends or at `until`; NULL: there is none. */
+/* Reads a whole number from lowest to highest that ends with the value or at `until`. Returns where it ends,
+ * NULL if there is none. */
 static const char *read_number(const char *text, uint32_t lowest, uint32_t highest, char until, uint32_t *out)
 {
     char *end;
@@ -32,7 +33,7 @@ static const char *read_size(const char *text, struct cnn_model *out)
     return end;
 }
 
-/* Reads one KEY=VALUE of `spec` and returns where it ends; NULL with a sentence. */
+/* Reads one KEY=VALUE of `spec` and returns where it ends; NULL with a sentence on error. */
 static const char *read_key(const char *spec, const char *text, struct cnn_model *out, struct ps_error *err)
 {
     size_t length = strcspn(text, "=,");
@@ -65,7 +66,7 @@ static int fail_unknown(const char *spec, size_t length, struct ps_error *err)
         size_t used = strlen(nets);
         snprintf(nets + used, sizeof nets - used, "%s%s", i > 0 ? ", " : "", cnn_models[i]->name);
     }
-    return ps_fail(err, -EINVAL, "\"%.*s\" is no net; allowed: %s", length > 60 ? 60 : (int)length, spec,
+    return ps_fail(err, -EINVAL, "\"%.*s\" is not a net; allowed: %s", length > 60 ? 60 : (int)length, spec,
                    nets);
 }
 

@@ -9,8 +9,8 @@
 
 #define MAX_BATCH 65536
 
-/* Fastest first: the first row that can run is the default. ref always can; what stands behind it runs where
- * it is asked for by name. */
+/* Fastest first: the first row that can run is the default. ref can always run; rows after it run only when
+ * requested by name. */
 static const struct cnn_backend *const backends[] = {
 #ifdef CNN_HAVE_ONEDNN
     &cnn_backend_onednn,
@@ -46,7 +46,7 @@ int cnn_backend_probe(size_t index, struct ps_error *err)
 
 static const char *const precision_names[CNN_N_PRECISIONS] = {"float32", "tf32", "bf16"};
 
-/* The first backend that can run here, or the one of that name. */
+/* The backend of the given name, or the first that can run here. */
 static int find_backend(const struct cnn_net_options *opt, const struct cnn_backend **out,
                         struct ps_error *err)
 {
@@ -120,7 +120,7 @@ static uint64_t total_of(const struct cnn_net_memory *m)
     return m->values + m->own + m->vectors;
 }
 
-/* The largest batch whose net fits into the limit; 0: none. */
+/* The largest batch whose net fits into the limit; 0 if none does. */
 static uint32_t batch_that_fits(const struct cnn_backend *backend, struct cnn_setup setup, uint64_t limit)
 {
     uint32_t fits = 0, too_large = setup.batch;
@@ -160,7 +160,7 @@ static int check_limit(const struct cnn_net *net, const struct cnn_setup *setup,
                    (double)limit / mib, fits);
 }
 
-/* The memory of a net without the backend's own part. */
+/* Plans the memory of a net, without the backend's own part. */
 static int prepare(struct cnn_net *net, const struct cnn_net_options *opt, struct cnn_setup *setup,
                    struct ps_error *err)
 {

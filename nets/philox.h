@@ -1,8 +1,8 @@
 /* philox.h: Philox4x32-10, a counter-based generator (Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers:
  * As Easy as 1, 2, 3", SC 2011).
  *
- * A block of four random words is a pure function of (counter, key): streams with different keys or counters
- * are independent, any place of a stream is reached at once, and every machine gets the same bits. */
+ * A block of four random words is a pure function of (counter, key). Streams with different keys or counters
+ * are independent, a stream can start at any position, and the bits are the same on every machine. */
 #ifndef CNN_PHILOX_H
 #define CNN_PHILOX_H
 
@@ -38,12 +38,12 @@ static inline struct cnn_philox_key cnn_philox_key_of(uint64_t seed)
     return (struct cnn_philox_key){{(uint32_t)seed, (uint32_t)(seed >> 32)}};
 }
 
-/* A generator that walks the first word of the counter; the other three say which stream it is. */
+/* A generator that increments the first word of the counter; the other three words name the stream. */
 struct cnn_random {
     struct cnn_philox_key key;
     struct cnn_philox_block counter; /* of the next block */
     struct cnn_philox_block block;
-    unsigned left; /* words of block not yet given out */
+    unsigned left; /* words of block not yet returned */
 };
 
 static inline struct cnn_random cnn_random_start(struct cnn_philox_key key, uint32_t c1, uint32_t c2,

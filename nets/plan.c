@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* More floats than this are a mistake in the model's table. */
+/* A larger model is taken for a mistake in its table. */
 #define MAX_FLOATS (UINT64_C(1) << 40)
 
 static int shape_fits(struct cnn_shape s)
@@ -56,7 +56,7 @@ static int check_name(const struct cnn_plan *p, size_t i, struct ps_error *err)
     return 0;
 }
 
-/* The number of the value with that name before layer i; SIZE_MAX: there is none. */
+/* The number of the value with that name before layer i; SIZE_MAX if there is none. */
 static size_t value_named(const struct cnn_plan *p, size_t i, const char *name)
 {
     if (strcmp(name, "images") == 0)
@@ -116,7 +116,7 @@ static int plan_layer(struct cnn_plan *p, size_t i, struct ps_error *err)
     if ((rc = check_name(p, i, err)) < 0)
         return rc;
     if (i + 1 == m->n_layers && !cnn_is_loss(l))
-        return ps_fail(err, -EINVAL, "model '%s': the last layer is no softmax loss", m->name);
+        return ps_fail(err, -EINVAL, "model '%s': the last layer is not a softmax loss", m->name);
     if (l->spec->is_frozen && (l->spec->kind != CNN_CONV && l->spec->kind != CNN_FC))
         return ps_fail(err, -EINVAL, "layer '%s': a %s cannot be frozen; conv and fc can", l->spec->name,
                        l->type->kind);
@@ -309,8 +309,8 @@ static int32_t draw_24_bits(uint64_t seed, uint64_t at, uint32_t draw)
     return (int32_t)(scatter(key + (at * 16 + draw) * UINT64_C(0x9e3779b97f4a7c15)) >> 40);
 }
 
-/* Only integers, sqrt and one product, each exact or correctly rounded, so that every machine gets the same
- * bits. Uniform: the middles of 2^24 equal cells of (-1, 1). */
+/* Uses only integers, sqrt and one product, each exact or correctly rounded: the bits are the same on every
+ * machine. Uniform over the midpoints of 2^24 equal cells of (-1, 1). */
 static float xavier(uint64_t seed, uint64_t at, float scale)
 {
     int32_t u = 2 * draw_24_bits(seed, at, 0) + 1 - (1 << 24);
@@ -318,7 +318,7 @@ static float xavier(uint64_t seed, uint64_t at, float scale)
 }
 
 /* Normal: the sum of 12 uniforms of (0, 1) less 6 has mean 0 and variance 1 (Irwin and Hall), without the
- * logarithm and cosine of Box and Muller, whose last bit depends on the library. Its tails end at 6 sigma. */
+ * logarithm and cosine of Box and Muller, whose last bit depends on the library. No value exceeds 6 sigma. */
 static float normal(uint64_t seed, uint64_t at, float scale)
 {
     int32_t sum = -6 * (1 << 24) + 6;

@@ -1,4 +1,4 @@
-/* plan.h: a model with all sizes computed: the input of backends. Private to nets/. */
+/* plan.h: a model with all sizes computed, as backends take it. Private to nets/. */
 #ifndef CNN_PLAN_H
 #define CNN_PLAN_H
 
@@ -8,7 +8,7 @@
 
 #include "nets/net.h"
 
-#define CNN_MAX_SIDE   65536 /* of one dimension of a layer's input or output */
+#define CNN_MAX_SIDE   65536 /* of a layer's input or output */
 #define CNN_MAX_KERNEL 4096  /* of one side of a window */
 
 struct cnn_layer_type;
@@ -23,14 +23,14 @@ struct cnn_window {
     uint32_t pad[2], pad_end[2]; /* before and after the input */
 };
 
-/* An input of a layer. Values are numbered: 0 are the images, i + 1 is the output of layer i. */
+/* An input of a layer. Value 0 is the images, value i + 1 the output of layer i. */
 struct cnn_input {
     size_t value;
     struct cnn_shape shape;
-    bool wants_grad; /* there are trainable parameters before it */
+    bool wants_grad; /* trainable parameters precede it */
 };
 
-/* One layer with its sizes and where its parameters lie in the flat vector. */
+/* One layer with its sizes and the offsets of its parameters in the flat vector. */
 struct cnn_layer {
     const struct cnn_layer_spec *spec;
     const struct cnn_layer_type *type;
@@ -45,18 +45,18 @@ struct cnn_layer {
     uint32_t fan_in;                                  /* 0: the weights are filled with 1, not at random */
     uint64_t weight_at, n_weights, bias_at, n_biases; /* floats */
     uint64_t mean_at, variance_at, n_buffers;         /* floats; n_buffers each */
-    bool wants_din; /* a layer before it has trainable parameters, so it needs the gradient of its input */
-    bool trains;    /* it has parameters that are not frozen */
-    bool is_scored; /* the model's own loss depends on it; otherwise it is left out of scores */
+    bool wants_din; /* trainable parameters precede it, so the gradient of its input is needed */
+    bool trains;    /* it has trainable parameters */
+    bool is_scored; /* the main loss depends on it; other layers are not run for scores */
 };
 
 struct cnn_plan {
     const struct cnn_model *model;
     uint64_t n_floats;
     size_t n_layers;
-    size_t n_values;     /* n_layers + 1; nobody reads those of losses */
-    size_t main_loss;    /* the layer that computes scores: the first loss */
-    uint32_t *n_readers; /* [n_values]: how often each value is an input */
+    size_t n_values;     /* n_layers + 1; the values of losses are never read */
+    size_t main_loss;    /* the first loss, which scores are computed from */
+    uint32_t *n_readers; /* [n_values]: how many inputs read each value */
     struct cnn_layer layers[];
 };
 
@@ -75,7 +75,7 @@ static inline struct cnn_shape cnn_image_shape(const struct cnn_plan *p)
     return (struct cnn_shape){p->model->channels, p->model->height, p->model->width};
 }
 
-/* Whether a layer has a backward pass: it, or something before it, is trained. A loss computes its gradient
+/* Whether a layer has a backward pass: the layer, or one before it, is trained. A loss computes its gradient
  * itself. */
 static inline bool cnn_goes_back(const struct cnn_layer *l)
 {
@@ -87,7 +87,7 @@ static inline size_t cnn_shape_count(struct cnn_shape s)
     return (size_t)s.c * s.h * s.w;
 }
 
-/* -EINVAL names the layer and what is allowed; -ENOMEM. */
+/* -EINVAL with a sentence that names the layer and what is allowed; -ENOMEM. */
 int cnn_plan_create(const struct cnn_model *model, struct cnn_plan **out, struct ps_error *err);
 void cnn_plan_destroy(struct cnn_plan *plan);
 

@@ -1,22 +1,22 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# await.sh: how psrun waits for a job that launch.sh has started, ends it and reports. Sourced by psrun, never run.
+# await.sh: waits for a job that launch.sh has started, ends it and reports. Sourced by psrun, never run.
 
 # -- waiting --------------------------------------------------------------------------------------------------------------
 
-# Where every round waits for all, or ranks take turns, a run without one of them is another run than was asked for.
+# Whether the job continues after a client has failed. By default it ends if rounds wait for all clients or ranks take turns.
 goes_on_without() {
     [[ $failure_policy != keep-going ]] || return 0
     [[ $failure_policy != fail-fast ]] || return 1
     "$servers_ended" || [[ -n $join_dir || " fcfs hogwild ssp backup quorum " == *" $admission "* ]]
 }
 
-# Asked at once: psd may be gone when a client fails.
+# Called at the start: psd may be gone when a client fails.
 learn_admission() {
     admission=$(ask_head 10 --json status | grep -o '"admission": *"[a-z-]*"' | head -n 1 | cut -d '"' -f 4) || admission=
-    [[ -n $admission || -n $failure_policy ]] || say "psd does not say how exchanges are admitted: a worker that fails ends the job"
+    [[ -n $admission || -n $failure_policy ]] || say "psd does not report its admission: a worker that fails ends the job"
 }
 
-# Whether the worker found no psd, for the job had ended in good order before psd heard of its client: that has not failed.
+# Whether the worker found no psd because the job had already ended normally. Such a client has not failed.
 came_late() { # CLIENT STATUS
     "$servers_ended" && "$is_psworker" && [[ -z $join_dir ]] && (($2 == exit_server)) &&
         ! grep -qsE "\"msg\": ?\"client-$1(\.[0-9]+)? " "$run_dir/psd-0.log"
@@ -43,7 +43,7 @@ fail_server() { # NAME STATUS
     fail_child "$1" "$2"
 }
 
-# An evaluator is no part of the job; a server is.
+# A failed server ends the job; a failed evaluator does not.
 other_ended() { # NAME STATUS
     case $1:$2 in
     psd-*:0) servers_ended=true ;;
@@ -54,16 +54,16 @@ other_ended() { # NAME STATUS
         say "the evaluator ended with status $2 (see $run_dir/evaluator.log); the job goes on without it"
         ;;
     time-limit:*)
-        say "the time limit of $time_limit s is over: workers are told to stop"
+        say "the time limit of $time_limit s is reached: telling workers to stop"
         stop_job
         ;;
     esac
 }
 
-# Workers end with what they have computed.
+# Tells workers to stop; their results so far count.
 stop_job() {
     if ((servers > 0)); then
-        ask_head 10 drain >>"$run_dir/psctl.log" || true # it waits for the end, which may take longer
+        ask_head 10 drain >>"$run_dir/psctl.log" || true # psctl waits for the end, which may take longer
         servers_ended=true
     else
         end_children 'client-*'
@@ -75,7 +75,7 @@ wait_for_clients() {
     while ((left > 0)) || { ((workers == 0)) && ! "$servers_ended"; }; do
         status=0 pid=
         wait -n -p pid "${!child[@]}" || status=$?
-        [[ -n $pid ]] || continue # a signal came, and its trap has done what it asked for
+        [[ -n $pid ]] || continue # interrupted by a signal, whose trap has run
         name=${child[$pid]}
         unset "child[$pid]"
         if [[ $name == client-* ]]; then
@@ -86,7 +86,7 @@ wait_for_clients() {
     done
 }
 
-# SIGUSR1: what comes next, such as the end of an allocation, finds a checkpoint.
+# SIGUSR1: writes a checkpoint, for example before an allocation ends.
 checkpoint_now() {
     ((servers > 0)) || return 0
     say "SIGUSR1: $(ask_head 60 checkpoint || echo 'the checkpoint failed')"
@@ -95,7 +95,7 @@ checkpoint_now() {
     end_early 0
 }
 
-# In good order as far as there is time: psd tells the workers, and saves the center. clean_up does the rest.
+# Drains psd, which tells the workers to stop and saves the center; clean_up does the rest.
 end_early() { # STATUS
     local said status=0
     trap 'exit 130' HUP INT TERM
@@ -109,7 +109,7 @@ end_early() { # STATUS
     exit "$1"
 }
 
-wait_for_end() { # NAME-PATTERN SECONDS: of children that have been told; their status counts
+wait_for_end() { # NAME-PATTERN SECONDS: waits for children that were told to end, and checks their status
     local end=$((SECONDS + $2)) pid status name
     for pid in "${!child[@]}"; do
         # shellcheck disable=SC2053 # a pattern
@@ -123,14 +123,14 @@ wait_for_end() { # NAME-PATTERN SECONDS: of children that have been told; their 
         name=${child[$pid]}
         unset "child[$pid]"
         ((status == 0)) || case $name in
-        evaluator) say "the evaluator ended with status $status (see $run_dir/evaluator.log): its last look at the center may be missing" ;;
+        evaluator) say "the evaluator ended with status $status (see $run_dir/evaluator.log): its last evaluation may be missing" ;;
         psd-*) fail_server "$name" "$status" ;;
         *) fail_child "$name" "$status" ;;
         esac
     done
 }
 
-# The evaluator looks at the center a last time; psd saves it and ends.
+# The evaluator makes its last evaluation; psd saves the center and ends.
 end_job() {
     local pid
     for pid in "${!child[@]}"; do
@@ -139,19 +139,19 @@ end_job() {
     ((servers > 0)) || return 0
     end_children evaluator
     wait_for_end evaluator 60
-    "$servers_ended" || ask_head 60 drain >>"$run_dir/psctl.log" || true # a condition of `stop` may have been quicker
+    "$servers_ended" || ask_head 60 drain >>"$run_dir/psctl.log" || true # psd may have ended already, by a condition of `stop`
     wait_for_end psd-0 60
     other_servers_end
 }
 
-# The head tells the others. One that has not heard of it ends by a signal as well.
+# The head ends the other servers. Those still running after 10 s get a signal.
 other_servers_end() {
     local end=$((SECONDS + 10))
     while servers_run && ((SECONDS < end)); do
         sleep 0.1
     done
     if servers_run; then
-        say "servers that have not heard of the job's end are told"
+        say "ending servers that are still running"
         end_children 'psd-*'
     fi
     wait_for_end 'psd-*' 60
@@ -171,7 +171,7 @@ end_one() { # PID
     unset "child[$1]"
 }
 
-# Who joins later, or is in a queue, waits for the next servers here instead of asking for these.
+# Workers that join later, or are queued, then wait for the next servers instead of connecting to these.
 forget_endpoint() {
     rm -f "$run_dir/endpoint"
 }
@@ -182,7 +182,7 @@ run_job() {
     ((servers == 0)) || at_end+=(forget_endpoint)
     trap 'say "interrupted: the job ends"; end_early 130' HUP INT TERM
     trap checkpoint_now USR1
-    trap : PIPE # who reads psrun's lines may die; the job goes on
+    trap : PIPE # the job continues when the reader of the output exits
     export PSRUN_ID=$job_id
     say "run folder: $run_dir ($backend: ${#hosts[@]} hosts, $servers servers, $workers workers in $clients clients)"
     if ((servers > 0)); then
@@ -206,10 +206,10 @@ run_job() {
 
 # -- outside an allocation ------------------------------------------------------------------------------------------------
 
-# psrun again, in a job; here it waits for that, and cancels it when it is told to end itself.
+# Submits psrun as a job, waits for it, and cancels it if interrupted.
 submit() {
     local id word end where=()
-    if [[ -n $join_dir ]]; then # which the servers may make later
+    if [[ -n $join_dir ]]; then # may be created later by the servers
         run_dir=$join_dir/submitted-$job_id
     fi
     make_run_folder
@@ -229,7 +229,7 @@ submit() {
     while backend_is_queued "$id"; do
         sleep 1
     done
-    # What was written on another host may come a little later than the queue's word.
+    # Files written on another host may appear after the queue reports the end.
     for ((end = SECONDS + 10; SECONDS < end; )); do
         [[ ! -s $run_dir/exit ]] || break
         sleep 0.2
@@ -241,7 +241,7 @@ submit() {
 
 # -- the report -----------------------------------------------------------------------------------------------------------
 
-# Of a worker's log, text or --json: how it ended, steps, images a second.
+# From a worker's log, text or --json: how it ended, steps, images per second.
 worker_result() { # LOG
     LC_ALL=C awk '
         /^rank -?[0-9]+ [a-z]+: [0-9]+ steps in / {

@@ -1,40 +1,40 @@
 # shellcheck shell=bash disable=SC2154,SC2034
 # job.sh: a job on this machine: psd, workers and an evaluator, or one worker without psd. Sourced after lib.sh by
-# quickstart, compare and psrun, never run. From the sourcing script: root, and of the job run_dir, method, net, data, batch,
+# quickstart, compare and psrun, never run. Set by the sourcing script: root, and for the job run_dir, method, net, data, batch,
 # steps (of each worker), seed, workers.
 
-# Programs that somebody has built already (the tests do), or those that job_build builds.
+# The build folder: an existing one (set by tests), or the one that job_build builds.
 build=${PSD_BUILD:-$root/build}
 
-readonly exit_server=6 exit_diverged=7 # psworker's: its server is gone, or ended the session; no finite values
-readonly exit_unsaved=7 # psd's: the last checkpoint is not written
-readonly psctl_unreachable=6 # psctl's: there is no psd
+readonly exit_server=6 exit_diverged=7 # of psworker: its server is gone, or ended the session; values are not finite
+readonly exit_unsaved=7 # of psd: the last checkpoint is not written
+readonly psctl_unreachable=6 # of psctl: psd does not answer
 
-# The rows of ps_methods that have no rule: one worker, no psd.
+# The rows of ps_methods without a rule: one worker, no psd.
 readonly local_methods=(sgd msgd asgd mvasgd)
 
-job_every=3       # seconds from one evaluation to the next
-job_grace=5       # seconds in which children end when they are asked to
-job_settings=()   # psd's --set KEY=VALUE
-worker_options=() # of every worker, besides the usual
-job_members=1     # workers of a clique, which psd sees as one
-job_clique=ring   # what joins them: ring or mpi
-rank_options=()   # rank -> options of that worker, in one word
+job_every=3       # seconds between evaluations
+job_grace=5       # seconds that children have to end after SIGTERM
+job_settings=()   # options --set KEY=VALUE of psd
+worker_options=() # further options of every worker
+job_members=1     # workers per clique
+job_clique=ring   # transport of cliques: ring or mpi
+rank_options=()   # rank -> options of that worker, as one word
 readonly job_loopback=tcp://127.0.0.1:0
 job_listen=$job_loopback
-job_place=()      # command that runs psd and the evaluator in a place of their own
-worker_place=()   # rank -> that of a worker, in one word
-job_seconds=      # after which the workers are told to stop
-job_until=        # test accuracy after which they are
-job_may_diverge=false # true: workers that do are named in $run_dir/diverged, and the others go on
+job_place=()      # command prefix of psd and the evaluator
+worker_place=()   # rank -> command prefix of that worker, as one word
+job_seconds=      # time limit of the workers
+job_until=        # test accuracy at which they stop
+job_may_diverge=false # true: diverged workers are listed in $run_dir/diverged, and the others continue
 declare -A child=() # process id -> name; its log is $run_dir/<name>.log
-at_end=()         # what clean_up calls last
+at_end=()         # functions that clean_up calls last
 socket=
 socket_dir=
 psd_pid=
 evaluator_pid=
 
-# Of the tree, or where they are installed.
+# In the tree, or installed.
 presets=$root/configs/methods
 [[ -d $presets ]] || presets=$root/../doc/psd/methods
 
@@ -64,7 +64,7 @@ check_number() { # OPTION VALUE LOWEST HIGHEST
     fi
 }
 
-# What a data set trains unless told otherwise: net, epochs, images an epoch, learning rate (empty: the method's).
+# Defaults for a data set: net, epochs, images per epoch, learning rate (empty: the method's).
 data_preset() { # SPEC
     case ${1%%:*} in
     cifar10) echo cifar7 30 50000 0.01 ;;
@@ -73,14 +73,14 @@ data_preset() { # SPEC
     esac
 }
 
-# As the labels' file has it; where it has none, which psworker complains of, MNIST's.
+# The number of images in the labels' file; if it cannot be read, which psworker reports, that of MNIST.
 idx_images() { # DIR
     local file=$1/train-labels-idx1-ubyte n
     n=$({ cat "$file" || zcat "$file.gz"; } 2>/dev/null | head -c 8 | tail -c 4 | od -An -tu4 --endian=big | tr -d ' ') || true
     echo "${n:-60000}"
 }
 
-# The steps of each worker that make EPOCHS passes of IMAGES each, all workers together.
+# The steps of each worker for EPOCHS passes of IMAGES each, all workers together.
 steps_of() { # EPOCHS IMAGES WORKERS
     echo $((($1 * $2 + batch * $3 - 1) / (batch * $3)))
 }
@@ -92,7 +92,7 @@ job_build() {
     ! grep -q libpsclique-mpi "$build/build.ninja" || ensure_build "$build" psclique-mpi
 }
 
-# Makes the run folder, and a place for the socket: a UNIX socket's path has 107 bytes at most.
+# Creates the run folder, and a folder for the socket: the path of a UNIX socket has at most 107 bytes.
 job_prepare() {
     mkdir -p "$run_dir"
     run_dir=$(cd "$run_dir" && pwd)
@@ -105,10 +105,10 @@ job_prepare() {
     fi
 }
 
-# job_write_config LINE: the job's configuration, with a line more unless it is empty.
+# job_write_config LINE: writes the job's configuration; LINE is added unless empty.
 job_write_config() {
     {
-        printf '# Every key: configs/psd.yaml. The method brings its parameters: configs/methods/%s.yaml\n' "$method"
+        printf '# All keys: configs/psd.yaml. Parameters of the method: configs/methods/%s.yaml\n' "$method"
         printf 'method: %s\n' "$method"
         [[ -z $1 ]] || printf '%s\n' "$1"
         printf 'listen: %s\nstate_dir: "%s"\nendpoint_file: "%s"\n' "$job_listen" "$run_dir/state" \
@@ -118,7 +118,7 @@ job_write_config() {
     } >"$run_dir/psd.yaml"
 }
 
-# Adds `workers`, which psd counts by cliques, to the configuration if the method takes it.
+# Adds `workers`, the number of cliques, to the configuration if the method accepts it.
 job_give_workers() {
     local clients=$((workers / job_members))
     "$build/server/psd" --config "$run_dir/psd.yaml" "${job_settings[@]}" --set "workers=$clients" --check-config \
@@ -126,7 +126,7 @@ job_give_workers() {
     printf 'workers: %s\n' "$clients" >>"$run_dir/psd.yaml"
 }
 
-# A child leads a process group, so that what it starts ends with it, and a terminal's signals come to the script alone.
+# A child leads a process group: its own children can be killed with it, and a terminal's signals reach only the script.
 start() { # NAME COMMAND...
     local name=$1
     shift
@@ -137,8 +137,7 @@ start() { # NAME COMMAND...
     last_pid=$!
 }
 
-# Asks every child to end, or those whose name fits ("*": all); what has not within job_grace is killed. psrun's backends may have
-# their own.
+# Sends SIGTERM to the children whose name matches ("*": all). psrun's backends may replace it.
 end_children() { # PATTERN
     local pid
     for pid in "${!child[@]}"; do
@@ -154,7 +153,7 @@ kill_children() {
     done
 }
 
-# Whatever way the script ends, nothing of the job stays behind; so a second signal waits.
+# Leaves no process of the job behind, however the script ends; further signals are ignored meanwhile.
 clean_up() {
     local end=$((SECONDS + job_grace)) undo
     trap - EXIT
@@ -183,7 +182,7 @@ fail_child() { # NAME STATUS
     exit 1
 }
 
-# And waits until workers may come.
+# Starts psd and waits until it is ready for workers.
 job_start_psd() {
     start psd "${job_place[@]}" "$build/server/psd" --config "$run_dir/psd.yaml" "${job_settings[@]}"
     psd_pid=$last_pid
@@ -199,7 +198,7 @@ job_start_psd() {
     fail_child psd "none: it was not ready after 10 s"
 }
 
-# The worker's place in its clique of a ring, in one word.
+# The options of a worker for its clique over a ring.
 clique_options() { # RANK
     local listen=unix:
     [[ $job_members -gt 1 ]] || return 0
@@ -208,14 +207,14 @@ clique_options() { # RANK
         "--clique-listen $listen"
 }
 
-# All of them, by one mpirun; a child like a worker.
+# Starts all workers with one mpirun, which is a child like a worker.
 job_start_mpi() {
     start worker-0 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe --bind-to none \
         -np "$workers" "$build/nets/worker/psworker" --server "@$run_dir/endpoint" --net "$net" --data "$data" \
         --batch "$batch" --steps "$steps" --seed "$seed" --clique mpi --members "$job_members" "${worker_options[@]}"
 }
 
-# Ranks are given: they and the seed make the run.
+# Ranks are set explicitly: they and the seed determine the run.
 job_start_workers() {
     local rank place options
     if [[ $job_clique == mpi ]]; then
@@ -231,7 +230,7 @@ job_start_workers() {
     done
 }
 
-# The evaluator's lines are the script's progress; what it logs goes to a file.
+# The evaluator's output is the script's progress; its log goes to a file.
 job_start_evaluator() {
     set -m
     "${job_place[@]}" "$build/nets/worker/psworker" --server "@$run_dir/endpoint" --net "$net" --data "$data" \
@@ -241,7 +240,7 @@ job_start_evaluator() {
     child[$evaluator_pid]=evaluator
 }
 
-# A worker ends well with what it has computed.
+# A stopped worker ends successfully; its results so far count.
 stop_workers() {
     local pid
     for pid in "${!child[@]}"; do
@@ -249,7 +248,7 @@ stop_workers() {
     done
 }
 
-# Until every worker has finished; any other end of any child is a failure.
+# Waits until every worker has finished. Any other exit of a child is a failure.
 job_wait_for_workers() {
     local pid name status left=$workers watch=
     [[ $job_clique != mpi ]] || left=1
@@ -280,7 +279,7 @@ job_wait_for_workers() {
     [[ -z $watch ]] || end_watch "$watch"
 }
 
-# Ends when the job has had its time, or its center the accuracy.
+# Ends at the time limit, or when the center reaches the accuracy.
 watch_job() {
     local end=$((SECONDS + ${job_seconds:-0}))
     until { [[ -n $job_seconds ]] && ((SECONDS >= end)); } || is_accurate; do
@@ -299,7 +298,7 @@ end_watch() { # PID
     unset "child[$1]"
 }
 
-finish() { # PID: waits for it, which was told to end
+finish() { # PID: waits for a child that was told to end
     local name=${child[$1]} status=0
     wait "$1" || status=$?
     unset "child[$1]"
@@ -311,7 +310,7 @@ psctl() {
         fail_child psctl "$?, asked for $1"
 }
 
-# The evaluator looks at the center a last time; psd writes it and ends.
+# The evaluator makes its last evaluation; psd saves the center and ends.
 job_end() {
     kill -TERM "$evaluator_pid"
     finish "$evaluator_pid"
@@ -320,7 +319,7 @@ job_end() {
     finish "$psd_pid"
 }
 
-# One worker without psd, which evaluates itself. Its lines are the script's progress.
+# Runs one worker without psd, which also evaluates. Its output is the script's progress.
 job_run_local() {
     set -m
     "$build/nets/worker/psworker" --method "$method" --net "$net" --data "$data" --batch "$batch" \

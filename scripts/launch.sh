@@ -1,23 +1,23 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# launch.sh: how psrun plans a job, and starts it by a backend's functions; psrun.d/local.sh says what these are. Sourced by
-# psrun after job.sh, never run.
+# launch.sh: plans a job and starts it with the functions of a backend, which psrun.d/local.sh documents. Sourced by psrun
+# after job.sh, never run.
 
 start_timeout=60
-hosts=()            # that are used, in the allocation's order
-place=()            # a backend's answer: what runs the command behind it elsewhere
-members=1           # workers of a client
-is_psworker=false   # else the workers are a program of the user's own
-start_end=          # until when servers of another psrun are waited for; empty: there are none
-endpoint=           # file that says where the head of the servers is; empty: there are none
-job_id=$$-$RANDOM   # marks what this psrun has started
+hosts=()            # hosts in use, in the allocation's order
+place=()            # result of a backend: command prefix that runs a command on a host
+members=1           # workers per client
+is_psworker=false   # false: the workers are a program of the user
+start_end=          # deadline for servers of another psrun; empty: none
+endpoint=           # endpoint file of the head; empty: no servers
+job_id=$$-$RANDOM   # identifies the processes of this psrun
 started_s=
-left=               # clients that run
-admission=          # of the method, as psd says; empty: not known
-client_left=() client_failed=() # client -> its processes that run; how the first of them failed
-client_late=()      # client -> true: it came when the job had ended
-servers_ended=false # by themselves, in good order: a condition of `stop`, or an operator drained the job
-job_end_file=       # where the exit status goes, for those who wait for a job in a queue
-readonly alone_methods=(d-sync pipe-sgd) # of one clique, with or without psd
+left=               # running clients
+admission=          # admission of the method, from psd; empty: unknown
+client_left=() client_failed=() # client -> running processes; first failure
+client_late=()      # client -> true: it started after the end of the job
+servers_ended=false # normally: by a condition of `stop`, or drained by an operator
+job_end_file=       # receives the exit status, for a psrun that waits for a queued job
+readonly alone_methods=(d-sync pipe-sgd) # one clique, with or without psd
 
 is_alone() { # METHOD
     [[ " ${alone_methods[*]} " == *" $1 "* ]]
@@ -25,7 +25,7 @@ is_alone() { # METHOD
 
 # -- the plan -------------------------------------------------------------------------------------------------------------
 
-# The method may be the configuration's, or a setting.
+# The method may come from the option, the configuration or a setting.
 planned_method() {
     local name=$method
     [[ -n $name || -z $config ]] || name=$(sed -nE 's/^method: *([a-z-]+).*/\1/p' "$config")
@@ -55,13 +55,13 @@ plan_cliques() {
 check_without_servers() {
     is_local "$method" || is_alone "$method" ||
         bad_option "--servers 0 --method ${method:-(none)}" "${local_methods[*]} ${alone_methods[*]}"
-    ! is_local "$method" || ((workers == 1)) || bad_option "--method $method --workers $workers" "1: it is of one worker"
-    ((clients == 1)) || bad_option "--servers 0 --clients $clients" "1: all workers are one clique"
+    ! is_local "$method" || ((workers == 1)) || bad_option "--method $method --workers $workers" "1: the method has one worker"
+    ((clients == 1)) || bad_option "--servers 0 --clients $clients" "1: all workers form one clique"
     [[ -z $config && ${#job_settings[@]} -eq 0 ]] || bad_option "--config or --set with --servers 0" \
-        "psworker's options behind --: there is no psd that would read them"
+        "psworker's options after --: there is no psd to configure"
 }
 
-# What psrun itself tells workers; --clique-timeout, --links and --clique-listen are the user's.
+# Options of workers that psrun sets. --clique-timeout, --links and --clique-listen are free.
 readonly own_options=" --server --method --rank --name --clique --members --member --clique-name --rendezvous --key --state \
 --evaluate --history "
 
@@ -70,15 +70,15 @@ check_command() {
     [[ ${#command[@]} -gt 0 && ${command[0]##*/} == psworker ]] || return 0
     is_psworker=true
     for word in "${command[@]:1}"; do
-        [[ $own_options != *" ${word%%=*} "* ]] || bad_option "${word%%=*} behind --" "none: psrun gives it"
-        [[ ${word%%=*} != --data || -z $data ]] || bad_option "--data both before and behind --" "one of them"
+        [[ $own_options != *" ${word%%=*} "* ]] || bad_option "${word%%=*} after --" "none: psrun sets it"
+        [[ ${word%%=*} != --data || -z $data ]] || bad_option "--data both before and after --" "one of them"
     done
 }
 
-# A key that others can read is no secret.
+# Refuses a key that others can read.
 check_key() { # FILE
     local mode
-    mode=$(stat -Lc %a "$1" 2>/dev/null) || bad_option "key file $1" "a file, and there is none of that name"
+    mode=$(stat -Lc %a "$1" 2>/dev/null) || bad_option "key file $1" "an existing file"
     (((8#$mode & 8#077) == 0)) ||
         bad_option "key file $1 has mode $mode: others may read it" "0600 (chmod 600 $1, and a new key if others may have read it)"
 }
@@ -96,7 +96,7 @@ find_backend() {
     [[ -n $protection ]] || { protection=curve && backend_is_loopback && protection=none; } || true
 }
 
-# Where psrun lies, and what each link that leads to it lies in: an install has its programs beside one of these.
+# The folders of psrun and of each link to it: installed programs are next to one of these.
 psrun_folders() {
     local file=${BASH_SOURCE[-1]} folder
     while true; do
@@ -117,10 +117,10 @@ find_program() { # NAME
             return
         fi
     done < <(psrun_folders)
-    type -P "$1" || die "there is no $1 beside psrun, nor on PATH"
+    type -P "$1" || die "$1 is neither next to psrun nor on PATH"
 }
 
-# Those that were built, else of the tree that psrun lies in, else installed ones.
+# Programs from PSD_BUILD, otherwise from the tree of psrun, otherwise installed ones.
 find_programs() {
     if [[ -n ${PSD_BUILD-} || -f $root/meson.build ]]; then
         job_build
@@ -136,7 +136,7 @@ find_programs() {
     psd_options=(${config:+--config "$(realpath "$config")"} ${method:+--method "$method"} "${job_settings[@]}")
 }
 
-# Before anything starts. The number of workers is given to methods that take it.
+# Checks the configuration before anything starts. Adds the number of workers for methods that accept it.
 check_configuration() {
     local why shard=()
     ((servers == 1)) || shard=(--shard "0/$servers")
@@ -160,13 +160,13 @@ find_hosts() {
     ((${#hosts[@]} > 0)) || hosts=("${all[@]}")
 }
 
-host_of() { # WORKER: neighbours share a host, or are on hosts beside each other
+host_of() { # WORKER: neighbouring workers are on the same host, or on neighbouring hosts
     echo "${hosts[$1 * ${#hosts[@]} / workers]}"
 }
 
 # -- the run folder -------------------------------------------------------------------------------------------------------
 
-# A folder that was made with other numbers, or that lacks a server's part, is no job to go on with.
+# Refuses to resume a folder with other numbers, or without the checkpoint of a server.
 check_resumed() {
     local i has=() lacks=() was
     was=$(<"$run_dir/psrun.job")
@@ -183,7 +183,7 @@ check_resumed() {
         die "$run_dir has checkpoints of servers ${has[*]}, and none of ${lacks[*]}: the map of shards has a gap"
 }
 
-# The folder that is asked for, or one that no other psrun has, even in the same second.
+# Creates the requested folder, or a new one with a unique name.
 make_run_folder() {
     local name k
     if [[ -n $run_dir ]]; then
@@ -194,20 +194,20 @@ make_run_folder() {
         mkdir -p "$PWD/run"
         for ((k = 2; k < 1000; k++)); do
             ! mkdir "$run_dir" 2>/dev/null || break
-            [[ -e $run_dir ]] || die "the run folder $run_dir cannot be made"
+            [[ -e $run_dir ]] || die "the run folder $run_dir cannot be created"
             run_dir=$name-$k
         done
     fi
     run_dir=$(realpath "$run_dir")
 }
 
-# The job's servers may not run yet, and may make the folder themselves.
+# The servers may not run yet; they may create the folder.
 join_folder() {
     start_end=$((SECONDS + start_timeout))
-    [[ -d $join_dir ]] || say "$join_dir is not there yet: waiting for the servers to make it, $start_timeout s at most"
+    [[ -d $join_dir ]] || say "$join_dir is not there yet: waiting at most $start_timeout s for the servers to create it"
     until [[ -d $join_dir ]]; do
         ((SECONDS < start_end)) ||
-            die "--join: there is no folder $join_dir, and the servers have not made it within $start_timeout s (--start-timeout)"
+            die "--join: the servers have not created $join_dir within $start_timeout s (--start-timeout)"
         sleep 0.2
     done
     join_dir=$(realpath "$join_dir")
@@ -216,7 +216,7 @@ join_folder() {
     mkdir -p "$run_dir"
 }
 
-# What the servers have made before they write their endpoint file.
+# The servers create the key before they write their endpoint file.
 find_guest_key() {
     [[ -n $key_file ]] || { [[ ! -e $join_dir/keys/guest ]] || key_file=$join_dir/keys/guest; }
     [[ -z $key_file ]] || check_key "$key_file"
@@ -230,7 +230,7 @@ prepare_folder() {
     make_run_folder
     ((servers == 0)) || endpoint=$run_dir/endpoint
     if [[ -e $run_dir/psrun.job ]]; then
-        "$resume" || die "$run_dir holds a run already: choose another folder, or go on with --resume"
+        "$resume" || die "$run_dir holds a run already: choose another folder, or resume it with --resume"
         check_resumed
     fi
     echo "servers=$servers workers=$workers clients=$clients" >"$run_dir/psrun.job"
@@ -242,13 +242,13 @@ prepare_folder() {
 make_key() { # NAME RIGHTS-IN-THE-ALLOW-LIST
     local file=$run_dir/keys/$1 line
     if [[ ! -e $file ]]; then
-        line=$("$psctl_program" keygen "$file" --name "$1") || die "there is no key file $file"
+        line=$("$psctl_program" keygen "$file" --name "$1") || die "cannot create the key file $file"
         [[ -z $2 ]] || echo "$line $2" >>"$run_dir/keys/allow"
     fi
     check_key "$file"
 }
 
-# One of all servers, one of each client, one of the evaluator, and one for those who join later.
+# One key for all servers, one for each client, one for the evaluator, and one for workers that join later.
 make_keys() {
     local c
     (umask 077 && mkdir -p "$run_dir/keys")
@@ -260,7 +260,7 @@ make_keys() {
     done
 }
 
-key_of() { # NAME: psworker's option, in two lines; nothing where there are no keys
+key_of() { # NAME: prints psworker's option and value on two lines; nothing without keys
     local file=$run_dir/keys/$1
     [[ -z $join_dir ]] || file=$key_file
     if [[ -n $join_dir && -n $key_file || -z $join_dir && $protection == curve ]]; then
@@ -270,7 +270,7 @@ key_of() { # NAME: psworker's option, in two lines; nothing where there are no k
 
 # -- servers --------------------------------------------------------------------------------------------------------------
 
-# psd's working directory is the run folder: a socket's path is short there, whatever the folder's name.
+# psd's working directory is the run folder, so that the relative path of the socket is short.
 start_server() { # SHARD
     local host=${hosts[$1 % ${#hosts[@]}]} options=(--state-dir "state-$1")
     if (($1 == 0)); then
@@ -298,7 +298,7 @@ start_servers() {
     wait_for_endpoint
 }
 
-# A server that has ended will write no endpoint file.
+# Fails if a server has ended: it will not write its endpoint file.
 check_servers() {
     local pid status
     for pid in "${!child[@]}"; do
@@ -319,7 +319,7 @@ wait_for_endpoint() {
     done
 }
 
-# psctl, where the head is.
+# Runs psctl on the head's host.
 tell_head() { # SECONDS COMMAND...
     local seconds=$1
     shift
@@ -334,8 +334,8 @@ ask_head() { # SECONDS COMMAND...
 
 # -- clients --------------------------------------------------------------------------------------------------------------
 
-# The whole command of a worker goes to `words`.
-worker_command() { # CLIENT MEMBER (empty: MPI tells) HOST
+# Sets words to the whole command of a worker.
+worker_command() { # CLIENT MEMBER (empty: from MPI) HOST
     local key flags=()
     mapfile -t key < <(key_of "client-$1")
     words=("$scripts/psrun.d/member")
@@ -391,7 +391,7 @@ start_clients() {
     left=$clients
 }
 
-# The workers' options that an evaluator needs too, from their command line.
+# The options of the workers that also apply to the evaluator.
 evaluator_options() {
     local i word
     for ((i = 1; i < ${#command[@]}; i++)); do
@@ -405,7 +405,7 @@ evaluator_options() {
     key_of evaluator
 }
 
-# Its lines are psrun's progress.
+# The evaluator's output is psrun's progress.
 start_evaluator() {
     local options
     "$is_psworker" && ((servers > 0 && job_every > 0)) || return 0

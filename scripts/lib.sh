@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154
-# lib.sh: what the scripts of this folder share. Sourced, never run.
+# lib.sh: functions shared by the scripts of this folder. Sourced, never run.
 
-# By their Debian 12 names.
+# Debian 12 names.
 PACKAGES=(
     gcc libc6-dev meson ninja-build pkg-config
     libzmq3-dev libprotobuf-c-dev protobuf-c-compiler libuv1-dev libyaml-dev libmicrohttpd-dev
@@ -11,7 +11,7 @@ PACKAGES=(
     check jq gnuplot-nox python3-numpy
 )
 
-# A reader that is gone is no reason to fail.
+# A closed stderr is not an error.
 say() {
     printf '%s: %s\n' "${0##*/}" "$*" >&2 || true
 }
@@ -29,29 +29,29 @@ missing_packages() {
     done
 }
 
-# Installs what is missing, or says what is and ends.
+# Installs missing packages, or names them and exits.
 ensure_packages() {
     local missing sudo=()
     if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
-        say "this is no Debian: going on with what is here; needed by their Debian names: ${PACKAGES[*]}"
+        say "this is not Debian: packages are not checked; needed, by their Debian names: ${PACKAGES[*]}"
         return
     fi
     mapfile -t missing < <(missing_packages)
     [[ ${#missing[@]} -gt 0 ]] || return 0
     if [[ $(id -u) -ne 0 ]]; then
         command -v sudo >/dev/null ||
-            die "missing packages, and neither root nor sudo to install them: apt-get install ${missing[*]}"
+            die "packages are missing, and installing them needs root or sudo: apt-get install ${missing[*]}"
         sudo=(sudo)
     fi
     say "installing ${missing[*]}"
-    "${sudo[@]}" apt-get update -qq || say "apt-get update failed: trying with the lists that are here"
+    "${sudo[@]}" apt-get update -qq || say "apt-get update failed: continuing with the existing package lists"
     DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2 ||
         die "apt-get could not install: ${missing[*]}"
 }
 
-# root: the sourcing script's variable, the top of the tree.
-# ensure_build FOLDER TARGET... -- SETUP-OPTION...: configures FOLDER unless it is, and compiles the targets
-# (all of them, when none is named). What the compiler says is shown only when it fails.
+# root: a variable of the sourcing script, the top of the tree.
+# ensure_build FOLDER TARGET... -- SETUP-OPTION...: configures FOLDER if needed, and compiles the targets (all by default).
+# Shows the output of the compiler only if it fails.
 ensure_build() {
     local folder=$1 targets=()
     shift
@@ -73,7 +73,7 @@ ensure_setup() { # FOLDER SETUP-OPTION...
     quietly "meson setup" meson setup "$folder" "$root" "$@"
 }
 
-# quietly WHAT COMMAND...: what it prints is shown only when it fails, which ends the script.
+# quietly WHAT COMMAND...: runs the command. If it fails, shows its output and exits.
 quietly() {
     local what=$1 log
     shift

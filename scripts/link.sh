@@ -1,19 +1,19 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# link.sh: a slow link for each worker of a job on this machine. psd and the evaluator are in a network namespace of their
-# own, with a bridge; each worker is in another, behind a veth that tc tbf paces at both its ends. Nothing of the machine's
-# own network is touched. Sourced after job.sh by compare, never run; from it: workers.
+# link.sh: a slow link for each worker of a job on this machine. psd and the evaluator run in a network namespace with a
+# bridge. Each worker runs in its own namespace, behind a veth that tc tbf limits at both ends. The machine's own network is
+# not changed. Sourced after job.sh by compare, never run; compare sets workers.
 
-link_spaces=() # that are there
+link_spaces=() # existing namespaces
 
 link_check_rate() { # OPTION RATE
     [[ $2 =~ ^[1-9][0-9]{0,8}(kbit|mbit|gbit)$ ]] ||
-        bad_option "$1: \"$2\"" "a rate as tc has it, kbit, mbit or gbit, such as 20mbit"
+        bad_option "$1: \"$2\"" "a rate as in tc(8) in kbit, mbit or gbit, such as 20mbit"
 }
 
-# Says what is missing before anything runs: one link is made, and removed.
+# Checks the requirements before anything runs: creates and removes one link.
 link_try() { # RATE
     local workers=1 tool
-    [[ $(id -u) -eq 0 ]] || die "--link makes network namespaces, which only root may: run it as root"
+    [[ $(id -u) -eq 0 ]] || die "--link creates network namespaces: run it as root"
     for tool in ip tc; do
         command -v "$tool" >/dev/null || die "--link needs $tool: apt-get install iproute2"
     done
@@ -22,7 +22,7 @@ link_try() { # RATE
     clean_up
 }
 
-link_space() { # NAME: its namespace, which no other run has
+link_space() { # NAME: its namespace, unique to this run
     echo "psd-$$-$1"
 }
 
@@ -37,8 +37,7 @@ link_add_space() { # NAME
     link_do ip -n "$(link_space "$1")" link set lo up
 }
 
-# What a veth may send: RATE, a millisecond of it at once (a faster link's packets are not worth cutting up), and a tenth
-# of a second of it waits.
+# Limits a veth to RATE, with a burst of one millisecond and a queue of 100 ms.
 link_pace() { # NAME DEVICE RATE
     local kb=0
     case $3 in
@@ -48,7 +47,7 @@ link_pace() { # NAME DEVICE RATE
     link_do tc -n "$(link_space "$1")" qdisc add dev "$2" root tbf rate "$3" burst "$((kb > 32 ? kb : 32))kb" latency 100ms
 }
 
-# Before job_write_config. Both ends of a veth are born inside namespaces.
+# Call it before job_write_config. Both ends of a veth are created inside namespaces.
 link_up() { # RATE
     local rank center
     center=$(link_space psd)
@@ -71,7 +70,7 @@ link_up() { # RATE
     done
 }
 
-# A namespace takes its ends of the veths with it.
+# Deleting a namespace deletes its ends of the veths.
 link_down() {
     local space
     for space in "${link_spaces[@]}"; do

@@ -1,18 +1,18 @@
 # shellcheck shell=bash disable=SC2154
-# results.sh: what finished runs came to: numbers, table, pictures. Sourced by compare, never run; from it: root, out,
+# results.sh: the results of finished runs: numbers, table, pictures. Sourced by compare, never run; compare sets root, out,
 # entries, seeds, levels, batch, data.
 
 folder_of() { # ENTRY SEED
     echo "$out/${1//[:=,]/_}-seed$2"
 }
 
-# A line of a run: entry, seed, then seconds, updates, images and bytes to each level ("-": not reached), best accuracy,
-# seconds, images and bytes of all of it, how it ended, parts of the workers' time in data, compute, update and exchange,
-# staleness p50 and p99 ("-": nobody counted). And points.txt, a line of an evaluation: seconds, images, megabytes, error.
+# Prints one line per run: entry, seed; seconds, updates, images and bytes to each level ("-": not reached); best accuracy;
+# seconds, images and bytes of the whole run; how it ended; shares of the workers' time in data, compute, update and exchange;
+# staleness p50 and p99 ("-": not counted). Writes points.txt, one line per evaluation: seconds, images, megabytes, error.
 #
-# Images are those that all workers had computed, in proportion to the updates: each update stands for as many; so do
-# bytes. Those are the vectors that went between workers and psd, both ways, by psd's counters less what the evaluator
-# took: a vector a look, but for the last look, which comes after the counting.
+# Images and bytes at an evaluation are the totals of all workers in proportion to the updates. Bytes are the vectors between
+# workers and psd in both directions: psd's counters minus those of the evaluator, which pulls one vector per evaluation. Its
+# last evaluation comes after the counters are read.
 summarise() { # ENTRY SEED
     local dir ended=finished inputs=()
     dir=$(folder_of "$1" "$2")
@@ -30,7 +30,7 @@ summarise() { # ENTRY SEED
             if (accuracy[n] > best) best = accuracy[n]
         }
         FILENAME ~ /worker-[0-9]+\.(log|out)$/ && /"data_seconds":/ {
-            one = FILENAME " " field("rank") # under mpirun all write to one file
+            one = FILENAME " " field("rank") # under mpirun all ranks write to one file
             steps[one] = field("step"); wall[one] = field("seconds")
             for (k in part) seconds[one, k] = field(part[k] "_seconds")
         }
@@ -67,14 +67,14 @@ summarise() { # ENTRY SEED
             for (k = 1; k <= 4; k++) printf "\t%s", (total > 0 ? sprintf("%.3f", sum[k] / total) : "-")
             any = m && below[m] > 0
             printf "\t%s\t%s\n", any ? percentile(0.5) : "-", any ? percentile(0.99) : "-"
-            # On a log scale there is no 0: half an image of 10,000 stands for it.
+            # A log scale has no 0: it is drawn as half an image of 10,000.
             for (i = 1; i <= n; i++)
                 print t[i], share(images, i), bytes == "-" ? "-" : share(bytes, i) / 1e6, \
                     (accuracy[i] > 0.99995 ? 0.00005 : 1 - accuracy[i]) >>points
         }' "$dir/history.jsonl" "$dir"/worker-*.* "${inputs[@]}"
 }
 
-# runs.tsv -> the table: of each entry the median over its seeds; a level not reached is later than any.
+# runs.tsv -> the table: medians over the seeds of each entry; a level that was not reached counts as infinitely late.
 table() {
     LC_ALL=C awk -F '\t' -v levels="$levels" '
         function median(column,    a, n, i, j, v, low, high) {
@@ -151,15 +151,15 @@ runs() {
     } >"$out/runs.tsv"
 }
 
-# The settings, without the folder that the data lie in.
+# The settings, without the folder of the data.
 heading() {
     local settings
     settings=$(<"$out/settings")
     echo "${settings/"$data"/"${data%%:*}"}"
 }
 
-# The runs of an entry are blocks of one file, so that gnuplot draws them alike. compare.png is over time, traffic.png over
-# images and over bytes.
+# The runs of an entry are blocks of one file, so that gnuplot draws them in the same style. compare.png shows time,
+# traffic.png images and bytes.
 pictures() {
     local entry one name why files=() titles=()
     for entry in "${entries[@]}"; do
@@ -173,6 +173,6 @@ pictures() {
     done
     for name in compare traffic; do
         why=$(gnuplot -c "$root/scripts/plots/$name.gp" "$out/$name.png" "$(heading)" "${files[*]}" "${titles[*]}" 2>&1) ||
-            say "gnuplot failed, there is no $name.png: $why"
+            say "gnuplot failed, so there is no $name.png: $why"
     done
 }

@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# stages.sh: named stages with their time, and the tests that ran in them: what .ci/run and scripts/soak share. Sourced, never
-# run; it needs jq. The sourcing script runs in the top of the tree.
+# stages.sh: named stages with their times and tests, shared by .ci/run and scripts/soak. Sourced, never run; needs jq. The
+# sourcing script runs at the top of the tree.
 #
-# Each stage leaves a row in $stage_dir/stages.tsv (name, passed or FAILED, wall seconds, CPU seconds) and what it printed in
-# $stage_dir/NAME.log; each test a row in $stage_dir/tests.tsv (stage, name, result, seconds).
+# Each stage writes a row to $stage_dir/stages.tsv (name, passed or FAILED, wall seconds, CPU seconds) and its output to
+# $stage_dir/NAME.log; each test writes a row to $stage_dir/tests.tsv (stage, name, result, seconds).
 
 stage_dir=
-failures=() # what is said of each failure at the end
+failures=() # the messages about failures at the end
 
 stages_begin() { # FOLDER
     stage_dir=$1
@@ -17,7 +17,7 @@ stages_begin() { # FOLDER
     : >"$stage_dir/flaky.txt"
 }
 
-# CPU seconds, user's and system's, of every process that this shell has waited for, and of those that they have.
+# User and system CPU seconds of all processes that this shell, or its children, have waited for.
 children_cpu_s() {
     local fields
     read -ra fields <"/proc/$$/stat"
@@ -28,7 +28,7 @@ file_name() { # NAME of a stage or a test
     tr -c 'a-zA-Z0-9_.\n-' _ <<<"$1"
 }
 
-# stage NAME COMMAND...: runs one stage; false when it failed. (No pipe, which what a stage left running would hold open.)
+# stage NAME COMMAND...: runs one stage; false if it failed. (Without a pipe: a process left behind would keep it open.)
 stage() {
     local name=$1 started=$SECONDS cpu result=passed log
     shift
@@ -45,13 +45,13 @@ stage() {
     [[ $result == passed ]]
 }
 
-# take_tests STAGE LOG: the rows of one meson test's log, LOG.json.
+# take_tests STAGE LOG: adds the rows of a log of meson test, LOG.json.
 take_tests() {
     [[ -f $2 ]] || return 0
     jq -r --arg stage "$1" '[$stage, (.name | sub("^.* / "; "")), .result, .duration] | @tsv' "$2" >>"$stage_dir/tests.tsv"
 }
 
-# run_tests STAGE FOLDER MESON-OPTION...: meson test, and its rows.
+# run_tests STAGE FOLDER MESON-OPTION...: runs meson test and adds its rows.
 run_tests() {
     local name=$1 folder=$2 base status=0
     shift 2
@@ -62,8 +62,8 @@ run_tests() {
     return "$status"
 }
 
-# The same for tests of whole systems: a test that fails is run once more by itself. Passes it then, it is listed as flaky,
-# with its first log; the stage fails when a test fails twice.
+# The same for system tests: a failed test is run again by itself. If it passes then, it is listed as flaky, with its first
+# log; if it fails again, the stage fails.
 run_tests_again() { # STAGE FOLDER MESON-OPTION...
     local name=$1 folder=$2 base test status=0 tests=$stage_dir/again.txt
     run_tests "$@" && return
@@ -71,7 +71,7 @@ run_tests_again() { # STAGE FOLDER MESON-OPTION...
     [[ -f $folder/meson-logs/$base.json ]] || return 1
     awk -F '\t' -v stage="$name" '$1 == stage && $3 ~ /^(FAIL|TIMEOUT|ERROR|INTERRUPT|UNEXPECTEDPASS)$/ { print $2 }' "$stage_dir/tests.tsv" >"$tests"
     while read -r test; do
-        echo "== $name: $test once more, by itself"
+        echo "== $name: running $test again by itself"
         jq -r --arg test "$test" 'select(.name | endswith(" / " + $test)) | .stdout // "", .stderr // ""' \
             "$folder/meson-logs/$base.json" >"$stage_dir/first-$test.log"
         if meson test -C "$folder" --no-rebuild --print-errorlogs --logbase "$base-again" "$test" </dev/null; then
@@ -96,14 +96,14 @@ show_slowest() { # COUNT
     sort -t $'\t' -k4,4 -gr "$stage_dir/tests.tsv" | head -n "$1" | awk -F '\t' '{ printf "%7.1f  %s (%s)\n", $4, $2, $1 }'
 }
 
-# With the ends of each one's first log: who reads this may have nothing else.
+# With the start and end of each first log: the reader may have no other access to it.
 show_flaky() {
     local test name log
     if [[ ! -s $stage_dir/flaky.txt ]]; then
         echo "flaky tests: none"
         return
     fi
-    echo "flaky tests, which failed and then passed by themselves:"
+    echo "flaky tests, which failed and then passed when run alone:"
     while IFS=$'\t' read -r test name log; do
         echo "  $test ($name; first log: $log)"
         show_ends 20 "$log" | cut -c 1-400 | sed 's/^/  | /'
@@ -124,7 +124,7 @@ count_flaky() {
     wc -l <"$stage_dir/flaky.txt"
 }
 
-# Stages and tests that passed, and that failed.
+# Counts of stages and tests that passed, and that failed.
 count_passed() {
     cat "$stage_dir/stages.tsv" "$stage_dir/tests.tsv" | grep -cP '\t(passed|OK|FLAKY|EXPECTEDFAIL)\t'
 }
@@ -137,7 +137,7 @@ names_failed() {
     awk -F '\t' '$3 ~ /^(FAIL|TIMEOUT|ERROR|INTERRUPT|UNEXPECTEDPASS)$/ { print $1 ": " $2 }' "$stage_dir/tests.tsv"
 }
 
-# The center of a whole quickstart must reach the accuracy.
+# Runs quickstart; its center must reach the accuracy LEAST.
 trains() { # LEAST OPTION...
     local least=$1 folder last status=0
     shift
@@ -150,7 +150,7 @@ trains() { # LEAST OPTION...
         <<<"$last"
 }
 
-# The published CIFAR-10, unpacked below FOLDER, for the test that looks at it and the trainings; elsewhere they are skipped.
+# Unpacks the published CIFAR-10 into FOLDER if it is available; otherwise its test and trainings are skipped.
 unpack_cifar10() { # FOLDER
     [[ -x ../shared/data/cifar-10/unpack.sh ]] && command -v zstd >/dev/null || return 0
     mkdir -p "$1"
@@ -159,10 +159,10 @@ unpack_cifar10() { # FOLDER
     ../shared/data/cifar-10/unpack.sh "$PSD_CIFAR10"
 }
 
-# What CI and soak need beside: a browser for the test of the live page, MPI, Slurm and munge, whose tests are skipped without;
-# what lints, fuzzes, covers and counts.
+# Further packages for CI and soak: a browser for the test of the live page; MPI, Slurm and munge, whose tests are skipped if
+# missing; tools for linting, fuzzing and coverage.
 ensure_ci_packages() (
-    # shellcheck disable=SC2034 # lib.sh's
+    # shellcheck disable=SC2034 # used by lib.sh
     PACKAGES=(chromium zstd jq clang libclang-rt-14-dev clang-format clang-tidy cppcheck shellcheck gcovr
         libopenmpi-dev openmpi-bin slurm-wlm slurm-wlm-basic-plugins munge iproute2
         libmunge-dev libibverbs-dev librdmacm-dev ibverbs-providers qemu-system-x86 busybox-static cpio xz-utils dash)

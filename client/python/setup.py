@@ -1,8 +1,8 @@
-"""Beside what pyproject.toml says: with PSCLIENT_LIBRARY=PATH a wheel carries that libpsclient.
+"""In addition to pyproject.toml: with PSCLIENT_LIBRARY=PATH a wheel includes that libpsclient.
 
     PSCLIENT_LIBRARY=build/client/libpsclient.so.0 pip wheel --no-deps client/python
 
-Without it the wheel is of Python alone and finds the library of the system."""
+Without it the wheel is pure Python and uses the system's library."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ LIBRARY = os.environ.get("PSCLIENT_LIBRARY")
 
 
 class BuildWithLibrary(build_py):
-    """Puts the library beside the package."""
+    """Copies the library into the package."""
 
     def run(self) -> None:
         super().run()
@@ -30,7 +30,7 @@ class BuildWithLibrary(build_py):
 
 
 class WheelOfItsMachine(bdist_wheel):
-    """Any Python 3, but this machine's kind, where it carries a library."""
+    """Tags a wheel that includes a library for any Python 3 on this platform."""
 
     def finalize_options(self) -> None:
         super().finalize_options()

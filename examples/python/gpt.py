@@ -1,9 +1,9 @@
-r"""A small GPT on characters of a text that it makes itself, by DiLoCo: torchrun --nproc-per-node 4 gpt.py @endpoint [STEPS]
+r"""A small GPT on characters of a generated text, with DiLoCo: torchrun --nproc-per-node 4 gpt.py @endpoint [STEPS]
 
     psd --method diloco --set optimizer=external --set workers=4 --set outer_momentum=0.5 --set codec.message=int8 \
         --endpoint-file endpoint
 
-Workers step by AdamW and exchange every 50 steps, as int8: 1/200 of the bytes of DDP in float32."""
+Workers step with AdamW and exchange every 50 steps as int8: 1/200 of the bytes of DDP in float32."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LETTERS = "\n +-=.0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def make_text(seed: int, lines: int = 4000) -> torch.Tensor:
-    """Sums, differences and who has what: patterns of different lengths."""
+    """Sums, differences and owners of things: patterns of different lengths."""
     dice = random.Random(seed)
     names, things = ("ada", "alan", "grace", "kurt"), ("apple", "book", "clock", "drum")
     text = ""
@@ -41,7 +41,7 @@ class Block(nn.Module):
         self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
         self.attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
         self.mlp = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
-        # Not persistent: no part of the job.
+        # Not persistent, so not part of the job.
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(CONTEXT), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -59,7 +59,7 @@ class Gpt(nn.Module):
             nn.init.normal_(table.weight, std=0.1)
         self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)), nn.LayerNorm(WIDTH))
         self.head = nn.Linear(WIDTH, len(LETTERS), bias=False)
-        self.head.weight = self.letters.weight  # tied: one tensor of the job
+        self.head.weight = self.letters.weight  # tied: one tensor in the job
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         x = self.letters(ids) + self.places(torch.arange(CONTEXT))

@@ -7,7 +7,7 @@ import numpy as np
 import psclient
 
 with psclient.Worker(sys.argv[1] if len(sys.argv) > 1 else "@endpoint") as worker:
-    x = worker.alloc(2)  # a, b: where a psd on this machine can reach them
+    x = worker.alloc(2)  # a, b, in memory shared with a psd on this machine
     worker.begin({"a": (1,), "b": (1,)}, x)
     dice = np.random.default_rng(worker.rank)
     for _ in worker.steps(range(2000)):

@@ -1,6 +1,6 @@
-"""LeNet's kind of net on MNIST, one worker of as many as are started: python mnist.py @endpoint DIR [EPOCHS].
+"""A LeNet-like net on MNIST, as one worker: python mnist.py @endpoint DIR [EPOCHS]. Start several of them.
 
-DIR has the four files of MNIST. The method is psd's: psd --method diloco --set optimizer=external …"""
+DIR has the four files of MNIST. psd chooses the method: psd --method diloco --set optimizer=external …"""
 
 import gzip
 import sys
@@ -23,19 +23,19 @@ def read(name: str, head: int) -> torch.Tensor:
 images, labels = read("train-images-idx3", 16).view(-1, 1, 28, 28) / 255, read("train-labels-idx1", 8).long()
 tests, answers = read("t10k-images-idx3", 16).view(-1, 1, 28, 28) / 255, read("t10k-labels-idx1", 8).long()
 
-torch.manual_seed(1)  # the same start for all: the first worker's is the job's
+torch.manual_seed(1)  # the same initial point for all; the first worker's starts the job
 model = nn.Sequential(nn.Conv2d(1, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 5), nn.ReLU(), nn.MaxPool2d(2))
 model.extend([nn.Flatten(), nn.Linear(512, 128), nn.ReLU(), nn.Linear(128, 10)])
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
 with psclient.torch.Trainer(model, optimizer, server=server) as worker:
-    torch.manual_seed(100 + worker.rank)  # its own order of the images
+    torch.manual_seed(100 + worker.rank)  # another order of the images for each worker
     batches = (b for _ in range(epochs) for b in torch.randperm(len(images)).split(64) if len(b) == 64)
     for batch in worker.steps(batches):
         optimizer.zero_grad()
         loss = cross_entropy(model(images[batch]), labels[batch])
         loss.backward()
-        worker.step(len(batch))  # in place of optimizer.step()
+        worker.step(len(batch))  # replaces optimizer.step()
         worker.report(loss=loss.item())
     worker.pull()  # the center
     with torch.no_grad():

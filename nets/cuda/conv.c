@@ -1,15 +1,15 @@
-/* conv.c: convolutions by cuDNN, and by kernels of our own where it has nothing for a shape. Which of the
- * two, and by which algorithm, is chosen when the net is made, for each of the three products by itself.
+/* conv.c: convolutions with cuDNN, or with our own kernels for shapes that it does not support. The
+ * implementation and algorithm are chosen when the net is created, separately for each of the three products.
  *
- * cuDNN's classic calls know one pad a side: where the two ends differ, the input is laid into zeros first.
- */
+ * cuDNN's legacy API has one padding per dimension. If the two ends differ, the input is copied into a zeroed
+ * buffer first. */
 #include "nets/cuda/cuda.h"
 
 #include <errno.h>
 
 /* How one product is computed. */
 struct product {
-    bool is_own; /* by kernels.cuh */
+    bool is_own; /* computed by kernels.cuh */
     int algorithm;
     size_t workspace;
 };
@@ -19,10 +19,10 @@ struct conv {
     cudnnFilterDescriptor_t weight;
     cudnnConvolutionDescriptor_t conv;
     struct product forward, back_data, back_weights;
-    struct cnn_cuda_window window; /* as it is run: over the padded input, where there is one */
+    struct cnn_cuda_window window; /* as run: over the padded input, if there is one */
     struct cnn_cuda_window pad;    /* input -> padded input */
-    bool is_padded, is_turned;     /* is_turned: weights lie otherwise than in x, or elsewhere */
-    float *weights;                /* in cuDNN's order; NULL: those of x */
+    bool is_padded, is_turned;     /* is_turned: weights are copied from x to another order */
+    float *weights;                /* in cuDNN's order; NULL: x is used */
 };
 
 static bool pads_differ(const struct cnn_layer *l)
@@ -38,7 +38,7 @@ static size_t padded_bytes(const struct cnn_layer *l, uint32_t batch)
     return pads_differ(l) ? batch * h * wide * l->in.c * sizeof(float) : 0;
 }
 
-/* The padded input is kept for the weights' gradient; its own gradient is made padded, too. */
+/* The padded input is kept for the weights' gradient. Its gradient is computed padded, too. */
 static void needs(const struct cnn_setup *setup, const struct cnn_layer *l, struct cnn_needs *out)
 {
     size_t padded = padded_bytes(l, setup->batch);
@@ -98,15 +98,15 @@ static cudnnStatus_t describe(struct conv *c)
 
 #define MOST_ALGORITHMS 16
 
-/* Takes an algorithm that the library names if it has it, sums in one order, and does not round to less than
- * float32; the descriptor forbids that too, and what is named with the default follows the descriptor. */
+/* Accepts an algorithm if it is available, deterministic, and does not round to less than float32. The
+ * descriptor forbids such rounding as well; algorithms of the default math type follow the descriptor. */
 static bool is_good(cudnnStatus_t status, cudnnDeterminism_t determinism, cudnnMathType_t math)
 {
     return status == CUDNN_STATUS_SUCCESS && determinism == CUDNN_DETERMINISTIC &&
            (math == CUDNN_FMA_MATH || math == CUDNN_DEFAULT_MATH);
 }
 
-/* With no more workspace than there is. */
+/* Accepts an algorithm that fits into the workspace. */
 static bool takes(struct product *p, cudnnStatus_t status, const size_t *bytes, int algorithm)
 {
     if (status != CUDNN_STATUS_SUCCESS || *bytes > CNN_CUDA_WORKSPACE)
@@ -115,7 +115,7 @@ static bool takes(struct product *p, cudnnStatus_t status, const size_t *bytes, 
     return true;
 }
 
-/* The three that follow take the first, which is the fastest by the library's guess. */
+/* The next three functions take the first acceptable algorithm: the library sorts them by estimated speed. */
 static void choose_forward(struct cnn_cuda *d, struct conv *c)
 {
     cudnnConvolutionFwdAlgoPerf_t f[MOST_ALGORITHMS];
@@ -173,8 +173,8 @@ static void choose_back_weights(struct cnn_cuda *d, struct conv *c)
             return;
 }
 
-/* Weights of one channel or one tap lie as cuDNN wants them. But it reads 16 bytes at a time, and in x they
- * may begin anywhere. */
+/* Weights of one channel or one tap are already in cuDNN's order. But cuDNN reads 16 bytes at a time, and
+ * weights in x may not be aligned. */
 static bool needs_turning(const struct cnn_layer *l)
 {
     return l->weight_at * sizeof(float) % 16 != 0 ||
@@ -271,7 +271,7 @@ static int run_back_weights(struct cnn_cuda *d, struct cnn_cuda_layer *l, const 
         ": backward", l, err);
 }
 
-/* The weights as the products read them. */
+/* The weights in the order that the products read. */
 static const float *weights_of(const struct cnn_cuda *d, const struct cnn_cuda_layer *l)
 {
     const struct conv *c = l->state;

@@ -1,4 +1,4 @@
-/* cuda.c: makes a net's part on the device, and puts its steps into the stream. */
+/* cuda.c: creates a net on the device, and enqueues its steps. */
 #include "nets/cuda/cuda.h"
 
 #include <errno.h>
@@ -50,7 +50,7 @@ static size_t value_bytes(enum cnn_precision precision)
     return sizeof(float);
 }
 
-/* What is needed beside the arena, worked out from the plan alone. */
+/* Sizes of the buffers outside the arena, computed from the plan. */
 struct sizes {
     size_t largest_conv, turned, part, stats, losses, state, blas;
 };
@@ -172,7 +172,7 @@ static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, st
     size_t rows = s.losses * d->batch * sizeof(struct cnn_cuda_row),
            table = p->model->channels * 256 * sizeof(float);
     const struct {
-        void *device, *host; /* where the pointer goes; NULL: there is none */
+        void *device, *host; /* where the pointer is stored; NULL: not needed */
         size_t bytes;
     } all[] = {
         {&d->arena, NULL, memory->arena_bytes},
@@ -199,11 +199,11 @@ static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, st
         if (rc == 0 && all[i].host != NULL)
             rc = cnn_cuda_alloc_pinned(d, all[i].bytes, all[i].host, err);
     }
-    d->own_bytes = 0; /* counted from here on: the arena, x and g are counted by others */
+    d->own_bytes = 0; /* the arena, x and g are not counted here */
     if (rc == 0 && s.blas > 0)
         rc = cnn_cuda_check_blas(cublasSetWorkspace(d->blas, d->blas_workspace, s.blas), "starting", NULL,
                                  err);
-    /* Buffers and what is frozen have no gradient; nobody writes there again. */
+    /* Buffers and frozen parameters have no gradient; these floats are not written again. */
     return rc == 0 ? cnn_cuda_check(cudaMemsetAsync(d->g, 0, vector, d->compute), "clearing g", NULL, err)
                    : rc;
 }
@@ -296,7 +296,7 @@ static int forward(struct cnn_cuda *d, struct ps_error *err)
     return rc;
 }
 
-/* Loss number `number` of the model. wants_gradient: of its logits. */
+/* Loss number `number` of the model. wants_gradient: also computes the gradient of the logits. */
 static int run_loss(struct cnn_cuda *d, const struct cnn_cuda_layer *l, size_t number, bool wants_gradient,
                     struct ps_error *err)
 {
@@ -337,14 +337,15 @@ static int back_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, stru
     return rc;
 }
 
-/* A bucket's part of a step, into the stream or the graph that it captures. */
+/* Enqueues a bucket's part of a step, or adds it to the graph being captured. */
 static int put_part(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, struct ps_error *err)
 {
     int rc = b == d->buckets ? forward(d, err) : 0;
     return rc == 0 ? back_bucket(d, b, err) : rc;
 }
 
-/* Nothing has run when it fails, and the part is put into the stream as it is, from then on. */
+/* Captures a bucket's part as a graph. If that fails, nothing has run, and the part is enqueued without a
+ * graph from then on. */
 static void capture_part(struct cnn_cuda *d, struct cnn_cuda_bucket *b)
 {
     cudaGraph_t graph = NULL;
@@ -364,7 +365,7 @@ static void capture_part(struct cnn_cuda *d, struct cnn_cuda_bucket *b)
         return;
     b->graph = NULL;
     d->refuses_capture = true;
-    cudaGetLastError(); /* else the next launch would find it */
+    cudaGetLastError(); /* clears the error, which the next launch would report */
 }
 
 static int run_part(struct cnn_cuda *d, struct cnn_cuda_bucket *b, struct ps_error *err)
@@ -376,7 +377,7 @@ static int run_part(struct cnn_cuda *d, struct cnn_cuda_bucket *b, struct ps_err
                : put_part(d, b, err);
 }
 
-/* Rows of losses and statistics, behind everything. */
+/* Enqueues the copies of losses and statistics after all other work. */
 static int fetch_scores(struct cnn_cuda *d, size_t n_losses, struct ps_error *err)
 {
     cudaError_t e = cudaMemcpyAsync(d->host.rows, d->rows, n_losses * d->batch * sizeof *d->rows,
@@ -387,7 +388,7 @@ static int fetch_scores(struct cnn_cuda *d, size_t n_losses, struct ps_error *er
     return cnn_cuda_check(e, "fetching the loss", NULL, err);
 }
 
-/* The weighted mean of a loss's rows, summed in the order of the images. */
+/* The weighted mean of a loss over its rows, summed in the order of the images. */
 static struct cnn_score score_of(const struct cnn_cuda *d, const struct cnn_layer *l, size_t number,
                                  uint32_t n)
 {
@@ -436,7 +437,7 @@ static int gradient(void *state, const struct cnn_gradient_call *call, struct cn
     if (rc == 0)
         rc = cnn_cuda_check(cudaStreamSynchronize(d->compute), "a gradient", NULL, err);
     if (rc < 0) {
-        wait_for_all(d); /* pinned memory is the next call's */
+        wait_for_all(d); /* the next call reuses the pinned memory */
         return rc;
     }
     d->has_run = true;

@@ -1,13 +1,13 @@
-/* data.c: vectors, batches and gradients on their way between host and device. */
+/* data.c: transfers of vectors, batches and gradients between host and device. */
 #include "nets/cuda/cuda.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Floats of x that are copied to pinned memory while those before travel. */
+/* Floats of x per chunk: a chunk is copied to pinned memory while the previous one is transferred. */
 #define CHUNK (1u << 20)
-/* Floats of g that are worth a copy of their own. */
+/* The least floats of g in a bucket. */
 #define BUCKET (1u << 18)
 
 static cudaError_t up(struct cnn_cuda *d, void *to, const void *from, size_t bytes)
@@ -35,7 +35,7 @@ int cnn_cuda_send_step(struct cnn_cuda *d, const struct cnn_draw *draw, struct p
     return cnn_cuda_check(up(d, d->step, d->host.step, sizeof *d->step), "sending the step", NULL, err);
 }
 
-/* Bytes are looked up as they are laid out; floats are only turned, or lie right. */
+/* Converts bytes with a table, and transposes floats if needed. */
 static cudaError_t place_images(struct cnn_cuda *d, const struct cnn_batch *batch)
 {
     struct cnn_shape s = cnn_image_shape(d->plan);

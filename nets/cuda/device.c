@@ -1,4 +1,4 @@
-/* device.c: errors in sentences, and memory. */
+/* device.c: error messages and memory. */
 #include "nets/cuda/cuda.h"
 
 #include <errno.h>

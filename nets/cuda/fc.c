@@ -1,5 +1,5 @@
-/* fc.c: fully connected layers by cuBLAS, straight on the flat vectors. Its matrices are stored by columns: a
- * row-major [a][b] is its [b][a] matrix. An input of several places is turned to [channel][place] first. */
+/* fc.c: fully connected layers with cuBLAS on the flat vectors. cuBLAS matrices are column-major: a row-major
+ * [a][b] is its [b][a] matrix. An input with several positions is transposed to [channel][place] first. */
 #include "nets/cuda/cuda.h"
 
 static bool is_turned(const struct cnn_layer *l)

@@ -1,21 +1,21 @@
-/* kernels.cuh: the device code. nvcc compiles it for GPUs (launch.cu), and g++ for the host in tests/cuda,
- * with the few words of CUDA that it uses in a header of its own there: nothing else may be used here.
+/* kernels.cuh: the device code. nvcc compiles it for GPUs (launch.cu). tests/cuda compiles it for the host
+ * with g++ and a header that defines the few CUDA names used here; no others may be used.
  *
- * Every sum has one order, whatever the grid: two runs make the same bits. Kernels bear C names. */
+ * Sums have the same order for every grid, so two runs give the same bits. Kernels have C names. */
 #include <math.h>
 #include <stdint.h>
 
 #include "nets/cuda/kernels.h"
 
 #define KERNEL extern "C" __global__ void
-/* i over [0, n), the whole grid together. */
+/* i over [0, n), distributed over the whole grid. */
 #define EACH(i, n)                                                                                           \
     for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n);                              \
          i += (uint64_t)gridDim.x * blockDim.x)
 
 /* ---- images and layouts */
 
-/* [n][a][b] -> [n][b][a]; n is of all values. */
+/* [images][a][b] -> [images][b][a]; n: the number of all values. */
 KERNEL k_turn(uint64_t n, uint32_t a, uint32_t b, const float *in, float *out)
 {
     EACH(i, n)
@@ -25,7 +25,7 @@ KERNEL k_turn(uint64_t n, uint32_t a, uint32_t b, const float *in, float *out)
     }
 }
 
-/* Bytes to what the net sees of them. is_hwc: they lie as values do, else channel by channel. */
+/* Bytes to the net's input. is_hwc: the bytes are [H][W][C], otherwise [C][H][W]. */
 KERNEL k_bytes(uint64_t n, uint32_t c, uint32_t places, uint32_t is_hwc, const uint8_t *in,
                const float *value_of, float *out)
 {
@@ -38,7 +38,7 @@ KERNEL k_bytes(uint64_t n, uint32_t c, uint32_t places, uint32_t is_hwc, const u
     }
 }
 
-/* Into the middle of zeros: window.in -> window.out, `pad` from the first row and column. */
+/* Zero padding: window.in -> window.out, at offset `pad`. */
 KERNEL k_pad(uint64_t n, struct cnn_cuda_window w, const float *in, float *out)
 {
     EACH(i, n)
@@ -52,7 +52,7 @@ KERNEL k_pad(uint64_t n, struct cnn_cuda_window w, const float *in, float *out)
     }
 }
 
-/* The way back: what lies in the middle of window.out -> window.in. */
+/* The inverse of k_pad: the middle of window.out -> window.in. */
 KERNEL k_crop(uint64_t n, struct cnn_cuda_window w, const float *in, float *out)
 {
     EACH(i, n)
@@ -65,14 +65,14 @@ KERNEL k_crop(uint64_t n, struct cnn_cuda_window w, const float *in, float *out)
     }
 }
 
-/* Channels [0, c) of rows that lie in_stride apart, to rows out_stride apart; n = rows * c. */
+/* Copies channels [0, c) of rows in_stride apart to rows out_stride apart; n = rows * c. */
 KERNEL k_copy_channels(uint64_t n, uint32_t c, const float *in, uint32_t in_stride, float *out,
                        uint32_t out_stride)
 {
     EACH(i, n) out[i / c * out_stride + i % c] = in[i / c * in_stride + i % c];
 }
 
-/* ---- elementwise. in and out may be one. */
+/* ---- elementwise. in and out may be the same. */
 
 KERNEL k_add(uint64_t n, const float *a, const float *b, float *out)
 {
@@ -84,7 +84,7 @@ KERNEL k_bias(uint64_t n, uint32_t c, const float *bias, float *x)
     EACH(i, n) x[i] += bias[i % c];
 }
 
-/* A NaN stays one. */
+/* A NaN is kept. */
 KERNEL k_activate(uint64_t n, enum cnn_cuda_activation kind, float slope, const float *in, float *out)
 {
     EACH(i, n)
@@ -136,7 +136,7 @@ KERNEL k_activate_back(uint64_t n, enum cnn_cuda_activation kind, float slope, c
     }
 }
 
-/* Philox4x32-10, as nets/philox.h has it. */
+/* Philox4x32-10, as in nets/philox.h. */
 __device__ inline void philox(uint32_t v[4], uint32_t k0, uint32_t k1)
 {
     for (int round = 0; round < 10; round++) {
@@ -151,8 +151,8 @@ __device__ inline void philox(uint32_t v[4], uint32_t k0, uint32_t k1)
     }
 }
 
-/* Word e % 4 of block (e / 4, layer, step) decides element e, as in nets/layers/dropout.c. This one for
- * values that lie in the order they are counted in: a thread takes a block's four. */
+/* Word e % 4 of block (e / 4, layer, step) decides element e, as in nets/layers/dropout.c. For values in
+ * [C][H][W] order: a thread handles the four elements of a block. */
 KERNEL k_dropout(struct cnn_cuda_dropout p, const struct cnn_cuda_step *s, const float *in, float *out)
 {
     EACH(q, (p.n + 3) / 4)
@@ -164,7 +164,7 @@ KERNEL k_dropout(struct cnn_cuda_dropout p, const struct cnn_cuda_step *s, const
     }
 }
 
-/* And for those that do not: a thread draws a whole block for its element. */
+/* The same for values in another order: a thread draws a whole block for its element. */
 KERNEL k_dropout_planes(struct cnn_cuda_dropout p, const struct cnn_cuda_step *s, const float *in, float *out)
 {
     EACH(i, p.n)
@@ -177,7 +177,8 @@ KERNEL k_dropout_planes(struct cnn_cuda_dropout p, const struct cnn_cuda_step *s
     }
 }
 
-/* ---- pools. Forward a thread makes one output; backward one input, which asks every window over it. */
+/* ---- pools. Forward, a thread computes one output. Backward, it computes one input, from every window that
+ * contains it. */
 
 struct clip {
     int32_t from, to, n_counted;
@@ -189,7 +190,7 @@ __device__ inline struct clip clip_side(const struct cnn_cuda_window *w, int d, 
     return {start < 0 ? 0 : start, end > in ? in : end, (end < padded ? end : padded) - start};
 }
 
-/* Of the windows [from, to) over place `at` of the input. */
+/* The windows [from, to) that contain position `at` of the input. */
 __device__ inline struct clip windows_over(const struct cnn_cuda_window *w, int d, int32_t out, int32_t at)
 {
     int32_t first = at + w->pad[d] - w->kernel[d], last = (at + w->pad[d]) / w->stride[d];
@@ -214,7 +215,8 @@ __device__ inline uint64_t index_of(const struct cnn_cuda_shape *s, uint64_t ima
     return ((image * s->h + (uint32_t)y) * s->w + (uint32_t)x) * s->c + c;
 }
 
-/* best: where in its window the largest lies, the first in row order among equals. A NaN wins. */
+/* best: position of the largest value in its window, the first in row order among equals. A NaN counts as
+ * largest. */
 KERNEL k_maxpool(uint64_t n, struct cnn_cuda_window w, const float *in, float *out, uint16_t *best)
 {
     EACH(i, n)
@@ -296,7 +298,7 @@ KERNEL k_avgpool_back(uint64_t n, struct cnn_cuda_window w, const float *dout, f
     }
 }
 
-/* ---- LRN: y = x s^-beta, s the norm over neighbouring channels, which is kept. */
+/* ---- LRN: y = x s^-beta; s, the norm over neighbouring channels, is kept. */
 
 KERNEL k_lrn(struct cnn_cuda_lrn p, const float *in, float *norm, float *out)
 {
@@ -313,7 +315,7 @@ KERNEL k_lrn(struct cnn_cuda_lrn p, const float *in, float *norm, float *out)
     }
 }
 
-/* The equation stands in nets/ref/lrn.c. */
+/* The equation is in nets/ref/lrn.c. */
 KERNEL k_lrn_back(struct cnn_cuda_lrn p, const float *in, const float *norm, const float *dout, float *din)
 {
     EACH(i, p.n)
@@ -328,13 +330,13 @@ KERNEL k_lrn_back(struct cnn_cuda_lrn p, const float *in, const float *norm, con
     }
 }
 
-/* ---- sums over a channel: slices of the rows first, then over the slices in order. In double: on the GPUs
- * this is for a sum waits for memory, and x^2 may be summed without the mean. */
+/* ---- sums over a channel: first within slices of the rows, then over the slices in order. In double: these
+ * sums are memory-bound on the supported GPUs, and double allows summing x^2 without subtracting the mean. */
 
 enum sums_of { SUMS_OF_VALUES, SUMS_OF_SQUARES, SUMS_OF_PRODUCTS };
 
-/* Block (tile, slice) leaves sums of a, and of its second number, of its channels and rows in
- * part[slice][2][c]. second: a's squares; with b, a times b less its mean. */
+/* Block (tile, slice) writes two sums over its channels and rows to part[slice][2][c]: of a, and of a second
+ * term. The term is a^2 or, with b, a times (b minus its mean). */
 __device__ inline void sum_channels(enum sums_of second, uint64_t rows, uint32_t c, const float *a,
                                     const float *b, const float *mean_of_b, double *part)
 {
@@ -382,7 +384,7 @@ KERNEL k_products(uint64_t rows, uint32_t c, const float *a, const float *b, con
     sum_channels(SUMS_OF_PRODUCTS, rows, c, a, b, mean_of_b, part);
 }
 
-/* Sum number `which` of a channel over the slices. */
+/* Adds up sum number `which` of a channel over the slices. */
 __device__ inline double over_slices(const double *part, uint32_t slices, uint32_t c, uint32_t channel,
                                      uint32_t which)
 {
@@ -398,7 +400,7 @@ KERNEL k_sums_end(uint32_t c, uint32_t slices, const double *part, float *out)
     EACH(i, c) out[i] = (float)over_slices(part, slices, c, (uint32_t)i, 0);
 }
 
-/* ---- batch norm. used [2][c]: the mean and 1 / sqrt(variance + epsilon) that a pass normalises by. */
+/* ---- batch norm. used [2][c]: the mean and 1 / sqrt(variance + epsilon) of the pass. */
 
 /* stats [2][c]: the batch's mean and variance. */
 KERNEL k_norm_measured(struct cnn_cuda_norm p, const double *part, double *stats, float *used)
@@ -407,7 +409,7 @@ KERNEL k_norm_measured(struct cnn_cuda_norm p, const double *part, double *stats
     {
         double mean = over_slices(part, p.slices, p.c, (uint32_t)i, 0) / (double)p.rows;
         double variance = over_slices(part, p.slices, p.c, (uint32_t)i, 1) / (double)p.rows - mean * mean;
-        variance = variance < 0 ? 0 : variance; /* of rounding; a NaN stays one */
+        variance = variance < 0 ? 0 : variance; /* rounding may give a negative value; a NaN is kept */
         stats[i] = mean;
         stats[p.c + i] = variance;
         used[i] = (float)mean;
@@ -434,8 +436,8 @@ KERNEL k_norm(uint64_t n, uint32_t c, const float *used, const float *scale, con
     }
 }
 
-/* The gradients of scale and shift, and in k [3][c] what makes that of the input of dout, the input less its
- * mean, and 1. */
+/* The gradients of scale and shift, and in k [3][c] the coefficients of the input's gradient: of dout, of the
+ * input minus its mean, and a constant. */
 KERNEL k_norm_back_end(struct cnn_cuda_norm p, const double *part, const float *used, const float *scale,
                        float *dscale, float *dshift, float *k)
 {
@@ -462,9 +464,9 @@ KERNEL k_norm_back(uint64_t n, uint32_t c, const float *used, const float *k, co
     }
 }
 
-/* ---- softmax and cross-entropy, as nets/layers/softmax_loss.c has them: a block an image. */
+/* ---- softmax and cross-entropy, as in nets/layers/softmax_loss.c: one block per image. */
 
-/* The largest, the first of equals, of the block's threads; every thread gets it. */
+/* The index of the largest value among the block's threads, the first of equals; returned to every thread. */
 __device__ inline uint32_t block_best(double *values, uint32_t *at, double value, uint32_t index)
 {
     values[threadIdx.x] = value;
@@ -482,7 +484,7 @@ __device__ inline uint32_t block_best(double *values, uint32_t *at, double value
         __syncthreads();
     }
     uint32_t best = at[0];
-    __syncthreads(); /* the next sum uses the same memory */
+    __syncthreads(); /* the next reduction uses the same memory */
     return best;
 }
 
@@ -500,7 +502,7 @@ __device__ inline double block_sum(double *values, double value)
     return sum;
 }
 
-/* dz NULL: no gradient is wanted. */
+/* dz NULL: the gradient is not wanted. */
 KERNEL k_loss(struct cnn_cuda_loss p, const float *logits, const uint16_t *labels, float *dz,
               struct cnn_cuda_row *rows)
 {
@@ -536,8 +538,8 @@ KERNEL k_loss(struct cnn_cuda_loss p, const float *logits, const uint16_t *label
     rows[blockIdx.x].rank = (uint64_t)rank;
 }
 
-/* ---- convolutions that cuDNN does not take: plain loops, a thread a number. Weights [out][row][column][in
- * of the group]. */
+/* ---- convolutions that cuDNN does not support: plain loops, one thread per value. Weights
+ * [out][row][column][in of the group]. */
 
 KERNEL k_conv(uint64_t n, struct cnn_cuda_window w, const float *in, const float *weight, float *out)
 {

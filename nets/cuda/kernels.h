@@ -1,13 +1,14 @@
-/* kernels.h: what the host tells the kernels. Plain C: host code, launch.cu and tests share it. Private to
+/* kernels.h: the kernels' parameters. Plain C, shared by host code, launch.cu and tests. Private to
  * nets/cuda.
  *
- * Values lie as [image][row][column][channel] (NHWC). */
+ * Values are [image][row][column][channel] (NHWC). */
 #ifndef CNN_CUDA_KERNELS_H
 #define CNN_CUDA_KERNELS_H
 
 #include <stdint.h>
 
-/* What changes from step to step. It lies in device memory, so that a captured graph reads it anew. */
+/* Parameters that change from step to step. They are in device memory, so that a captured graph reads the
+ * current ones. */
 struct cnn_cuda_step {
     uint64_t draw_step;
     uint32_t dropout_key[2];
@@ -17,12 +18,12 @@ struct cnn_cuda_shape {
     uint32_t n, h, w, c;
 };
 
-/* A window that walks over `in` to make `out`; [0] down, [1] across. */
+/* The window of a convolution or pool from `in` to `out`; [0] vertical, [1] horizontal. */
 struct cnn_cuda_window {
     struct cnn_cuda_shape in, out;
     int32_t kernel[2], stride[2], dilation[2], pad[2], pad_end[2];
     uint32_t groups;        /* convolutions */
-    uint32_t skips_padding; /* mean pools: only values in the input count */
+    uint32_t skips_padding; /* average pools: only values inside the input count */
 };
 
 struct cnn_cuda_lrn {
@@ -54,20 +55,20 @@ enum cnn_cuda_activation {
 };
 
 struct cnn_cuda_loss {
-    uint32_t classes, adds; /* adds: to the gradient that is there */
+    uint32_t classes, adds; /* adds: the gradient is added, not written */
     double smoothing;
     double scale; /* the loss's weight over the number of images */
 };
 
-/* What a loss says of one image. */
+/* The result of a loss for one image. */
 struct cnn_cuda_row {
     double loss;
     uint64_t rank;
 };
 
-/* Threads of a block, everywhere. */
+/* Threads per block, in all kernels. */
 #define CNN_CUDA_BLOCK 256
-/* A block that sums channels: so many channels, and CNN_CUDA_BLOCK / CNN_CUDA_TILE rows at a time. */
+/* Channels per block in sums over channels; a block reads CNN_CUDA_BLOCK / CNN_CUDA_TILE rows at a time. */
 #define CNN_CUDA_TILE 32
 
 #endif

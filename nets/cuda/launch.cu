@@ -1,10 +1,10 @@
-/* launch.cu: the launchers, and the only file with <<<>>>, which drops its error: each returns what CUDA kept
- * of it. */
+/* launch.cu: the kernel launchers. <<<>>> does not return an error, so each launcher returns
+ * cudaPeekAtLastError(). */
 #include "nets/cuda/launch.h"
 
 #include "nets/cuda/kernels.cuh"
 
-/* A grid walks over its numbers in strides: more blocks than this only wait. */
+/* Kernels use grid-stride loops; more blocks would not run at the same time. */
 #define MOST_BLOCKS 4096
 
 static unsigned blocks_for(uint64_t n)

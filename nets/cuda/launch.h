@@ -1,6 +1,6 @@
-/* launch.h: the kernels of kernels.cuh as C calls them. Each puts its work into the stream and returns at
- * once; pointers are of the device. Sums of channels need room for partial sums: cnn_cuda_slices says how
- * many. Private to nets/cuda. */
+/* launch.h: C functions that launch the kernels of kernels.cuh. Each enqueues its work in the stream and
+ * returns at once. Pointers are device pointers. Sums over channels need memory for partial sums, see
+ * cnn_cuda_slices. Private to nets/cuda. */
 #ifndef CNN_CUDA_LAUNCH_H
 #define CNN_CUDA_LAUNCH_H
 
@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-/* Slices of that many rows of c channels; each leaves 2 c doubles. */
+/* The number of slices for `rows` rows of c channels; each needs 2 c doubles. */
 static inline uint32_t cnn_cuda_slices(uint64_t rows, uint32_t c)
 {
     uint64_t tiles = (c + CNN_CUDA_TILE - 1) / CNN_CUDA_TILE, room = 512 / tiles + 1,
@@ -47,14 +47,15 @@ cudaError_t cu_avgpool_back(cu_stream s, struct cnn_cuda_window w, const float *
 cudaError_t cu_lrn(cu_stream s, struct cnn_cuda_lrn p, const float *in, float *norm, float *out);
 cudaError_t cu_lrn_back(cu_stream s, struct cnn_cuda_lrn p, const float *in, const float *norm,
                         const float *dout, float *din);
-/* By the batch's own statistics, which go to stats; then by those in `used`. */
+/* Normalises with the batch's statistics and writes them to stats; the next function normalises with
+ * `used`. */
 cudaError_t cu_norm_measure(cu_stream s, struct cnn_cuda_norm p, const float *in, double *part, double *stats,
                             float *used);
 cudaError_t cu_norm_running(cu_stream s, struct cnn_cuda_norm p, const float *mean, const float *variance,
                             float *used);
 cudaError_t cu_norm(cu_stream s, struct cnn_cuda_norm p, const float *used, const float *scale,
                     const float *shift, const float *in, float *out);
-/* coefficients: room for 3 c floats. din NULL: not wanted. */
+/* coefficients: scratch of 3 c floats. din NULL: not wanted. */
 cudaError_t cu_norm_back(cu_stream s, struct cnn_cuda_norm p, const float *used, const float *scale,
                          const float *in, const float *dout, double *part, float *coefficients, float *dscale,
                          float *dshift, float *din);

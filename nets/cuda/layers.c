@@ -1,4 +1,4 @@
-/* layers.c: the kinds of layers that are a kernel or two. */
+/* layers.c: the kinds of layers that take one or two kernels. */
 #include "nets/cuda/cuda.h"
 
 struct cnn_cuda_window cnn_cuda_window_of(const struct cnn_layer *l, uint32_t batch)
@@ -122,7 +122,7 @@ static int avgpool_backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct
 const struct cnn_cuda_kind cnn_cuda_avgpool = {0,    needs_nothing,   NULL,
                                                NULL, avgpool_forward, avgpool_backward};
 
-/* ---- dropout: going back the mask is drawn again, which is cheaper than to keep it */
+/* ---- dropout: the backward pass draws the mask again, which is cheaper than keeping it */
 
 static void dropout_needs(const struct cnn_setup *setup, const struct cnn_layer *l, struct cnn_needs *out)
 {
@@ -187,9 +187,9 @@ const struct cnn_cuda_kind cnn_cuda_lrn = {0, lrn_needs, NULL, NULL, lrn_forward
 /* ---- batch norm */
 
 struct batchnorm {
-    float *used;         /* [2][channels]: the mean and the inverse deviation that a pass normalises by */
-    float *coefficients; /* [3][channels], going back */
-    double *stats;       /* the batch's, among all layers' */
+    float *used;         /* [2][channels]: the mean and the inverse deviation of the current pass */
+    float *coefficients; /* [3][channels], for the backward pass */
+    double *stats;       /* the batch's statistics, within those of all layers */
 };
 
 static void batchnorm_needs(const struct cnn_setup *setup, const struct cnn_layer *l, struct cnn_needs *out)
@@ -296,7 +296,7 @@ static int add_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_e
     return forward_done(e, l, err);
 }
 
-/* Each input's gradient is the output's; where it lies in the same place nothing is to be done. */
+/* Each input's gradient is the output's; nothing to do if they share memory. */
 static int add_backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
     cudaError_t e = cudaSuccess;

@@ -1,5 +1,5 @@
-/* loader.c: the table's row for cuda. Loads the module when somebody asks for the backend, since that costs
- * tenths of a second and some 200 MB of memory. The program's run path says where it lies. */
+/* loader.c: the row of the backend cuda. Loads its module on first use, because loading takes tenths of a
+ * second and about 200 MB of memory. The module is found by the program's run path. */
 #include "nets/cuda/module.h"
 
 #include <dlfcn.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static const struct cnn_cuda_module *module; /* NULL: there is none */
+static const struct cnn_cuda_module *module; /* NULL: not loaded */
 static struct ps_error why;
 
 static void load(void)
@@ -18,7 +18,7 @@ static void load(void)
     if (library == NULL) {
         ps_fail(&why, 0,
                 "backend 'cuda' needs " CNN_CUDA_LIBRARY
-                ", which psd builds where CUDA and cuDNN are there: %.300s",
+                ", which is built if CUDA and cuDNN are installed: %.300s",
                 dlerror());
         return;
     }
@@ -40,7 +40,7 @@ static int probe(enum cnn_precision precision, struct ps_error *err)
     return module->backend.probe(precision, err);
 }
 
-/* net.c has probed before it calls any of these. */
+/* net.c calls probe before any of these. */
 static uint64_t memory_limit(void)
 {
     return module->backend.memory_limit();

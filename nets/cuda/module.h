@@ -1,5 +1,5 @@
-/* module.h: how the module psnets-cuda shows its row, so that nothing but it depends on CUDA. It is a part of
- * the build that loads it: another version's is refused. Private to nets/cuda. */
+/* module.h: the interface of the module psnets-cuda, so that only the module depends on CUDA. Module and
+ * program must be of the same build: another version is refused. Private to nets/cuda. */
 #ifndef CNN_CUDA_MODULE_H
 #define CNN_CUDA_MODULE_H
 
@@ -14,7 +14,7 @@ struct cnn_cuda_module {
     struct cnn_backend backend;
 };
 
-/* The one symbol that the module exports. */
+/* The only exported symbol of the module. */
 extern const struct cnn_cuda_module cnn_cuda_module __attribute__((visibility("default")));
 
 #endif

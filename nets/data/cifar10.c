@@ -1,4 +1,4 @@
-/* cifar10:DIR, the small colour images of Krizhevsky, Nair and Hinton, in the six files of their binary
+/* cifar10:DIR, the small colour images of Krizhevsky, Nair and Hinton, in the six files of the binary
  * version. */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ struct cifar10 {
     uint32_t n_images; /* of every file */
 };
 
-/* Without a header, a file cut between two images only differs from a whole one by its number of images. */
+/* The files have no header, so a file truncated between two images shows only by its number of images. */
 static int read_files(struct cifar10 *c, const char *dir, struct ps_error *err)
 {
     for (int f = 0; f < N_FILES; f++) {
@@ -30,8 +30,7 @@ static int read_files(struct cifar10 *c, const char *dir, struct ps_error *err)
         if (n != c->n_images)
             return ps_fail(
                 err, -EBADMSG,
-                "%.120s/%s: byte %zu: the file ends after %u images, %s after %u; allowed: as many "
-                "in each",
+                "%.120s/%s: byte %zu: the file ends after %u images, %s after %u; allowed: as many in each",
                 dir, names[f], (size_t)n * CNN_CIFAR_RECORD, n, names[0], c->n_images);
     }
     return 0;

@@ -13,7 +13,7 @@
 
 static const char *const names[] = {[CNN_TRAIN] = "train.bin", [CNN_TEST] = "test.bin"};
 
-/* Both splits as the binary version has them, whatever they were read from. */
+/* Both splits in the format of the binary version, whatever the source. */
 struct cifar100 {
     uint8_t *bytes[2];
     uint32_t n[2];
@@ -39,10 +39,10 @@ static int read_binary(struct cifar100 *c, const char *dir, struct ps_error *err
     return 0;
 }
 
-/* Turns a picture, channels together, into a record. */
+/* Converts a picture with interleaved channels to a record. */
 static void write_record(const struct cnn_decoder *d, uint16_t label, uint8_t *record)
 {
-    record[0] = 0; /* the coarse label: nobody asks for it */
+    record[0] = 0; /* the coarse label is not used */
     record[1] = (uint8_t)label;
     for (size_t i = 0; i < CNN_CIFAR_PIXELS / 3; i++)
         for (size_t c = 0; c < 3; c++)

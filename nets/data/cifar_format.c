@@ -13,7 +13,7 @@ const struct cnn_cifar_layout cnn_cifar_10 = {1, 10,
                                               "data_batch_1.bin to data_batch_5.bin and test_batch.bin"};
 const struct cnn_cifar_layout cnn_cifar_100 = {2, 100, "train.bin and test.bin"};
 
-/* 32: a crop of the image with 4 pixels more on each side (He et al. 2015, "Deep Residual Learning", 4.2).
+/* 32: a crop of the image padded by 4 pixels on each side (He et al. 2015, "Deep Residual Learning", 4.2).
  * 28: a crop of the image itself (Zhang, Choromanska, LeCun 2015, 5.1). */
 const struct cnn_view cnn_cifar_views[CNN_CIFAR_VIEWS] = {
     {.height = 32, .width = 32, .pad = 4, .flips = true},
@@ -46,7 +46,7 @@ int cnn_cifar_parse(const struct cnn_cifar_layout *layout, const char *name, con
     return 0;
 }
 
-/* Reads a whole file, but no more than `most` bytes. */
+/* Reads a whole file, at most `most` bytes of it. */
 static int read_all(int fd, const char *path, size_t most, uint8_t **bytes, size_t *len, struct ps_error *err)
 {
     struct stat st;
@@ -68,7 +68,7 @@ static int read_all(int fd, const char *path, size_t most, uint8_t **bytes, size
             free(buffer);
             return rc;
         }
-        if (n == 0) /* became shorter since fstat: the parser says where it ends */
+        if (n == 0) /* the file shrank after fstat: the parser reports where it ends */
             break;
         have += (size_t)n;
     }
@@ -84,12 +84,12 @@ int cnn_cifar_read(const struct cnn_cifar_layout *layout, const char *dir, const
     size_t len = 0;
     if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
         return ps_fail(err, -ENAMETOOLONG, "the path of %s is longer than %d bytes", name, PATH_MAX - 1);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe must not hold us here */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* opening a pipe must not block */
     if (fd < 0 && errno == ENOENT)
         return ps_fail(err, -ENOENT, "%.160s: no such file; allowed: a folder with %s", path, layout->files);
     if (fd < 0)
         return ps_fail(err, -errno, "%.200s: cannot be opened: %s", path, strerror(errno));
-    /* a byte more than the largest that is allowed, which the parser refuses */
+    /* one byte more than the largest allowed file, so that the parser can refuse larger ones */
     int rc = read_all(fd, path, CNN_CIFAR_MAX_COUNT * cnn_cifar_record(layout) + 1, bytes, &len, err);
     close(fd);
     return rc != 0 ? rc : cnn_cifar_parse(layout, path, *bytes, len, n_images, err);

@@ -10,7 +10,7 @@ static const struct cnn_data_type *const types[] = {&cnn_data_digits,    &cnn_da
                                                     &cnn_data_cifar10,   &cnn_data_cifar100,
                                                     &cnn_data_synthetic, &cnn_data_images};
 enum { N_TYPES = sizeof types / sizeof *types };
-enum { DEFAULT_SIDE = 224 }; /* sizes of views, of sets whose images differ in size */
+enum { DEFAULT_SIDE = 224 }; /* default size of views of sets whose images differ in size */
 
 static const struct cnn_data_type *find(const char *spec, size_t len)
 {
@@ -45,11 +45,11 @@ int cnn_data_open_with(const char *spec, const struct cnn_data_options *opt, str
         return fail_unknown(spec, err);
     opt = opt != NULL ? opt : &defaults;
     if (opt->view != NULL && !type->has_views)
-        return ps_fail(err, -EINVAL, "data set %s has no choice of views; allowed: without --view",
+        return ps_fail(err, -EINVAL, "data set %s does not support --view; allowed: with --data images",
                        type->name);
 
     if (opt->cache != NULL && !type->has_views)
-        return ps_fail(err, -EINVAL, "data set %s has nothing to decode; allowed: without --cache",
+        return ps_fail(err, -EINVAL, "data set %s does not support --cache; allowed: with --data images",
                        type->name);
 
     struct cnn_data *data = calloc(1, sizeof *data);
@@ -78,7 +78,7 @@ void cnn_data_get_info(const struct cnn_data *data, struct cnn_data_info *info)
     *info = data->info;
 }
 
-/* The i-th size that the set offers; false past the last. */
+/* The i-th size that the set supports; false past the last. */
 static bool view_at(const struct cnn_data *data, uint32_t i, struct cnn_view *out)
 {
     if (data->type->views == NULL)
@@ -106,7 +106,7 @@ int cnn_data_view(const struct cnn_data *data, uint32_t height, uint32_t width, 
 {
     struct cnn_view view;
     char sizes[80] = "";
-    if (data->type->make != NULL) { /* any size that the options of views allow */
+    if (data->type->make != NULL) { /* any size that options.view allows */
         *out = (struct cnn_view){.height = height > 0 ? height : DEFAULT_SIDE,
                                  .width = width > 0 ? width : DEFAULT_SIDE};
         return data->type->check(data->self, out->height, out->width, err);

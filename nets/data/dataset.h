@@ -1,4 +1,4 @@
-/* dataset.h: the interface of a data set. One file each, and one row in data.c's table. */
+/* dataset.h: the interface of a data set. A data set is one file and one row in the table of data.c. */
 #ifndef CNN_DATA_DATASET_H
 #define CNN_DATA_DATASET_H
 
@@ -7,8 +7,8 @@
 #include "nets/data/data.h"
 #include "nets/philox.h"
 
-/* Names one image. A set whose images are stored looks at split and index alone; a generator may make another
- * image for every value of every member, and makes the same one for the same values, always. */
+/* Identifies one image. A set of stored images uses only split and index. A generator may use all members,
+ * and always generates the same image for the same values. */
 struct cnn_image_id {
     enum cnn_split split;
     uint64_t seed;  /* of the stream; 0 for the test split */
@@ -17,8 +17,8 @@ struct cnn_image_id {
     uint32_t index; /* below n_train or n_test */
 };
 
-/* Block n, below 2^14, of the random words of an image: where it is cut, whether it is mirrored. The top bit
- * beside the rank keeps them apart from those of the order. */
+/* Block n, below 2^14, of the random words of an image, for its crop and flip. The top bit next to the rank
+ * makes them independent of the words of the order. */
 static inline struct cnn_philox_block cnn_image_draw(const struct cnn_image_id *id, uint32_t n)
 {
     return cnn_philox((struct cnn_philox_block){{id->index, id->rank | n << 16 | 1u << 31,
@@ -30,43 +30,43 @@ enum { CNN_MAX_CHANNELS = 4 };
 /* Returned by `make` for an image that cannot be read, after reporting it. */
 enum { CNN_IMAGE_LEFT_OUT = 1 };
 
-/* A size that nets may ask for, and how training images of it are cut out of the stored ones. Test images are
- * the middle, as it is. */
+/* A size that the set supports, and how training images of this size are cropped from the stored ones. Test
+ * images are center crops without a flip. */
 struct cnn_view {
-    uint32_t height, width; /* at most the stored size with its pad */
-    uint32_t pad;           /* black pixels on each side before a place is drawn */
-    bool flips;             /* half of the images are mirrored, left to right */
+    uint32_t height, width; /* at most the stored size plus padding */
+    uint32_t pad;           /* black pixels added on each side before the crop */
+    bool flips;             /* half of the images are mirrored horizontally */
 };
 
 struct cnn_data_type {
     const char *name;
-    const char *usage; /* "mnist:DIR": how the spec is written, for errors and --help */
-    float mean[CNN_MAX_CHANNELS], deviation[CNN_MAX_CHANNELS]; /* of the training pixels, 0 to 1 */
-    const struct cnn_view *views;                              /* NULL: the stored size alone, uncut */
+    const char *usage; /* "mnist:DIR": the syntax of the spec, for errors and --help */
+    float mean[CNN_MAX_CHANNELS], deviation[CNN_MAX_CHANNELS]; /* of the training pixels, scaled to 0 to 1 */
+    const struct cnn_view *views;                              /* NULL: only the stored size, not cropped */
     uint32_t n_views;
-    bool has_views; /* knows options.view */
-    /* arg: what follows "NAME:" in the spec; NULL when there was no colon. Fills *info and *self. */
+    bool has_views; /* supports options.view */
+    /* arg: the text after "NAME:" in the spec; NULL without a colon. Fills *info and *self. */
     int (*open)(const char *arg, const struct cnn_data_options *opt, struct cnn_data_info *info, void **self,
                 struct ps_error *err);
     void (*close)(void *self);
-    /* Writes channels x height x width bytes, 0 to 255, and a label below info.classes. Safe from any thread,
-     * several at a time. 0, or negative errno with a sentence. */
+    /* Writes channels x height x width bytes, 0 to 255, and a label below info.classes. Thread-safe. 0, or a
+     * negative errno with a sentence. */
     int (*image)(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint16_t *label,
                  struct ps_error *err);
 
-    /* Sets whose images have sizes of their own, info's height and width 0, have these in place of `image`
-     * and `views`. */
-    /* Whether views of that size can be made: 0, or -EINVAL with a sentence. */
+    /* The following functions replace `image` and `views` in sets whose images differ in size (info's height
+     * and width are 0). */
+    /* Whether views of that size are supported: 0, or -EINVAL with a sentence. */
     int (*check)(const void *self, uint32_t height, uint32_t width, struct ps_error *err);
-    /* What one thread needs to make images. NULL: no memory. */
+    /* Creates the scratch that one thread needs to make images. NULL if out of memory. */
     void *(*scratch)(const void *self);
     void (*drop_scratch)(void *scratch);
-    /* Writes view->height x view->width x channels bytes, channels together, and a label. A view is a
-     * function of the id alone. 0; CNN_IMAGE_LEFT_OUT; negative errno with a sentence. Safe from any thread,
-     * each with its scratch. */
+    /* Writes view->height x view->width x channels bytes, channels interleaved, and a label. The result
+     * depends only on the id and the view. 0, CNN_IMAGE_LEFT_OUT, or a negative errno with a sentence.
+     * Thread-safe if each thread has its own scratch. */
     int (*make)(const void *self, void *scratch, const struct cnn_image_id *id, const struct cnn_view *view,
                 uint8_t *pixels, uint16_t *label, struct ps_error *err);
-    /* Announces each image some time before it is made, in the order of the set. NULL: not needed. */
+    /* Announces each image some time before `make`, in the order of the set. NULL: not needed. */
     void (*expect)(const void *self, enum cnn_split split, uint32_t index);
 };
 
@@ -83,7 +83,8 @@ extern const struct cnn_data_type cnn_data_cifar100;
 extern const struct cnn_data_type cnn_data_synthetic;
 extern const struct cnn_data_type cnn_data_images;
 
-/* The view of that size; height and width 0: the first, or the stored size. -EINVAL says which there are. */
+/* The view of that size; height and width 0: the first view, or the stored size. -EINVAL with a sentence that
+ * names the supported sizes. */
 int cnn_data_view(const struct cnn_data *data, uint32_t height, uint32_t width, struct cnn_view *out,
                   struct ps_error *err);
 

@@ -1,10 +1,10 @@
-/* digits: a generator of images like handwritten digits, for training without a download.
+/* digits: generates images like handwritten digits, for training without a download.
  *
- * An image is a glyph of pen strokes, bent by a smooth random field, put through a random affine map, drawn
- * with an antialiased round pen and covered with noise. Every random number comes from Philox keyed by the
- * image's name, and the arithmetic is float additions, multiplications, divisions and square roots in a fixed
- * order (no libm, no contraction): the same bits on every machine with IEEE floats. The ranges below leave a
- * linear model near 90 % and let LeNet pass 99 %. */
+ * An image is a glyph of pen strokes, distorted by a smooth random field and a random affine map, drawn with
+ * an antialiased round pen, with noise added. All random numbers come from Philox keyed by the identity of
+ * the image. The arithmetic is float additions, multiplications, divisions and square roots in a fixed order
+ * (no libm, no contraction), so that the bits are the same on every machine with IEEE floats. With the ranges
+ * below a linear model reaches about 90 % and LeNet more than 99 %. */
 #include "nets/data/dataset.h"
 #include "nets/data/glyphs.h"
 #include "nets/philox.h"
@@ -38,7 +38,7 @@ struct point {
     float x, y;
 };
 
-/* How one image distorts its glyph: digit heights around the middle -> pixels. */
+/* The distortion of one image: maps glyph coordinates, in digit heights around the middle, to pixels. */
 struct warp {
     struct point bend[GRID][GRID];
     float xx, xy, yx, yy; /* [xx xy; yx yy] */
@@ -72,7 +72,8 @@ static void draw_warp(struct cnn_random *r, struct warp *w)
     float aspect = 0.5f * cnn_random_float(r, -MAX_ASPECT, MAX_ASPECT);
     float shear = cnn_random_float(r, -MAX_SHEAR, MAX_SHEAR);
 
-    /* Taylor: for these small arguments exact to float rounding, and the same everywhere, unlike libm's. */
+    /* Taylor series: for these small arguments exact to float rounding, and identical on all machines, unlike
+     * libm. */
     float a2 = angle * angle;
     float sine = angle * (1.0f - a2 / 6.0f * (1.0f - a2 / 20.0f));
     float cosine = 1.0f - a2 / 2.0f * (1.0f - a2 / 12.0f * (1.0f - a2 / 30.0f));
@@ -83,12 +84,12 @@ static void draw_warp(struct cnn_random *r, struct warp *w)
     w->xy = cosine * sx * shear - sine * sy;
     w->yx = sine * sx;
     w->yy = sine * sx * shear + cosine * sy;
-    /* Pixel k covers k to k + 1 with its centre at k + 0.5; coordinates here are of centres. */
+    /* Pixel k covers k to k + 1 with its centre at k + 0.5. Coordinates here are relative to centres. */
     w->shift.x = 0.5f * (SIDE - 1) + cnn_random_float(r, -MAX_SHIFT, MAX_SHIFT);
     w->shift.y = 0.5f * (SIDE - 1) + cnn_random_float(r, -MAX_SHIFT, MAX_SHIFT);
 }
 
-/* Cell and smooth weight of a coordinate in the bending field, which spans [-0.5, 0.5]. */
+/* Cell and smooth weight of a coordinate in the distortion field, which spans [-0.5, 0.5]. */
 static int field_cell(float v, float *weight)
 {
     float at = (v + 0.5f) * (GRID - 1);
@@ -114,7 +115,7 @@ static struct point stroke_point(const struct cnn_stroke *s, int i)
     return (struct point){(float)(s->point[i][0] - 50) * 0.01f, (float)(s->point[i][1] - 50) * 0.01f};
 }
 
-/* Catmull-Rom spline through b (t = 0) and c (t = 1). */
+/* Catmull-Rom spline from b (t = 0) to c (t = 1). */
 static float spline(float a, float b, float c, float d, float t)
 {
     return b + 0.5f * t * (c - a + t * (2 * a - 5 * b + 4 * c - d + t * (3 * (b - c) + d - a)));
@@ -174,7 +175,7 @@ static void near_segment(struct point a, struct point b, float reach, float *dis
     }
 }
 
-/* Noise near a normal distribution of deviation 1: the sum of a word's four bytes. */
+/* Approximately normal noise of deviation 1: the sum of the four bytes of a word. */
 static void draw_noise(struct cnn_random *r, float *noise)
 {
     for (int i = 0; i < PIXELS; i += 4) {
@@ -193,7 +194,7 @@ static int digits_image(const void *self, const struct cnn_image_id *id, uint8_t
 {
     (void)err;
     const struct digits *digits = self;
-    /* The split is a bit of the counter: no train image is ever a test image, whatever the seeds. */
+    /* The split is a bit of the counter: training and test images never coincide, for any seeds. */
     struct cnn_philox_block mixed =
         cnn_philox((struct cnn_philox_block){{(uint32_t)id->seed, (uint32_t)(id->seed >> 32)}}, digits->key);
     struct cnn_random r =

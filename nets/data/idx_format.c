@@ -24,7 +24,7 @@ static int open_either(struct reader *r, const char *dir, const char *name)
             return ps_fail(r->err, -ENAMETOOLONG, "the path of %s is longer than %d bytes", name,
                            PATH_MAX - 1);
         errno = 0;
-        r->file = gzopen(r->path, "rb"); /* reads plain files as they are */
+        r->file = gzopen(r->path, "rb"); /* reads plain files too */
         if (r->file != NULL)
             return 0;
         if (errno == 0)
@@ -35,7 +35,7 @@ static int open_either(struct reader *r, const char *dir, const char *name)
     return ps_fail(r->err, -ENOENT, "%.160s/%s: no such file, nor one with .gz", dir, name);
 }
 
-/* The reason of zlib when reading stopped, NULL when the file simply ended. */
+/* zlib's error after a failed read; NULL at the end of the file. */
 static const char *stop_reason(struct reader *r)
 {
     int code;
@@ -99,7 +99,7 @@ static int read_header(struct reader *r, const uint32_t *shape, uint32_t n_dims,
     return 0;
 }
 
-/* The header may promise anything: the buffer doubles as the promised bytes arrive. */
+/* The header is not trusted: the buffer grows with the bytes read. */
 static int read_values(struct reader *r, struct cnn_idx *idx)
 {
     size_t have = 0, room = 4 << 20;
@@ -119,7 +119,7 @@ static int read_values(struct reader *r, struct cnn_idx *idx)
     return 0;
 }
 
-/* Also makes zlib look at the checksum at the end of a .gz file. */
+/* Reading past the last value also makes zlib verify the checksum of a .gz file. */
 static int expect_end(struct reader *r)
 {
     uint8_t byte;

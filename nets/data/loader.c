@@ -1,4 +1,4 @@
-/* Streams of batches, made by the caller or by threads in advance. */
+/* Streams of batches, prepared by the caller or in advance by threads. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,13 +9,13 @@
 
 struct cnn_stream {
     struct cnn_batch_maker maker;
-    struct cnn_order order;        /* prefetch's while there is one */
-    struct cnn_prefetch *prefetch; /* NULL: the caller makes batches itself */
+    struct cnn_order order;        /* used by prefetch if there is one */
+    struct cnn_prefetch *prefetch; /* NULL: the calling thread prepares batches */
     struct cnn_position at;        /* position after the last batch returned */
     uint32_t batch;
-    struct cnn_room room; /* of the caller's making */
+    struct cnn_room room; /* used without prefetch */
     void *scratch;
-    int failed; /* 0, or the error that next returns until a seek */
+    int failed; /* 0, or the error that is returned until a seek */
     struct ps_error error;
 };
 
@@ -28,7 +28,7 @@ static int check_options(const struct cnn_stream_options *opt, struct ps_error *
     if (opt->rank >= CNN_MAX_RANKS)
         return ps_fail(err, -EINVAL, "rank %u of a stream; allowed: 0 to %u", opt->rank, CNN_MAX_RANKS - 1);
     if (opt->prefetch > CNN_MAX_PREFETCH)
-        return ps_fail(err, -EINVAL, "%u batches made ahead; allowed: 0 to %d", opt->prefetch,
+        return ps_fail(err, -EINVAL, "%u prefetched batches; allowed: 0 to %d", opt->prefetch,
                        CNN_MAX_PREFETCH);
     if (opt->threads > CNN_MAX_DATA_THREADS)
         return ps_fail(err, -EINVAL, "%u threads for data; allowed: 0 to %d", opt->threads,
@@ -96,7 +96,7 @@ static int make_batch(struct cnn_stream *s, struct cnn_room *out)
     return (int)n;
 }
 
-/* A batch without images does not count. */
+/* Skips batches without images. */
 int cnn_stream_borrow(struct cnn_stream *s, struct cnn_batch *out)
 {
     while (s->failed >= 0) {
@@ -115,7 +115,7 @@ int cnn_stream_borrow(struct cnn_stream *s, struct cnn_batch *out)
     return s->failed;
 }
 
-/* [n][C][H][W] from bytes that lie either way. */
+/* [n][C][H][W] from bytes in [C][H][W] or [H][W][C]. */
 static void normalise(const struct cnn_batch_maker *m, const struct cnn_batch *b, float *images)
 {
     const uint8_t *bytes = b->images;

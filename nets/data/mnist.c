@@ -1,4 +1,4 @@
-/* mnist:DIR, the handwritten digits of LeCun, Cortes and Burges, and whatever else comes in the same four
+/* mnist:DIR, the handwritten digits of LeCun, Cortes and Burges, and other data sets in the same four
  * files. */
 #include "nets/data/dataset.h"
 #include "nets/data/idx_format.h"
@@ -31,8 +31,8 @@ static int read_split(struct mnist *m, enum cnn_split split, const char *dir, st
     if (rc != 0)
         return rc;
     if (images->shape[0] != labels->shape[0])
-        return ps_fail(err, -EBADMSG, "%.120s: %s has %u images, %s has %u labels; allowed: as many", dir,
-                       files[split].images, images->shape[0], files[split].labels, labels->shape[0]);
+        return ps_fail(err, -EBADMSG, "%.120s: %s has %u images, %s has %u labels; allowed: equal numbers",
+                       dir, files[split].images, images->shape[0], files[split].labels, labels->shape[0]);
     for (uint32_t i = 0; i < labels->shape[0]; i++)
         if (labels->bytes[i] >= CLASSES)
             return ps_fail(err, -EBADMSG, "%.120s/%s: byte %u: label %u; allowed: 0 to %d", dir,

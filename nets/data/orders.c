@@ -7,17 +7,17 @@
 
 #include "nets/philox.h"
 
-/* Keeps the draws of chunks, which all ranks share, apart from those of a rank. */
+/* Distinguishes the draws of chunks, which all ranks share, from those of a rank. */
 #define SHARED (1u << 30)
 
-/* Every epoch's order is a function of (seed, rank, epoch) alone, so that a stream may start anywhere. */
+/* An epoch's order depends only on (seed, rank, epoch), so that a stream can start at any position. */
 static struct cnn_random random_of(const struct cnn_order *o)
 {
     return cnn_random_start(cnn_philox_key_of(o->seed), o->rank, (uint32_t)o->at.epoch,
                             (uint32_t)(o->at.epoch >> 32));
 }
 
-/* Fisher and Yates. */
+/* The Fisher-Yates shuffle. */
 static void mix(uint32_t *numbers, uint32_t n, struct cnn_random *r)
 {
     for (uint32_t i = n; i > 1; i--) {
@@ -52,7 +52,7 @@ static size_t buffer_scratch(const struct cnn_order *o)
     return held_by(o);
 }
 
-/* What is drawn from the buffer makes room for the next of the set. */
+/* An image drawn from the buffer is replaced by the next image of the set. */
 static void buffer_fill(struct cnn_order *o)
 {
     struct cnn_random r = random_of(o);
@@ -104,7 +104,8 @@ static void order_chunks(struct cnn_order *o, uint64_t pass)
     }
 }
 
-/* The t-th chunk of every loader, mixed, to permutation[at] and on. Returns where it ends, at most n. */
+/* Writes the images of the t-th chunk of every loader, shuffled, to permutation[at] and on. Returns the end,
+ * at most n. */
 static uint32_t ask(struct cnn_order *o, uint32_t t, uint32_t at, struct cnn_random *r)
 {
     const uint32_t *chunks = o->scratch;
@@ -121,7 +122,7 @@ static uint32_t ask(struct cnn_order *o, uint32_t t, uint32_t at, struct cnn_ran
     return at;
 }
 
-/* A worker's epoch is its share of as many passes as there are workers: in each pass its turns are others. */
+/* A worker's epoch is its share of `workers` passes over the set. Its turns differ from pass to pass. */
 static void loaders_fill(struct cnn_order *o)
 {
     struct cnn_random r = random_of(o);
@@ -142,7 +143,7 @@ const struct cnn_order_kind cnn_order_kinds[] = {
     [CNN_SAMPLING_LOADERS] = {"loaders", loaders_scratch, loaders_fill},
 };
 
-/* ":N" of 1 to `most`; moves on behind it. */
+/* Reads ":N", 1 to `most`, and advances *text past it. */
 static bool read_part(const char **text, uint32_t most, uint32_t *out)
 {
     char *end;

@@ -6,13 +6,13 @@
 
 struct cnn_order_kind {
     const char *name;
-    /* Numbers of scratch that fill needs, for o->n images. */
+    /* Numbers in the scratch that fill needs for o->n images. */
     size_t (*n_scratch)(const struct cnn_order *o);
     /* Fills o->permutation for the epoch o->at.epoch. */
     void (*fill)(struct cnn_order *o);
 };
 
-/* By enum cnn_sampling_kind; the default is none of them. */
+/* Indexed by enum cnn_sampling_kind; the default has no entry. */
 extern const struct cnn_order_kind cnn_order_kinds[];
 
 #endif

@@ -12,12 +12,12 @@
 
 enum { MAX_SHARE = 16 };
 
-/* A batch in progress. Threads write it between its claim and `n_made` = n. The reader reads it from then
- * until it takes the next one: there is one slot more than prepared batches, and the slot before `head` is
- * not claimed. */
+/* A batch in progress. Threads write it from its claim until n_made = n. The reader then reads it until it
+ * takes the next one: there is one slot more than prepared batches, and the slot before `head` is not
+ * claimed. */
 struct slot {
     uint32_t n;
-    uint32_t n_begun, n_made; /* under lock: images that threads have begun, and that are done */
+    uint32_t n_begun, n_made; /* under lock: images begun, and images finished */
     uint32_t bad;             /* under lock: the first image that failed; n: none */
     int rc;                   /* under lock: its error */
     struct ps_error error;    /* under lock */
@@ -35,15 +35,15 @@ struct thread {
 struct cnn_prefetch {
     const struct cnn_batch_maker *maker;
     uint32_t batch, depth;
-    uint32_t share; /* images that a thread takes at a time */
+    uint32_t share; /* images a thread takes at a time */
     uint32_t n_threads, n_started;
-    atomic_bool abandon; /* batches in progress are not needed any more; written under lock */
+    atomic_bool abandon; /* batches in progress are to be dropped; written under lock */
     pthread_mutex_t lock;
     pthread_cond_t room;  /* threads: a slot is free, or stopping */
-    pthread_cond_t ready; /* the reader: a slot is ready, or the end was drawn */
-    pthread_cond_t idle;  /* pause: no thread makes an image */
-    /* Under lock. Batch k lies in slot k % (depth + 1); head <= at_work <= tail <= head + depth. */
-    uint64_t head, at_work, tail; /* the next to take, the first with images to begin, the next to claim */
+    pthread_cond_t ready; /* the reader: a slot is ready, or the end of the order was reached */
+    pthread_cond_t idle;  /* pause: no thread is making an image */
+    /* Under lock. Batch k is in slot k % (depth + 1); head <= at_work <= tail <= head + depth. */
+    uint64_t head, at_work, tail; /* next to take, first with images to begin, next to claim */
     bool ended, paused, stopping;
     uint32_t n_making; /* threads that make images */
     struct cnn_order *order;
@@ -56,7 +56,7 @@ static struct slot *slot_of(struct cnn_prefetch *p, uint64_t k)
     return &p->slots[k % (p->depth + 1)];
 }
 
-/* Under lock: draws the next batch, if there is room for it. */
+/* Under lock: draws the next batch if a slot is free. */
 static void claim(struct cnn_prefetch *p)
 {
     struct slot *s = slot_of(p, p->tail);
@@ -74,7 +74,7 @@ static void claim(struct cnn_prefetch *p)
     }
 }
 
-/* Under lock: a slot with images that no thread has begun; NULL: nothing to do. */
+/* Under lock: a slot with images that no thread has begun; NULL if there is none. */
 static struct slot *find_work(struct cnn_prefetch *p)
 {
     if (p->paused)
@@ -86,7 +86,7 @@ static struct slot *find_work(struct cnn_prefetch *p)
     return p->at_work < p->tail ? slot_of(p, p->at_work) : NULL;
 }
 
-/* Makes images [first, end) of the slot. Returns the one that failed, with its error in *rc, or end. */
+/* Makes images [first, end) of the slot. Returns end, or the image that failed with its error in *rc. */
 static uint32_t make(struct thread *t, struct slot *s, uint32_t first, uint32_t end, int *rc)
 {
     struct cnn_prefetch *p = t->queue;
@@ -100,7 +100,7 @@ static uint32_t make(struct thread *t, struct slot *s, uint32_t first, uint32_t 
     return end;
 }
 
-/* Takes a share of the slot and makes it. Called under the lock, which it releases meanwhile. */
+/* Takes a share of the slot's images and makes them. Called under lock; releases it while making. */
 static void make_share(struct thread *t, struct slot *s)
 {
     struct cnn_prefetch *p = t->queue;
@@ -142,7 +142,7 @@ static void *loader_thread(void *arg)
 int cnn_prefetch_take(struct cnn_prefetch *p, struct cnn_room *out, struct cnn_position *after,
                       struct ps_error *err)
 {
-    struct slot *s = slot_of(p, p->head); /* head is the reader's own */
+    struct slot *s = slot_of(p, p->head); /* only the reader writes head */
     pthread_mutex_lock(&p->lock);
     while (p->head < p->tail ? s->n_made < s->n : !p->ended)
         pthread_cond_wait(&p->ready, &p->lock);
@@ -183,7 +183,7 @@ void cnn_prefetch_resume(struct cnn_prefetch *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Blocks signals in these threads. */
+/* Starts the threads with all signals blocked. */
 static int start_threads(struct cnn_prefetch *p)
 {
     sigset_t all, before;
@@ -194,7 +194,7 @@ static int start_threads(struct cnn_prefetch *p)
         struct thread *t = &p->threads[p->n_started];
         rc = pthread_create(&t->id, NULL, loader_thread, t);
         if (rc == 0) {
-            char name[16]; /* as top -H shows it */
+            char name[16]; /* shown by top -H */
             snprintf(name, sizeof name, "data-%u", p->n_started++ % 1000);
             pthread_setname_np(t->id, name);
         }
@@ -259,14 +259,14 @@ int cnn_prefetch_create(const struct cnn_batch_maker *maker, struct cnn_order *o
 {
     struct cnn_prefetch *p = calloc(1, sizeof *p);
     if (p == NULL)
-        return ps_fail(err, -ENOMEM, "no memory for batches made ahead");
+        return ps_fail(err, -ENOMEM, "no memory for prefetching");
     p->maker = maker;
     p->order = order;
     p->batch = batch;
     p->depth = depth;
     p->n_threads = threads;
-    /* Several shares per thread, so that threads finish a batch together; not so small that they contend for
-     * the lock. */
+    /* Several shares per thread, so that the threads finish a batch together, but not so many that they
+     * contend for the lock. */
     p->share = batch / (4 * threads) > 0 ? batch / (4 * threads) : 1;
     p->share = p->share < MAX_SHARE ? p->share : MAX_SHARE;
     pthread_mutex_init(&p->lock, NULL);
@@ -275,7 +275,7 @@ int cnn_prefetch_create(const struct cnn_batch_maker *maker, struct cnn_order *o
     pthread_cond_init(&p->idle, NULL);
     int rc = 0;
     if (!create_slots(p) || !create_threads(p))
-        rc = ps_fail(err, -ENOMEM, "no memory for %u batches of %u images made ahead", depth, batch);
+        rc = ps_fail(err, -ENOMEM, "no memory to prefetch %u batches of %u images", depth, batch);
     else if ((rc = start_threads(p)) != 0)
         ps_fail(err, rc, "thread %u of %u for data cannot be started: %s", p->n_started + 1, p->n_threads,
                 strerror(-rc));

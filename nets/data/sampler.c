@@ -5,7 +5,7 @@
 
 #include "nets/data/orders.h"
 
-enum { TEST_AHEAD = 256 }; /* images of a test split that are announced before their turn */
+enum { TEST_AHEAD = 256 }; /* how far ahead images of a test split are announced */
 
 static void fill(struct cnn_order *o)
 {
@@ -13,7 +13,7 @@ static void fill(struct cnn_order *o)
         cnn_order_kinds[o->sampling.kind].fill(o);
 }
 
-/* The default for the set. */
+/* The sampling in use: the set's default unless one is requested. */
 static struct cnn_sampling sampling_of(const struct cnn_data_info *info, const struct cnn_stream_options *opt)
 {
     struct cnn_sampling s = opt->sampling;
@@ -66,7 +66,7 @@ void cnn_order_seek(struct cnn_order *o, const struct cnn_position *to)
         fill(o);
 }
 
-/* Announces the image that the buffer takes in for the one at `place` of the order. */
+/* The image to announce at `place` of the order: the one that the buffer reads next. */
 static uint32_t expected_at(const struct cnn_order *o, uint32_t place)
 {
     if (o->permutation == NULL)

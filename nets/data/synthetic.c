@@ -1,6 +1,6 @@
-/* synthetic:CxHxW:CLASSES, images of any size that are made, not stored, for nets whose data is not at hand.
- * Every class is a grating of its own frequency, direction and colours under noise: what a net can learn in
- * some steps, and nothing that says how good it is on photographs. */
+/* synthetic:CxHxW:CLASSES, generated images of any size, for nets whose data is not available. Every class is
+ * a grating of its own frequency, direction and colours, with noise. A net learns it in a few steps; the
+ * accuracy says nothing about photographs. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,8 +50,8 @@ static int synthetic_open(const char *arg, const struct cnn_data_options *opt, s
     return 0;
 }
 
-/* A class' grating: how far its phase moves from one column and one row to the next, of 2^32 a period, and
- * the brightness of its colours. */
+/* The grating of a class: the phase step per column and per row, in units of 2^-32 periods, and the
+ * brightness of its colours. */
 struct grating {
     uint32_t across, down, phase;
     int32_t colour[CNN_MAX_CHANNELS];
@@ -71,7 +71,7 @@ static struct grating grating_of(const struct cnn_data_info *info, uint16_t labe
     return g;
 }
 
-/* A wave without sine: a triangle of -64 to 64. Integers alone: the same bytes on every machine. */
+/* A triangle wave of -64 to 64. It uses only integers, so that the bytes are the same on every machine. */
 static int32_t wave(uint32_t phase)
 {
     int32_t at = (int32_t)(phase >> 24); /* 0 to 255 */
@@ -94,7 +94,7 @@ static int synthetic_image(const void *self, const struct cnn_image_id *id, uint
         for (uint32_t y = 0; y < info->height; y++) {
             uint32_t phase = g.phase + y * g.down;
             for (uint32_t x = 0; x < info->width; x++, phase += g.across, n++) {
-                if (n % 16 == 0) { /* a block is 16 bytes of noise */
+                if (n % 16 == 0) { /* one block gives 16 bytes of noise */
                     at.v[0] = 1 + n / 16;
                     noise = cnn_philox(at, key);
                 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where an image is cut out of the stored one with its pad. */
+/* The crop of the padded stored image. */
 struct cut {
     uint32_t top, left;
     bool mirrored;
@@ -28,7 +28,7 @@ int cnn_batch_maker_init(struct cnn_batch_maker *m, const struct cnn_data *data,
     return 0;
 }
 
-/* Uniform in [0, n) out of one word; with n below 2^16 its bias is below 2^-16. */
+/* Uniform in [0, n) from one word; for n below 2^16 the bias is below 2^-16. */
 static uint32_t scaled(uint32_t word, uint32_t n)
 {
     return (uint32_t)((uint64_t)word * n >> 32);
@@ -45,8 +45,8 @@ static struct cut pick_cut(const struct cnn_batch_maker *m, const struct cnn_ima
     return (struct cut){scaled(b.v[0], places_y), scaled(b.v[1], places_x), v->flips && b.v[2] >> 31 != 0};
 }
 
-/* stored: the row of `width` bytes, NULL within the pad; from: the first column to take, which may be before
- * 0 (the pad); pixels beyond are black. */
+/* stored: the row of `width` bytes, NULL in the padding; from: the first column, may be negative (padding).
+ * Pixels outside the row are black. */
 static void cut_row(const uint8_t *stored, uint32_t width, int32_t from, uint32_t n, bool mirrored,
                     uint8_t *out)
 {
@@ -66,7 +66,7 @@ static void cut_out(const struct cnn_batch_maker *m, struct cut cut, const uint8
     int32_t left = (int32_t)cut.left - (int32_t)v->pad;
     for (uint32_t c = 0; c < info->channels; c++)
         for (uint32_t y = 0; y < v->height; y++, image += v->width) {
-            uint32_t row = cut.top + y - v->pad; /* wraps above the image: not below the height */
+            uint32_t row = cut.top + y - v->pad; /* above the image it wraps to a value >= the height */
             const uint8_t *bytes =
                 row < info->height ? stored + ((size_t)c * info->height + row) * info->width : NULL;
             cut_row(bytes, info->width, left, v->width, cut.mirrored, image);
@@ -108,7 +108,7 @@ int cnn_batch_maker_image(const struct cnn_batch_maker *m, void *scratch, const 
         m->data->type->expect(m->data->self, m->split, pick->expected);
     int rc = make_image(m, scratch, &id, room->images + i * m->n_pixels, &room->labels[i], err);
     room->left_out[i] = rc == CNN_IMAGE_LEFT_OUT && m->split == CNN_TEST;
-    /* A training batch stays full: the next image of the set takes the place. */
+    /* A training batch stays full: the next image of the set replaces the unreadable one. */
     for (uint32_t k = 1; rc == CNN_IMAGE_LEFT_OUT && m->split == CNN_TRAIN; k++) {
         if (k == n)
             return ps_fail(err, -EBADMSG, "none of the %u training images of %s can be read", n,

@@ -1,7 +1,6 @@
-/* transform.h: makes images of a stream: cut and mirrored, in bytes. Private to data/.
+/* transform.h: makes the images of a stream: cropped and mirrored bytes. Private to data/.
  *
- * A maker is not written after its init: any number of threads may make images with it, each with a scratch
- * of its own. */
+ * A maker is constant after init: any number of threads may use it, each with its own scratch. */
 #ifndef CNN_DATA_TRANSFORM_H
 #define CNN_DATA_TRANSFORM_H
 
@@ -18,34 +17,34 @@ struct cnn_batch_maker {
     float value_of[CNN_MAX_CHANNELS][256];
 };
 
-/* -EINVAL for a size that the set does not give, with those that it does. */
+/* -EINVAL for a size that the set does not support, with the supported sizes. */
 int cnn_batch_maker_init(struct cnn_batch_maker *m, const struct cnn_data *data,
                          const struct cnn_stream_options *opt, struct ps_error *err);
 
-/* What one thread needs to make images. NULL: no memory. */
+/* The scratch of one thread. NULL if out of memory. */
 void *cnn_batch_maker_scratch(const struct cnn_batch_maker *m);
 void cnn_batch_maker_drop_scratch(const struct cnn_batch_maker *m, void *scratch);
 
-/* Room for the images of one batch. */
+/* Memory for the images of one batch. */
 struct cnn_room {
     struct cnn_pick *picks; /* [batch]: which images they are */
     uint8_t *images;        /* [batch][n_pixels] */
     uint16_t *labels;       /* [batch] */
-    bool *left_out;         /* [batch]: could not be had */
+    bool *left_out;         /* [batch]: could not be read */
 };
 
 bool cnn_room_init(struct cnn_room *room, const struct cnn_batch_maker *m,
-                   uint32_t batch); /* false: no memory */
+                   uint32_t batch); /* false: out of memory */
 void cnn_room_finish(struct cnn_room *room);
 
-/* Makes image i of the room. 0, or negative errno of the data set with a sentence. */
+/* Makes image i of the batch. 0, or a negative errno of the data set with a sentence. */
 int cnn_batch_maker_image(const struct cnn_batch_maker *m, void *scratch, const struct cnn_room *room,
                           uint32_t i, struct ps_error *err);
 
-/* Closes the gaps that images left out have made among n of them. Returns how many there are. */
+/* Removes left-out images from the first n. Returns how many remain. */
 uint32_t cnn_room_close_up(const struct cnn_room *room, const struct cnn_batch_maker *m, uint32_t n);
 
-/* What the net is lent of a room with n images. */
+/* Fills *out, which borrows n images from the room. */
 void cnn_batch_maker_borrow(const struct cnn_batch_maker *m, const struct cnn_room *room, uint32_t n,
                             struct cnn_batch *out);
 

@@ -15,7 +15,7 @@ static int plan_leaky(struct cnn_layer *l, struct ps_error *err)
 {
     float slope = l->spec->slope;
 
-    if (!(slope > 0 && slope <= 1)) /* the sign of the output is then that of the input */
+    if (!(slope > 0 && slope <= 1)) /* keeps the sign of the input */
         return ps_fail(err, -EINVAL, "layer '%s': slope %g; allowed are above 0 to 1", l->spec->name,
                        (double)slope);
     return plan(l, err);

@@ -1,4 +1,4 @@
-/* add.c: the sum of inputs of one shape, as a residual connection needs (He et al. 2016). */
+/* add.c: the sum of inputs of one shape, for residual connections (He et al. 2016). */
 #include "nets/layers/layer.h"
 
 #include <errno.h>

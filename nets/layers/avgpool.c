@@ -1,4 +1,4 @@
-/* avgpool.c: the mean of each window, and that of a whole channel, which is a window that covers it. */
+/* avgpool.c: the mean of each window; global pooling is a window that covers the channel. */
 #include "nets/layers/layer.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* batchnorm.c: batch normalisation (Ioffe & Szegedy 2015): y = scale (x - mean) / sqrt(variance + epsilon) +
- * shift, per channel. Statistics are those of the batch and its places in training, the running ones when
- * scoring. */
+ * shift, per channel. In training the statistics are over the batch and all positions; scores use the running
+ * statistics. */
 #include "nets/layers/layer.h"
 
 #include <errno.h>

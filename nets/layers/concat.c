@@ -1,4 +1,4 @@
-/* concat.c: the inputs' channels one after the other. */
+/* concat.c: concatenates the channels of the inputs. */
 #include "nets/layers/layer.h"
 
 #include <errno.h>

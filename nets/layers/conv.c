@@ -1,5 +1,6 @@
-/* conv.c: two-dimensional convolution (cross-correlation). With groups, output channel o sees only the input
- * channels of its own group. With a dilation, a kernel's rows and columns lie that far apart. */
+/* conv.c: two-dimensional convolution (cross-correlation). With groups, an output channel reads only the
+ * input channels of its group. The dilation is the distance of neighbouring rows and columns of the
+ * kernel. */
 #include "nets/layers/layer.h"
 
 #include <errno.h>

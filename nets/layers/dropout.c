@@ -1,5 +1,5 @@
 /* dropout.c: inverted dropout (Srivastava et al. 2014): in training each element is dropped with probability
- * `rate` and the others divided by 1 - rate, so that scoring needs no change. */
+ * `rate` and the others are divided by 1 - rate, so that scoring needs no scaling. */
 #include "nets/layers/layer.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ static int plan(struct cnn_layer *l, struct ps_error *err)
     return 0;
 }
 
-/* The data streams draw from the plain seed; this key keeps the two apart. */
+/* Data streams use the plain seed as their key; this key makes dropout independent of them. */
 struct cnn_philox_key cnn_dropout_key(uint64_t seed)
 {
     const struct cnn_philox_block name = {{0x64726f70, 0x6f757400, 0, 0}}; /* "dropout" */

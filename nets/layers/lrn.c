@@ -1,7 +1,6 @@
 /* lrn.c: local response normalisation across channels (Krizhevsky, Sutskever, Hinton 2012, section 3.3), with
- * alpha divided by the size as cuda-convnet and Caffe have it:
- * y[c] = x[c] s[c]^-beta, s[c] = k + alpha / size * sum of x[j]^2 over `size` channels j, of which size / 2,
- * rounded down, lie before c. */
+ * alpha divided by the size as in cuda-convnet and Caffe: y[c] = x[c] s[c]^-beta, s[c] = k + alpha / size *
+ * sum of x[j]^2 over `size` channels j, size / 2 (rounded down) of them before c. */
 #include "nets/layers/layer.h"
 
 #include <errno.h>

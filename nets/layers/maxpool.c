@@ -1,9 +1,9 @@
-/* maxpool.c: the largest value of each window, or of a whole channel, which is a window that covers it. */
+/* maxpool.c: the largest value of each window; global pooling is a window that covers the channel. */
 #include "nets/layers/layer.h"
 
 #include <errno.h>
 
-/* The place of the maximum within its window is kept in 16 bits. */
+/* The position of the maximum within its window is stored in 16 bits. */
 #define MAX_SIDE 256
 
 static int plan(struct cnn_layer *l, struct ps_error *err)

@@ -24,7 +24,7 @@ double cnn_loss_weight(const struct cnn_layer *l)
     return l->spec->weight > 0 ? (double)l->spec->weight : 1;
 }
 
-/* How many values stand before the label's: the larger ones, and equal ones of smaller index. */
+/* How many values rank before the label's: the larger ones, and equal ones of smaller index. */
 static uint32_t rank_of(uint32_t classes, const double *z, uint32_t label)
 {
     uint32_t rank = 0;

@@ -1,4 +1,4 @@
-/* window.c: how the window of a convolution or a pool walks over its input. */
+/* window.c: the window of a convolution or a pool over its input. */
 #include "nets/layers/layer.h"
 
 #include <errno.h>
@@ -77,7 +77,8 @@ void cnn_window_plan_global(struct cnn_layer *l)
     l->out = (struct cnn_shape){l->in.c, 1, 1};
 }
 
-/* From `at` in an endless input: [*from, *to) inside the input; returns what lies inside or in the pad. */
+/* Clips the window at `at` to the input: [*from, *to). Returns its length within the input and its
+ * padding. */
 static uint32_t clip_side(const struct cnn_window *w, int d, uint32_t in, uint32_t at, uint32_t *from,
                           uint32_t *to)
 {

@@ -1,7 +1,8 @@
-/* alexnet.c: AlexNet (Krizhevsky, Sutskever, Hinton 2012) as Caffe has it: with two groups 60,965,224
+/* alexnet.c: AlexNet (Krizhevsky, Sutskever, Hinton 2012) as in Caffe: with two groups it has 60,965,224
  * parameters, without groups 62,378,344, the 249 MB of You, Buluc, Demmel 2017. Their CIFAR images are 32 x
- * 32: there the first convolution has stride 1 and pad 5 and the last pool stride 1, so that every tensor of
- * the ungrouped net keeps its shape (but for the number of classes). Fillers: gaussian, biases 0 or 0.1. */
+ * 32: for these the first convolution has stride 1 and pad 5 and the last pool stride 1, so that every tensor
+ * of the ungrouped net keeps its shape, except for the number of classes. Fillers: gaussian, biases 0 or
+ * 0.1. */
 #include "nets/models/rows.h"
 
 #define GAUSS(DEVIATION, BIAS) .filler = CNN_FILL_GAUSSIAN, .fill = DEVIATION, .bias_fill = BIAS

@@ -1,8 +1,8 @@
 /* cifar100.c: the two CIFAR-100 nets of Li et al. 2018 (Pipe-SGD): CIFAR100-CNN has 3 convolutions and 2
- * fully connected layers in AlexNet's style, CIFAR100-Convex is the same with its last layer alone trained.
- * The paper does not give their sizes. Taken here: C(64) of 5 x 5, C(128) of 5 x 5, C(256) of 3 x 3, each
- * with ReLU and an overlapping pool, the first two with LRN before it; D(512) with dropout of one half;
- * S(100). MSRA. */
+ * fully connected layers in AlexNet's style, CIFAR100-Convex is the same net with only its last layer
+ * trained. The paper does not give the sizes. Ours: C(64) of 5 x 5, C(128) of 5 x 5, C(256) of 3 x 3, each
+ * with ReLU and an overlapping pool, the first two with LRN before the pool; D(512) with dropout 0.5; S(100).
+ * MSRA. */
 #include "nets/models/rows.h"
 
 #define CNN_OR_CONVEX(FROZEN)                                                                                \

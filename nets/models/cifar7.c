@@ -1,6 +1,5 @@
-/* cifar7.c: the 7-layer net of Zhang, Choromanska, LeCun 2015, section 5, on 28 x 28 crops:
- * (3,28) C(64,24) P(64,12) C(128,8) P(128,4) C(64,2) D(256,1) S(10,1). ReLU after every C and after D,
- * dropout of one half at D. */
+/* cifar7.c: the 7-layer net of Zhang, Choromanska, LeCun 2015, section 5, on 28 x 28 crops: (3,28) C(64,24)
+ * P(64,12) C(128,8) P(128,4) C(64,2) D(256,1) S(10,1). ReLU after every C and after D, dropout 0.5 at D. */
 #include "nets/models/models.h"
 
 static const struct cnn_layer_spec layers[] = {

@@ -1,12 +1,11 @@
-/* googlenet.c: GoogLeNet (Szegedy et al. 2015) as Caffe has it: 6,998,552 parameters, and two auxiliary heads
- * that count 0.3 each. The heads stand behind the net's own loss, so that the net without them is the same
- * table, cut short. The last pool is of the whole plane, 7 x 7 at 224. Xavier; biases 0.2, of classifiers 0.
- */
+/* googlenet.c: GoogLeNet (Szegedy et al. 2015) as in Caffe: 6,998,552 parameters, and two auxiliary heads of
+ * weight 0.3. The heads come after the main loss, so that the net without them is a prefix of the same table.
+ * The last pool covers the whole plane, 7 x 7 at 224. Xavier; biases 0.2, those of classifiers 0. */
 #include "nets/models/rows.h"
 
 #define BIAS .bias_fill = 0.2f
 
-/* The four branches of a block; FROM is what they read. */
+/* The four branches of a block, which read layer FROM. */
 #define INCEPTION(N, FROM, O1, R3, O3, R5, O5, PP)                                                           \
     CONV_OF(N "/1x1", FROM, O1, 1, 1, BIAS), RELU(N "/relu_1x1"),                                            \
         CONV_OF(N "/3x3_reduce", FROM, R3, 1, 1, BIAS), RELU(N "/relu_3x3_reduce"),                          \

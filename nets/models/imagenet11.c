@@ -1,6 +1,7 @@
-/* imagenet11.c: the 11-layer net of Zhang, Choromanska, LeCun 2015, section 5, on 221 x 221 crops:
- * (3,221) C(96,108) P(96,36) C(256,32) P(256,16) C(384,14) C(384,13) C(256,12) P(256,6) D(4096,1) D(4096,1)
- * S(1000,1). ReLU after every C and D, dropout of one half at each D. Its filler is not published: MSRA. */
+/* imagenet11.c: the 11-layer net of Zhang, Choromanska, LeCun 2015, section 5, on 221 x 221 crops: (3,221)
+ * C(96,108) P(96,36) C(256,32) P(256,16) C(384,14) C(384,13) C(256,12) P(256,6) D(4096,1) D(4096,1)
+ * S(1000,1). ReLU after every C and D, dropout 0.5 at each D. The paper does not give the filler; ours is
+ * MSRA. */
 #include "nets/models/rows.h"
 
 #define MSRA .filler = CNN_FILL_MSRA

@@ -1,4 +1,4 @@
-/* mlp.c: the multilayer perceptron of two hidden layers on 28 x 28 digits, 648,010 parameters. */
+/* mlp.c: a multilayer perceptron with two hidden layers for 28 x 28 digits, 648,010 parameters. */
 #include "nets/models/models.h"
 
 static const struct cnn_layer_spec layers[] = {

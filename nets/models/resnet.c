@@ -1,6 +1,7 @@
 /* resnet.c: ResNet-18 and ResNet-50 for ImageNet (He, Zhang, Ren, Sun 2016): 11,689,512 and 25,557,032
- * parameters. Where a bottleneck halves its size, the 3 x 3 convolution does, as in fb.resnet.torch and
- * torchvision; the paper has the first 1 x 1 do it. MSRA; the classifier is gaussian 0.01. */
+ * parameters. A bottleneck that halves its size has its stride in the 3 x 3 convolution, as in
+ * fb.resnet.torch and torchvision; in the paper it is in the first 1 x 1. MSRA; the classifier is gaussian
+ * 0.01. */
 #include "nets/models/rows.h"
 
 #define C(N, FROM, OUT, KERNEL, STRIDE, PAD)                                                                 \

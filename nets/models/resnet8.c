@@ -1,5 +1,5 @@
 /* resnet8.c: the smallest of the CIFAR residual nets of He et al. 2016, section 4.2 (n = 1: 6 n + 2 layers),
- * with 1 x 1 convolutions where a block changes its size. */
+ * with 1 x 1 convolutions as shortcuts of blocks that change the size. */
 #include "nets/models/models.h"
 
 #define CONV(N, FROM, OUT, KERNEL, STRIDE, PAD)                                                              \

@@ -1,11 +1,11 @@
-/* rows.h: rows of tables of layers, for models. Private to nets/models. Each reads the row before, those in
- * _OF the layer that they name. */
+/* rows.h: macros for the rows of a model's table. Private to nets/models. A row reads the previous one;
+ * macros with _OF name the layer that they read. */
 #ifndef CNN_MODELS_ROWS_H
 #define CNN_MODELS_ROWS_H
 
 #include "nets/models/models.h"
 
-/* Further fields follow: .pad = 1, .filler = CNN_FILL_MSRA. */
+/* Further fields may follow, such as .pad = 1, .filler = CNN_FILL_MSRA. */
 #define CONV(NAME, OUT, KERNEL, STRIDE, ...)                                                                 \
     {                                                                                                        \
         .kind = CNN_CONV, .name = NAME, .n_out = OUT, .kernel = KERNEL, .stride = STRIDE, __VA_ARGS__        \
@@ -28,7 +28,7 @@
     {                                                                                                        \
         .kind = CNN_MAXPOOL, .name = NAME, .kernel = KERNEL, .stride = STRIDE, ##__VA_ARGS__                 \
     }
-/* Caffe's and, but for k, Krizhevsky's. */
+/* Caffe's parameters, and Krizhevsky's except for k. */
 #define LRN(NAME)                                                                                            \
     {                                                                                                        \
         .kind = CNN_LRN, .name = NAME, .size = 5, .alpha = 1e-4f, .beta = 0.75f, .k = 1                      \

@@ -1,5 +1,6 @@
-/* vgg19.c: VGG-19, configuration E of Simonyan & Zisserman 2015: 143,667,240 parameters. They start deep nets
- * from shallow ones, and note that Glorot & Bengio's filler does without: Xavier here. */
+/* vgg19.c: VGG-19, configuration E of Simonyan & Zisserman 2015: 143,667,240 parameters. The authors
+ * initialise deep nets from shallow ones, and note that Glorot & Bengio's filler makes this unnecessary.
+ * Xavier is used here. */
 #include "nets/models/rows.h"
 
 #define C(N, OUT) CONV("conv" N, OUT, 3, 1, .pad = 1), RELU("relu" N)

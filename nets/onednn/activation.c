@@ -1,7 +1,6 @@
-/* activation.c: elementwise functions, in place, in either direction, wherever it alone reads its input: no
- * layer needs its own output to go backward, and the sign that ReLU needs survives in its output, also when
- * dropout scales that in place.
- */
+/* activation.c: elementwise functions. They run in place, forward and backward, if no other layer reads their
+ * input. That is safe: no layer needs its own output in its backward pass, and the sign that ReLU needs is
+ * preserved in its output, even if dropout scales it in place. */
 #include "nets/onednn/onednn.h"
 
 #include <string.h>
@@ -40,7 +39,7 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
     return 0;
 }
 
-/* One that a neighbour works for does nothing. */
+/* A layer that is fused into a neighbour needs nothing. */
 static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)
 {
     (void)d;
@@ -51,7 +50,7 @@ static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, stru
 
 const struct cnn_dnnl_kind cnn_dnnl_relu = {0, needs, NULL, NULL, forward, backward, NULL};
 
-/* The others: a function of the input and its derivative by the output. */
+/* All kinds except ReLU: a function of the input, and its derivative as a function of the output. */
 struct activation_op {
     cnn_activation *forward;
     cnn_activation_back *backward;

@@ -1,4 +1,4 @@
-/* avgpool.c: means of windows, of whole channels too, in the layout of the input. Threads share images and
+/* avgpool.c: average pooling, also global, in the layout of the input. The work is divided by images and
  * blocks of channels. */
 #include "nets/onednn/onednn.h"
 

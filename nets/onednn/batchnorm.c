@@ -1,6 +1,6 @@
-/* batchnorm.c: own loops: the library's fall to narrow vectors in [H][W][C] unless the channels are many.
- * Threads share images and blocks of channels. Sums are taken image by image and then in the order of the
- * images, the same for any number of threads. */
+/* batchnorm.c: our own loops: with few channels the library uses narrow vectors in [H][W][C]. The work is
+ * divided by images and blocks of channels. Sums are taken per image and then in the order of the images, so
+ * they do not depend on the number of threads. */
 #include "nets/onednn/onednn.h"
 
 #include <errno.h>
@@ -11,7 +11,8 @@
 
 struct batchnorm {
     double *batch_mean, *batch_variance; /* [C]; of the last batch in training */
-    float *mean, *inverse;               /* [C]; what this pass normalises by: 1 / sqrt(variance + epsilon) */
+    float *mean, *inverse;               /* [C]; the statistics of this pass; inverse: 1 / sqrt(variance +
+                                            epsilon) */
     float *a, *b, *c;                    /* [C]; coefficients of the loops */
     float *sums, *products;              /* [batch][C] */
 };
@@ -58,8 +59,8 @@ static double total(const struct cnn_dnnl *d, const float *sums, size_t channels
     return sum;
 }
 
-/* The variance from those of the images about their own means (Chan, Golub, LeVeque 1979): the batch is read
- * once. */
+/* Combines the variances of the images about their own means (Chan, Golub, LeVeque 1979), so that the batch
+ * is read once. */
 static double variance_of(const struct cnn_dnnl *d, const struct batchnorm *s, size_t channels, size_t c,
                           double places)
 {
@@ -76,7 +77,7 @@ static double variance_of(const struct cnn_dnnl *d, const struct batchnorm *s, s
 struct piece {
     size_t places, channels; /* of the block */
     size_t at;               /* of its first value */
-    size_t c, sums_at;       /* its first channel, and where its sums lie */
+    size_t c, sums_at;       /* its first channel, and the index of its sums */
 };
 
 static size_t n_pieces(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
@@ -138,7 +139,7 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
     return 0;
 }
 
-/* The equation stands in nets/ref/batchnorm.c. */
+/* The equation is in nets/ref/batchnorm.c. */
 static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
 {
     struct batchnorm *s = l->state;

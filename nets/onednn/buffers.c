@@ -1,4 +1,4 @@
-/* buffers.c: where the arena has the values of layers; how images get in. */
+/* buffers.c: the addresses of values in the arena, and the input of images. */
 #include "nets/onednn/onednn.h"
 
 #include <stdlib.h>
@@ -33,7 +33,7 @@ void cnn_dnnl_bind_places(struct cnn_dnnl *d, const struct cnn_memory *m)
     }
 }
 
-/* Whether the images must lie in our own buffer: what reads past its end may not be let at the caller's. */
+/* Whether the images must be copied to our own buffer: some kernels read past the end of their input. */
 static bool needs_copy(const struct cnn_dnnl *d)
 {
     for (size_t i = 0; i < d->plan->n_layers; i++)
@@ -42,7 +42,7 @@ static bool needs_copy(const struct cnn_dnnl *d)
     return false;
 }
 
-/* What the bytes of channel c are to the net: n of them `in_step` apart, to floats `out_step` apart. */
+/* Maps n bytes of a channel, `in_step` apart, to floats `out_step` apart. */
 static void look_up(const float value_of[256], const uint8_t *in, size_t in_step, float *out, size_t out_step,
                     size_t n)
 {
@@ -50,7 +50,7 @@ static void look_up(const float value_of[256], const uint8_t *in, size_t in_step
         out[i * out_step] = value_of[in[i * in_step]];
 }
 
-/* Image i of bytes, or of floats that lie otherwise than the first layer wants them. */
+/* Converts image i from bytes, or from floats in another layout than the first layer's. */
 static void turn_image(const struct cnn_dnnl *d, const struct cnn_batch *b, size_t i)
 {
     struct cnn_shape s = cnn_image_shape(d->plan);
@@ -87,7 +87,7 @@ void cnn_dnnl_place_images(struct cnn_dnnl *d, const struct cnn_batch *b)
     } else {
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
         for (uint32_t i = 0; i < d->batch; i++)
-            if (i >= b->n) /* whatever the arena held there */
+            if (i >= b->n) /* the rest of the batch: any values will do */
                 memset(d->input + i * n_in, 0, n_in * sizeof *d->input);
             else if (lies_right)
                 memcpy(d->input + i * n_in, (const float *)b->images + i * n_in, n_in * sizeof *d->input);

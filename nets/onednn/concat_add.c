@@ -1,10 +1,10 @@
-/* concat_add.c: the layers of several inputs: concat and add. */
+/* concat_add.c: the layers with several inputs: concat and add. */
 #include "nets/onednn/onednn.h"
 
 #include <string.h>
 
-/* Copies [rows][C] pieces between the inputs and the output, whose row holds theirs one after the other. Rows
- * are places, or where values lie in blocks of channels whole images. */
+/* Copies [rows][C] pieces between the inputs and the output, whose rows concatenate those of the inputs. A
+ * row is a position, or a whole image in a blocked layout. */
 static void concat_image(const struct cnn_dnnl_layer *l, uint32_t image, float *out, const float *const *in,
                          float *const *din)
 {

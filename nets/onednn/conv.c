@@ -1,14 +1,15 @@
-/* conv.c: convolutions run on weights in the library's own blocked format: from plain ones it falls to gemm
- * kernels at half the speed. The reorders from x and to g are under 1 % of a step, and their target is one
- * buffer for all layers.
+/* conv.c: convolutions. Weights are reordered into the library's blocked format: with plain weights it uses
+ * gemm kernels at half the speed. The reorders from x and to g take less than 1 % of a step and share one
+ * buffer.
  *
- * Kernels of 3 x 3 at stride 1 run by Winograd's method, F(4 x 4, 3 x 3) of Lavin and Gray 2016, in every
- * direction: a quarter of the products, in float32 with an error of some 1e-6 of the largest output. */
+ * Kernels of 3 x 3 at stride 1 use Winograd's algorithm, F(4 x 4, 3 x 3) of Lavin and Gray 2016, in all three
+ * passes. It takes a quarter of the products; in float32 its error is about 1e-6 of the largest output. */
 #include "nets/onednn/onednn.h"
 
 #include <errno.h>
 
-/* A tensor as it lies and as the primitives have it, one and the same where the layouts are. */
+/* A tensor in the layout of its value and in that of the primitives; the same memory if the layouts are
+ * equal. */
 struct side {
     dnnl_memory_t value, run;
     struct cnn_dnnl_op to_run, from_run;
@@ -19,19 +20,19 @@ struct conv {
     dnnl_memory_t weight, bias, dweight, dbias;              /* weight, bias of x; dweight, dbias of g */
     dnnl_memory_t weight_forward, weight_back, dweight_back; /* in the library's formats */
     struct cnn_dnnl_op to_forward, forward, to_back, back_data, back_weights, from_back;
-    struct cnn_dnnl_pooled *pooled; /* NULL: the library goes backward */
+    struct cnn_dnnl_pooled *pooled; /* NULL: the library runs the backward pass */
 };
 
 struct shapes {
-    dnnl_memory_desc_t in, out;          /* as the primitives have them */
-    dnnl_memory_desc_t value, value_out; /* as they lie */
+    dnnl_memory_desc_t in, out;          /* in the layout of the primitives */
+    dnnl_memory_desc_t value, value_out; /* in the layout of the values */
     dnnl_memory_desc_t weight, bias, weight_any;
     dnnl_dims_t stride, dilation, pad, pad_end;
     const dnnl_memory_desc_t *any_bias; /* NULL: the layer has none */
     dnnl_alg_kind_t method;
 };
 
-/* The far padding is what makes (in + pad + pad_end - span) / stride + 1 come out exactly. */
+/* The end padding for which (in + pad + pad_end - span) / stride + 1 is exactly the output size. */
 static dnnl_dim_t end_pad(const struct cnn_window *w, int side, uint32_t in, uint32_t out)
 {
     dnnl_dim_t span = (dnnl_dim_t)(w->kernel[side] - 1) * w->dilation[side] + 1;
@@ -70,7 +71,7 @@ static dnnl_status_t describe_weights(const struct cnn_layer *p, struct shapes *
     return st;
 }
 
-/* How a value lies, for primitives that run on it as `runs`: as that where it lies so, too. */
+/* The tag of a value's layout; `runs` if that describes the value too. */
 static dnnl_format_tag_t tag_of(enum cnn_dnnl_layout layout, struct cnn_shape s, dnnl_format_tag_t runs)
 {
     if (layout == CNN_DNNL_BLOCKED)
@@ -80,7 +81,7 @@ static dnnl_format_tag_t tag_of(enum cnn_dnnl_layout layout, struct cnn_shape s,
     return layout == CNN_DNNL_FLAT ? dnnl_nchw : dnnl_nhwc;
 }
 
-/* In which layouts the primitives run. */
+/* Chooses the layouts in which the primitives run. */
 static void choose_tags(const struct cnn_dnnl_layer *l, dnnl_format_tag_t *in, dnnl_format_tag_t *out)
 {
     bool blocked_out = l->out_layout == CNN_DNNL_BLOCKED;
@@ -93,7 +94,7 @@ static void choose_tags(const struct cnn_dnnl_layer *l, dnnl_format_tag_t *in, d
         *in = dnnl_nchw;
 }
 
-/* What lies in one layout and runs in another is held twice. */
+/* A value whose layout differs from that of the primitives is copied. */
 void cnn_dnnl_conv_sides(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, size_t bytes[2])
 {
     const struct cnn_layer *p = l->plan;
@@ -148,7 +149,7 @@ static dnnl_status_t describe_pass(enum pass pass, const struct shapes *s, dnnl_
     }
 }
 
-/* Whether the library has all three passes; notes the scratch that they take. */
+/* Whether the library has all three passes; records their scratch. */
 static bool library_can(struct cnn_dnnl *d, const struct shapes *s)
 {
     dnnl_primitive_desc_t hint = NULL, desc;
@@ -174,8 +175,8 @@ static bool library_can(struct cnn_dnnl *d, const struct shapes *s)
     return can;
 }
 
-/* Tiles of 4 x 4 outputs that reach past the edge are paid whole: from 1.6 times the outputs on, as on sides
- * of 5 or less, and of channels fewer than 32, there is nothing to gain. */
+/* A tile of 4 x 4 outputs that crosses the edge costs as much as a full one. There is no gain if the tiles
+ * cover 1.6 times the outputs or more, as for sides of 5 or less, nor with fewer than 32 channels. */
 static bool is_worth_it(const struct cnn_layer *p)
 {
     const struct cnn_window *w = &p->window;
@@ -198,7 +199,7 @@ bool cnn_dnnl_can_winograd(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
     return describe(d, &as, &s, NULL) == 0 && library_can(d, &s);
 }
 
-/* `lies`: as the value lies at `data` (NULL: bound later), `runs`: as the primitives want it. */
+/* lies: the layout of the value at `data` (NULL: bound later); runs: the layout of the primitives. */
 static int make_side(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const dnnl_memory_desc_t *lies,
                      const dnnl_memory_desc_t *runs, float *data, struct cnn_dnnl_shared *shared,
                      struct side *out, struct ps_error *err)
@@ -211,7 +212,7 @@ static int make_side(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const d
     return cnn_dnnl_share(d, shared, l, runs, &out->run, err);
 }
 
-/* A memory in the format `desc` wants for its weights, or `flat` itself where that is the format. */
+/* A memory in the weights format of `desc`, or `flat` itself if that is the format. */
 static int library_memory(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primitive_desc_t desc,
                           dnnl_query_t what, dnnl_memory_t flat, dnnl_memory_t *out, struct ps_error *err)
 {
@@ -225,7 +226,6 @@ static int library_memory(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dn
     return cnn_dnnl_share(d, &d->weights, l, want, out, err);
 }
 
-/* The descriptor of a pass. */
 static int create_desc(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, enum pass pass,
                        const struct shapes *s, dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out,
                        struct ps_error *err)
@@ -298,7 +298,7 @@ static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, stru
     n->back_reads_in = l->plan->trains ? CNN_READS_VALUE : CNN_READS_NOTHING;
 }
 
-/* The backward pass of the library; hint: of its forward pass. */
+/* The library's backward pass; hint: the descriptor of the forward pass. */
 static int create_back(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const struct shapes *s,
                        dnnl_primitive_desc_t hint, struct ps_error *err)
 {
@@ -343,7 +343,7 @@ static void destroy(struct cnn_dnnl_layer *l)
     cnn_dnnl_pooled_destroy(((struct conv *)l->state)->pooled);
 }
 
-/* One after the other; those that have nothing to do are passed over. */
+/* Runs the operations in order; skips those without a primitive. */
 static int run_primitives(struct cnn_dnnl *d, const struct cnn_dnnl_op *const *ops, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -363,7 +363,7 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
     return run_primitives(d, ops, 4);
 }
 
-/* x and the input are still bound by forward. */
+/* x and the input are still bound from the forward pass. */
 static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
 {
     struct conv *c = l->state;

@@ -1,5 +1,5 @@
-/* dropout.c: the mask is a byte an element, drawn in the order of [C][H][W] whatever the layout, so that
- * every backend drops the same. Scoring passes the input on. */
+/* dropout.c: the mask has one byte per element. It is drawn in the order of [C][H][W] for every layout, so
+ * that all backends drop the same elements. When scoring, the input is passed on. */
 #include "nets/onednn/onednn.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 
 struct dropout_op {
     uint8_t *keep;  /* [batch] in the layout of the input */
-    uint8_t *drawn; /* [batch][C][H][W]; keep itself where the layouts are one */
+    uint8_t *drawn; /* [batch][C][H][W]; equal to keep if the layouts are equal */
 };
 
 static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)

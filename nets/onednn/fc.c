@@ -1,5 +1,5 @@
-/* fc.c: inner products straight on the flat vectors: blocked weights would cost more to reorder than they
- * gain. An input that lies otherwise than [C][H][W] is turned first. */
+/* fc.c: inner products on the flat vectors: reordering weights to a blocked format would cost more than it
+ * gains. An input in another layout than [C][H][W] is transposed first. */
 #include "nets/onednn/onednn.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 struct fc {
     dnnl_memory_t in, out, weight, bias, din, dout, dweight, dbias;
     struct cnn_dnnl_op forward, back_data, back_weights;
-    float *turned; /* the input as [C*H*W], later its gradient; NULL: it lies so already */
+    float *turned; /* the input as [C*H*W], later its gradient; NULL: it already has this layout */
 };
 
 struct shapes {
@@ -86,7 +86,7 @@ static int create_back_data(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const 
     return cnn_dnnl_op_create(d, l, desc, args, &f->back_data, err);
 }
 
-/* The turned input is kept for the weights' gradient. */
+/* The transposed input is kept for the weights' gradient. */
 static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)
 {
     if (l->in_layout == CNN_DNNL_FLAT)
@@ -117,7 +117,7 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error 
     return create_back_data(d, l, &s, desc, err);
 }
 
-/* Between [places][block] and [block][places], a block of channels at a time. */
+/* Transposes between [places][block] and [block][places], one block of channels at a time. */
 static void turn(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const float *from, float *to,
                  bool back)
 {
@@ -141,7 +141,8 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
     return cnn_dnnl_run(d, &f->forward) == dnnl_success ? 0 : -EIO;
 }
 
-/* x and the input are still bound by forward; the input is done with when its gradient takes its place. */
+/* x and the input are still bound from the forward pass; the weights' gradient is computed before the input's
+ * gradient overwrites the input. */
 static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g)
 {
     struct fc *f = l->state;

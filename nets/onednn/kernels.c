@@ -1,4 +1,4 @@
-/* kernels.c: see kernels.h. CNN_ISA names the instruction set this copy is compiled for. */
+/* kernels.c: the loops of kernels.h. CNN_ISA names the instruction set of this copy. */
 #include "nets/onednn/kernels.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 /* A window, clipped to the input. */
 struct window {
     uint32_t y0, y1, x0, x1;
-    int64_t top, left; /* where it would start in an endless input */
+    int64_t top, left; /* start of the unclipped window */
 };
 
 static struct window window_at(const struct cnn_pool *p, uint32_t oy, uint32_t ox)
@@ -35,7 +35,7 @@ static inline size_t pixel(const struct cnn_pool *p, uint32_t y, uint32_t x)
     return ((size_t)y * p->in.w + x) * p->in.c;
 }
 
-/* Blocks of LANES channels; the last is moved back to end at C, and writes some results twice. */
+/* Blocks of LANES channels. The last block is moved back to end at C, and writes some results twice. */
 static inline uint32_t next_block(uint32_t c, uint32_t channels)
 {
     return c + 2 * LANES <= channels ? c + LANES : channels - LANES;
@@ -114,7 +114,7 @@ static inline void store_or_add(float *to, floats v, bool adds)
     store(to, adds ? load(to) + v : v);
 }
 
-/* Every input of the window is written, the maximum with d, the others with 0, or has these added. */
+/* Writes every input of the window: d at the maximum, 0 elsewhere; or adds these values. */
 static inline void write_block(const struct cnn_pool *p, const struct window *w, const float *dout,
                                const uint8_t *argmax, float *din, bool adds)
 {
@@ -128,7 +128,7 @@ static inline void write_block(const struct cnn_pool *p, const struct window *w,
             store_or_add(din + pixel(p, y, x), (floats)((at == place_in(p, w, y, x)) & d), adds);
 }
 
-/* Where the window starts in the input; before it where that is in the pad. */
+/* Offset of the window's start in the input; negative if it is in the padding. */
 static inline int64_t window_start(const struct cnn_pool *p, const struct window *w)
 {
     return (w->top * p->in.w + w->left) * p->in.c;
@@ -143,7 +143,7 @@ static inline void back_few(const struct cnn_pool *p, const struct window *w, co
         din[start + p->argmax_at[argmax[c]] + c] += dout[c * p->c_step];
 }
 
-/* Blocks that overlap would add some channels twice: those of the last are added one by one. */
+/* Overlapping blocks would add some channels twice, so those of the last block are added one by one. */
 static inline void back_adding(const struct cnn_pool *p, const struct window *w, const float *dout,
                                const uint8_t *argmax, float *din)
 {
@@ -166,7 +166,7 @@ static inline void back_writing(const struct cnn_pool *p, const struct window *w
     }
 }
 
-/* Windows of more places than this take less when each maximum is added by itself. */
+/* For windows with more positions it is faster to add each maximum separately. */
 #define MANY_PLACES 16
 
 static void maxpool_back(const struct cnn_pool *p, const float *dout, const uint8_t *argmax, float *din)
@@ -194,7 +194,7 @@ static void maxpool_back(const struct cnn_pool *p, const float *dout, const uint
 static void relu(float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        x[i] = x[i] < 0 ? 0 : x[i]; /* a NaN stays one */
+        x[i] = x[i] < 0 ? 0 : x[i]; /* a NaN is kept */
 }
 
 static void relu_back(float *dx, const float *out, size_t n)
@@ -279,7 +279,7 @@ static void add(float *to, const float *a, const float *b, bool has_relu, size_t
     if (has_relu)
         for (size_t i = 0; i < n; i++) {
             float sum = a[i] + b[i];
-            to[i] = sum < 0 ? 0 : sum; /* a NaN stays one */
+            to[i] = sum < 0 ? 0 : sum; /* a NaN is kept */
         }
     else
         for (size_t i = 0; i < n; i++)

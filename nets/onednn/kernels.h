@@ -1,6 +1,6 @@
-/* kernels.h: the loops oneDNN is slow at or does not have. Private to nets/onednn.
+/* kernels.h: loops that oneDNN lacks or runs slowly. Private to nets/onednn.
  *
- * kernels.c is compiled once per instruction set by Meson; which set to use is decided when a net is made. */
+ * Meson compiles kernels.c once per instruction set; the set is chosen when a net is created. */
 #ifndef CNN_KERNELS_H
 #define CNN_KERNELS_H
 
@@ -10,31 +10,32 @@
 
 #include "nets/plan.h"
 
-/* A max-pool of one image. The input is [H][W][C]; value (c, place) of the output lies at
- * c * c_step + place * place_step, so that it can be written as [C][H][W] for a fully connected layer. */
+/* A max-pool of one image. The input is [H][W][C]; value (c, place) of the output is at c * c_step + place *
+ * place_step, so that it can be written as [C][H][W] for a fully connected layer. */
 struct cnn_pool {
     struct cnn_shape in, out;
-    uint32_t kernel[2], stride[2], pad[2]; /* down, across */
+    uint32_t kernel[2], stride[2], pad[2]; /* vertical, horizontal */
     size_t c_step, place_step;
-    const int32_t *argmax_at; /* [window places]: floats of the input from the window's start to an argmax */
+    const int32_t *argmax_at; /* [window places]: offset in floats from the window's start in the input to an
+                                 argmax */
 };
 
-/* A convolution without padding whose output goes straight into a max-pool. Only the maxima have a gradient,
- * one an output of the pool, so backward needs a quarter of the dense work after a 2 x 2 pool, and the
- * gradient of the convolution's output is never written out. */
+/* A convolution without padding followed by a max-pool. Only the maxima have a gradient, one per output of
+ * the pool. So after a 2 x 2 pool the backward pass takes a quarter of the dense work, and the gradient of
+ * the convolution's output is never stored. */
 struct cnn_pooled {
-    struct cnn_shape in;  /* of the convolution, [H][W][C] */
-    uint32_t n_out;       /* channels of the convolution and of the pool */
-    uint32_t kernel;      /* of the convolution, square */
-    uint32_t n_places;    /* of the pool's output */
-    uint32_t n_positions; /* of the convolution's output */
-    uint32_t
-        row_vectors; /* of one row of a patch, kernel * in.c floats that lie together; padded with zeros */
-    size_t row_step; /* floats from one row of the input to the next */
-    const int32_t *place_at; /* [n_places]: position where the window starts; may lie in the pool's padding */
-    const int32_t *argmax_at;                  /* [window places]: position of an argmax from there */
-    const int32_t *in_at;                      /* [n_positions]: float of the input where the patch starts */
-    const int32_t *place_in_at, *argmax_in_at; /* as place_at and argmax_at, in floats of the input */
+    struct cnn_shape in;      /* of the convolution, [H][W][C] */
+    uint32_t n_out;           /* channels of the convolution and of the pool */
+    uint32_t kernel;          /* of the convolution, square */
+    uint32_t n_places;        /* of the pool's output */
+    uint32_t n_positions;     /* of the convolution's output */
+    uint32_t row_vectors;     /* of one row of a patch: kernel * in.c contiguous floats, padded with zeros */
+    size_t row_step;          /* floats from one row of the input to the next */
+    const int32_t *place_at;  /* [n_places]: position of the window's start; may be in the pool's padding */
+    const int32_t *argmax_at; /* [window places]: position of an argmax relative to the
+                                 start */
+    const int32_t *in_at;     /* [n_positions]: offset of the patch in the input */
+    const int32_t *place_in_at, *argmax_in_at; /* like place_at and argmax_at, as offsets in the input */
     size_t c_step, place_step;                 /* of dout, as in struct cnn_pool */
 };
 
@@ -44,11 +45,11 @@ struct cnn_pooled_entry {
     uint32_t channel;
 };
 
-/* What one image needs while its input gradient is computed. */
+/* Scratch for the input gradient of one image. */
 struct cnn_pooled_work {
     struct cnn_pooled_entry *entries; /* [n_places * n_out], sorted by position */
-    uint32_t *first;                  /* [n_positions + 1]: where the entries of a position start */
-    float *din;                       /* one image and a vector more */
+    uint32_t *first;                  /* [n_positions + 1]: first entry of each position */
+    float *din;                       /* one image plus one vector */
 };
 
 struct cnn_pooled_kernels {
@@ -65,23 +66,23 @@ extern const struct cnn_pooled_kernels cnn_pooled_avx512;
 
 /* Normalisation of one image, [places][channels]. */
 struct cnn_lrn {
-    uint32_t channels, size, half; /* half: how many of the size lie before a channel */
+    uint32_t channels, size, half; /* half: how many of the size are before the channel */
     float k, part, beta;           /* part: alpha / size */
 };
 
 struct cnn_norm_kernels {
-    /* norm: s of lrn.c, kept for the backward pass. work: 2 (channels + size) floats. */
+    /* norm: s of lrn.c, stored for the backward pass. work: 2 (channels + size) floats. */
     void (*lrn)(const struct cnn_lrn *p, size_t places, const float *in, float *out, float *norm,
                 float *work);
     void (*lrn_back)(const struct cnn_lrn *p, size_t places, const float *in, const float *norm,
                      const float *dout, float *din, float *work);
     /* sum[c] = the sum over places of in; square[c] = that of (in - sum[c] / places)^2 */
     void (*moments)(size_t places, size_t channels, const float *in, float *sum, float *square);
-    /* out = (in - mean) a + b, with has_relu not below 0 */
+    /* out = (in - mean) a + b, clamped at 0 with has_relu */
     void (*affine)(size_t places, size_t channels, const float *in, const float *mean, const float *a,
                    const float *b, bool has_relu, float *out);
-    /* sum[c] = the sum of dout, product[c] = the sum of dout (in - mean). out: of a ReLU, whose backward pass
-     * dout goes first, in place; or NULL */
+    /* sum[c] = the sum of dout, product[c] = the sum of dout (in - mean). out: output of a fused ReLU, whose
+     * backward pass is first applied to dout in place; or NULL */
     void (*back_sums)(size_t places, size_t channels, const float *in, const float *mean, float *dout,
                       const float *out, float *sum, float *product);
     /* din = a dout + (in - mean) b + c */
@@ -89,7 +90,7 @@ struct cnn_norm_kernels {
                         const float *a, const float *b, const float *c, float *din);
 };
 
-/* The elementwise functions but for ReLU; p: leaky ReLU's slope. `out` may be `in`, and dx may be dout. */
+/* The elementwise functions other than ReLU; p: leaky ReLU's slope. `out` may be `in`, and dx may be dout. */
 typedef void cnn_activation(const float *in, float *out, size_t n, float p);
 typedef void cnn_activation_back(const float *out, const float *dout, float *dx, size_t n, float p);
 struct cnn_activation_kernels {
@@ -99,8 +100,8 @@ struct cnn_activation_kernels {
 
 struct cnn_kernels {
     const char *isa;
-    /* argmax [place][C]: where in its window (ky * width + kx) the first largest value lies. The window has
-     * at most 256 places. */
+    /* argmax [place][C]: position of the first largest value in its window (ky * width + kx). The window has
+     * at most 256 positions. */
     void (*maxpool)(const struct cnn_pool *p, const float *in, float *out, uint8_t *argmax);
     /* din [H][W][C] is overwritten. */
     void (*maxpool_back)(const struct cnn_pool *p, const float *dout, const uint8_t *argmax, float *din);
@@ -110,15 +111,15 @@ struct cnn_kernels {
     /* to [cols][rows] from [rows][cols] */
     void (*transpose)(const float *from, float *to, size_t rows, size_t cols);
     void (*add_scaled)(float *to, const float *from, float a, size_t n); /* to += a from */
-    /* to = a + b, with has_relu not below 0; to may be a */
+    /* to = a + b, clamped at 0 with has_relu; to may be a */
     void (*add)(float *to, const float *a, const float *b, bool has_relu, size_t n);
-    /* to = keep ? scale from : 0; the two may be one */
+    /* to = keep ? scale from : 0; `to` may be `from` */
     void (*dropout)(const float *from, float *to, const uint8_t *keep, float scale, size_t n);
     const struct cnn_norm_kernels *norm;
-    const struct cnn_pooled_kernels *pooled; /* NULL: too few registers to gain from them */
+    const struct cnn_pooled_kernels *pooled; /* NULL: too few registers for a gain */
 };
 
-/* The widest set this machine has, or ONEDNN_MAX_CPU_ISA allows. */
+/* The widest set that this machine has and ONEDNN_MAX_CPU_ISA allows. */
 const struct cnn_kernels *cnn_kernels_pick(void);
 
 #endif

@@ -1,12 +1,11 @@
-/* kernels_dispatch.c: the widest loops that the library would use itself, so that ONEDNN_MAX_CPU_ISA holds
- * both.
- */
+/* kernels_dispatch.c: chooses the widest instruction set that the library would use, so that
+ * ONEDNN_MAX_CPU_ISA limits both. */
 #include "nets/onednn/kernels.h"
 
 #include <oneapi/dnnl/dnnl.h>
 
 struct row {
-    unsigned needs; /* bits of dnnl_cpu_isa_t, a wider set having those of the narrower */
+    unsigned needs; /* bits of dnnl_cpu_isa_t; a wider set includes those of a narrower one */
     const struct cnn_kernels *kernels;
 };
 

@@ -1,9 +1,10 @@
-/* layout.c: in which layout values lie, and which layers work as one.
+/* layout.c: chooses the layouts of values and the layers to fuse.
  *
- * Most values lie as [H][W][C]. A value that only fully connected layers read lies as [C][H][W], as they
- * count it. In a net with convolutions that the library can run by Winograd's method (conv.c), which it does
- * on [C / 16][H][W][16] alone and 1.2 to 2.4 times as fast, every value that can lie so does: layers that
- * keep the layout of what they read agree on it, and a convolution that cannot reorders one of its sides. */
+ * Most values are [H][W][C]. A value that only fully connected layers read is [C][H][W], the order of their
+ * weights. Winograd's algorithm (conv.c) is 1.2 to 2.4 times as fast, but the library has it only for blocks
+ * of 16 channels, [C / 16][H][W][16]. In a net with such convolutions every value that can use that layout
+ * does: layers that keep their input's layout agree on it, and a convolution that cannot use it reorders its
+ * input or output. */
 #include "nets/onednn/onednn.h"
 
 #include <errno.h>
@@ -25,7 +26,7 @@ static struct cnn_shape shape_of(const struct cnn_plan *p, size_t value)
     return value == 0 ? cnn_image_shape(p) : p->layers[value - 1].out;
 }
 
-/* Whether all that read a value, elementwise layers aside, want it as [C*H*W]. */
+/* Whether all readers of a value, apart from elementwise layers, want [C*H*W]. */
 static bool wants_flat(const struct cnn_plan *p, size_t value)
 {
     for (size_t i = value; i < p->n_layers; i++) {
@@ -38,7 +39,7 @@ static bool wants_flat(const struct cnn_plan *p, size_t value)
     return true;
 }
 
-/* The library writes [H][W][C]; a max-pool, our own code, writes what its readers want. */
+/* The library writes [H][W][C]; our max-pool writes the layout that its readers want. */
 static void find_flat(struct cnn_dnnl *d)
 {
     const struct cnn_plan *p = d->plan;
@@ -58,7 +59,7 @@ static bool keeps_layout(enum cnn_layer_kind kind)
     return kind != CNN_CONV && kind != CNN_FC && kind != CNN_LRN && kind != CNN_SOFTMAX_LOSS;
 }
 
-/* Grouped convolutions, those that go backward with their pool, and LRN want [H][W][C] on both sides. */
+/* Grouped convolutions, those fused with their pool, and LRN need [H][W][C] for input and output. */
 static void refuse_blocks(const struct cnn_dnnl *d, bool *blocked)
 {
     for (size_t i = 0; i < d->plan->n_layers; i++) {
@@ -69,7 +70,7 @@ static void refuse_blocks(const struct cnn_dnnl *d, bool *blocked)
     }
 }
 
-/* One pass: what a layer reads and writes in one layout is blocked together or not at all. */
+/* One pass: the values that a layer reads and writes in the same layout are all blocked or none is. */
 static bool agree(const struct cnn_dnnl *d, bool *blocked)
 {
     bool changed = false;
@@ -93,7 +94,7 @@ static bool agree(const struct cnn_dnnl *d, bool *blocked)
     return changed;
 }
 
-/* Images of few channels go as [C][H][W] into a convolution that writes blocks. */
+/* A convolution that writes blocks reads images of few channels as [C][H][W]. */
 static bool takes_planes(const struct cnn_dnnl *d)
 {
     const struct cnn_plan *p = d->plan;
@@ -129,7 +130,7 @@ static int find_blocked(struct cnn_dnnl *d)
     return 0;
 }
 
-/* Channels of a value that lie together. */
+/* Contiguous channels of a value. */
 static uint32_t block_of(const struct cnn_dnnl *d, size_t value)
 {
     struct cnn_shape s = shape_of(d->plan, value);
@@ -153,14 +154,14 @@ static void tell_layers(struct cnn_dnnl *d)
         l->out_layout = d->layout[i + 1];
         l->in_block = block_of(d, in);
         l->out_block = block_of(d, i + 1);
-        /* What one place has lies alike either way: a pool that makes several of it takes it as its output.
-         */
+        /* For a value of one position both layouts are equal; a pool with several outputs treats it as the
+         * layout of its output. */
         if (cnn_dnnl_is_same_either_way(l->plan->in) && l->out_layout != CNN_DNNL_FLAT)
             l->in_block = l->out_block;
     }
 }
 
-/* The one layer that reads the output of layer i; NULL: there are several, or it is a loss. */
+/* The only layer that reads the output of layer i; NULL if there are several, or if it is a loss. */
 static struct cnn_dnnl_layer *only_reader(struct cnn_dnnl *d, size_t i)
 {
     if (d->plan->n_readers[i + 1] != 1)
@@ -172,14 +173,15 @@ static struct cnn_dnnl_layer *only_reader(struct cnn_dnnl *d, size_t i)
     return NULL;
 }
 
-/* What a ReLU reads is a layer's output that nobody else reads. */
+/* Whether the ReLU is the only reader of its input, and that input is a layer's output. */
 static bool can_defer(const struct cnn_dnnl *d, const struct cnn_layer *l)
 {
     size_t value = l->inputs[0].value;
     return l->spec->kind == CNN_RELU && value > 0 && d->plan->n_readers[value] == 1;
 }
 
-/* A ReLU before a max-pool is left to it: on fewer values, and the pool follows its convolution at once. */
+/* Fuses a ReLU into the max-pool after it: it then runs on fewer values, and the pool directly follows its
+ * convolution. */
 static void pair_with_pools(struct cnn_dnnl *d)
 {
     for (size_t i = d->plan->n_layers; i-- > 0;) {
@@ -197,7 +199,7 @@ static void pair_with_pools(struct cnn_dnnl *d)
     }
 }
 
-/* A ReLU of what a batchnorm or an add alone hands to it is done by these, image by image. */
+/* Fuses a ReLU into the batchnorm or add before it if it is the only reader. */
 static void pair_with_producers(struct cnn_dnnl *d)
 {
     for (size_t i = 0; i < d->plan->n_layers; i++) {

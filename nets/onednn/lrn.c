@@ -1,4 +1,5 @@
-/* lrn.c: own loops: the library goes backward by a reference kernel. Threads share the rows of all images. */
+/* lrn.c: our own loops: the library has only a reference kernel for the backward pass. The work is divided by
+ * the rows of all images. */
 #include "nets/onednn/onednn.h"
 
 #include <errno.h>
@@ -8,7 +9,7 @@
 struct lrn_op {
     struct cnn_lrn p;
     float *norm; /* [batch][H][W][C] */
-    float *work; /* work_floats a thread */
+    float *work; /* work_floats per thread */
     size_t work_floats;
 };
 

@@ -1,6 +1,6 @@
-/* maxpool.c: own loops with one byte an output for the place of the maximum: oneDNN's keeps four and is three
- * times slower. A window of more places than a byte has values takes plain loops with two. Threads share
- * images and blocks of channels. */
+/* maxpool.c: our own loops, with one byte per output for the position of the maximum: oneDNN's kernel uses
+ * four and is three times slower. Windows of more than 256 positions use plain loops with two bytes. The work
+ * is divided by images and blocks of channels. */
 #include "nets/onednn/onednn.h"
 
 #include <errno.h>
@@ -56,7 +56,7 @@ static void destroy(struct cnn_dnnl_layer *l)
     free(((struct maxpool_op *)l->state)->argmax_at);
 }
 
-/* One window of one channel; in and out are at that channel. */
+/* One window of one channel; in and out point to that channel. */
 static void wide_window(const struct maxpool_op *m, const float *in, uint32_t oy, uint32_t ox, float *out,
                         uint16_t *argmax)
 {

@@ -1,5 +1,5 @@
-/* norm_kernels.c: see struct cnn_norm_kernels in kernels.h. Loops along the channels, which lie together;
- * compiled once per instruction set. */
+/* norm_kernels.c: the loops of struct cnn_norm_kernels (kernels.h). They run along the channels, which are
+ * contiguous. Compiled once per instruction set. */
 #include "nets/onednn/kernels.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 #include "nets/onednn/simd.h"
 
-/* to = s^-beta. The usual 3/4 by square roots: a loop over powf is not made of vectors. */
+/* to = s^-beta. The usual 3/4 uses square roots, because a loop over powf is not vectorised. */
 static void power(const struct cnn_lrn *p, const float *s, float *restrict to)
 {
     if (p->beta == 0.75f)
@@ -20,10 +20,10 @@ static void power(const struct cnn_lrn *p, const float *s, float *restrict to)
             to[c] = powf(s[c], -p->beta);
 }
 
-/* to[c] = the sum of padded[c] to padded[c + size - 1]; the halves before and after the channels are 0. */
+/* to[c] = the sum of padded[c] to padded[c + size - 1]; the padding before and after the channels is 0. */
 static void window_sums(const struct cnn_lrn *p, const float *padded, float *restrict to)
 {
-    if (p->size == 5) { /* the usual one */
+    if (p->size == 5) { /* the usual size */
         for (uint32_t c = 0; c < p->channels; c++)
             to[c] = padded[c] + padded[c + 1] + padded[c + 2] + padded[c + 3] + padded[c + 4];
         return;
@@ -40,8 +40,8 @@ static void clear_ends(const struct cnn_lrn *p, uint32_t before, float *padded)
     memset(padded + before + p->channels, 0, (p->size - 1 - before) * sizeof *padded);
 }
 
-/* To the middle of what window_sums reads. A function, so that `restrict` ends with the loop: the sums read
- * the same values by another pointer. */
+/* Writes the squares between the padding that window_sums reads. A separate function, because window_sums
+ * reads the same values through another pointer, which `restrict` forbids. */
 static void squares(uint32_t channels, const float *in, float *restrict to)
 {
     for (uint32_t c = 0; c < channels; c++)
@@ -72,12 +72,12 @@ static void lrn(const struct cnn_lrn *p, size_t places, const float *in, float *
     }
 }
 
-/* The equation stands in nets/ref/lrn.c. */
+/* The equation is in nets/ref/lrn.c. */
 static void lrn_back(const struct cnn_lrn *p, size_t places, const float *in, const float *norm,
                      const float *dout, float *din, float *work)
 {
     uint32_t channels = p->channels;
-    uint32_t before = p->size - 1 - p->half; /* the neighbours of a neighbour lie the other way round */
+    uint32_t before = p->size - 1 - p->half; /* the reversed neighbourhood */
     float *factor = work + channels + p->size;
     float twice = 2 * p->part * p->beta;
 
@@ -91,11 +91,11 @@ static void lrn_back(const struct cnn_lrn *p, size_t places, const float *in, co
     }
 }
 
-/* Sums of a channel over the places: one vector of channels, or four, at a time, and of two places, so that
- * additions do not wait for each other. */
+/* Sums of channels over the positions. One or four vectors of channels and two positions are processed at a
+ * time, so that additions do not wait for each other. */
 #define INLINE static inline __attribute__((always_inline))
 
-/* The sum over places, and that of the squared distances from its mean. */
+/* The sum over positions, and the sum of the squared distances from the mean. */
 INLINE void moments_tile(size_t places, size_t channels, const float *in, float *sum, float *square,
                          const int V)
 {
@@ -130,7 +130,7 @@ INLINE void moments_tile(size_t places, size_t channels, const float *in, float 
     }
 }
 
-/* The same of one channel, where there are fewer than LANES. */
+/* The same for one channel, if there are fewer than LANES. */
 static void moments_one(size_t places, size_t channels, const float *in, float *sum, float *square)
 {
     float s = 0, q = 0;
@@ -152,12 +152,12 @@ static void moments(size_t places, size_t channels, const float *in, float *sum,
     for (; c + 4 * LANES <= channels; c += 4 * LANES)
         moments_tile(places, channels, in + c, sum + c, square + c, 4);
     for (; c < channels; c += LANES) {
-        size_t at = c + LANES <= channels ? c : channels - LANES; /* some twice */
+        size_t at = c + LANES <= channels ? c : channels - LANES; /* some channels twice */
         moments_tile(places, channels, in + at, sum + at, square + at, 1);
     }
 }
 
-/* d, where the ReLU behind let it through; written back where there is one. */
+/* d, or 0 where the fused ReLU's output is 0; written back if there is a ReLU. */
 INLINE floats gradient_at(float *dout, const float *out, bool has_relu)
 {
     floats d = load(dout);
@@ -212,7 +212,8 @@ static void back_one(size_t places, size_t channels, const float *in, float mean
     }
 }
 
-/* Some channels of the last vector twice: what a ReLU has cleared stays so. Without one `out` is not read. */
+/* Some channels of the last vector are processed twice; values that the ReLU cleared stay 0. Without a ReLU
+ * `out` is not read. */
 INLINE void back_all(size_t places, size_t channels, const float *in, const float *mean, float *dout,
                      const float *out, float *sum, float *product, const bool has_relu)
 {
@@ -240,7 +241,7 @@ static void back_sums(size_t places, size_t channels, const float *in, const flo
         back_all(places, channels, in, mean, dout, dout, sum, product, false);
 }
 
-/* The coefficients of a vector of channels stay in registers over all places. */
+/* The coefficients of a vector of channels stay in registers for all positions. */
 INLINE void affine_tile(size_t places, size_t channels, const float *in, const float *mean, const float *a,
                         const float *b, const bool has_relu, float *out)
 {
@@ -258,7 +259,7 @@ static void affine(size_t places, size_t channels, const float *in, const float 
                    const float *b, bool has_relu, float *restrict out)
 {
     for (size_t c = 0; channels >= LANES && c < channels; c += LANES) {
-        size_t at = c + LANES <= channels ? c : channels - LANES; /* some twice */
+        size_t at = c + LANES <= channels ? c : channels - LANES; /* some channels twice */
         if (has_relu)
             affine_tile(places, channels, in + at, mean + at, a + at, b + at, true, out + at);
         else
@@ -285,7 +286,7 @@ static void back_affine(size_t places, size_t channels, const float *in, const f
                         const float *a, const float *b, const float *c, float *restrict din)
 {
     for (size_t i = 0; channels >= LANES && i < channels; i += LANES) {
-        size_t at = i + LANES <= channels ? i : channels - LANES; /* some twice */
+        size_t at = i + LANES <= channels ? i : channels - LANES; /* some channels twice */
         back_affine_tile(places, channels, in + at, mean + at, dout + at, a + at, b + at, c + at, din + at);
     }
     for (size_t k = 0; channels < LANES && k < places; k++)

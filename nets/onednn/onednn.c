@@ -1,9 +1,9 @@
-/* onednn.c: the backend for CPUs. create lays out all buffers and makes all primitives; a step only runs
+/* onednn.c: the backend for CPUs. create allocates all buffers and creates all primitives; a step only runs
  * them.
  *
  * Threads: an OpenMP team per net, of the size it was created with. OpenMP keeps the size per calling thread,
- * so it is set on entry and put back on leaving; nobody is bound to a core, since several processes of one
- * thread may share the machine. */
+ * so it is set on entry and restored on return. Threads are not pinned, because several processes may share
+ * the machine. */
 #include "nets/onednn/onednn.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "nets/backend.h"
 #include "nets/layers/layer.h"
 
-/* What one layer makes at most: a convolution has 10 primitives with a scratchpad each and 15 tensors. */
+/* The most objects of one layer: a convolution has 10 primitives with a scratchpad each and 15 tensors. */
 #define MAX_PRIMITIVES 12
 #define MAX_MEMORIES   32
 
@@ -94,7 +94,7 @@ static int create_engine(struct cnn_dnnl *d, struct ps_error *err)
     return cnn_dnnl_check(st, "start", NULL, err);
 }
 
-/* What needs and create have in common: layers that know their kind, layout and partners. */
+/* The common part of needs and create: sets the kind, layout and fusion of all layers. */
 static int begin(const struct cnn_setup *setup, struct cnn_dnnl **out, struct ps_error *err)
 {
     struct cnn_dnnl *d = calloc(1, sizeof *d);
@@ -124,12 +124,11 @@ static size_t max(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* The library writes code for each primitive: by so much do processes grow, as measured on 4 to 500 of them.
- */
+/* Bytes of the code that the library generates for each primitive, measured with 4 to 500 primitives. */
 #define CODE_BYTES (64 * 1024)
 
-/* Primitives of a convolution or a fully connected layer: a product forward, for the weights and for the
- * input, and where weights are reordered as many of these. */
+/* Primitives of a convolution or a fully connected layer: three products (forward, weights, input), and as
+ * many reorders if weights are reordered. */
 static size_t primitives_of(const struct cnn_layer *l)
 {
     size_t products = 1 + (size_t)l->trains + (size_t)l->wants_din;
@@ -139,7 +138,7 @@ static size_t primitives_of(const struct cnn_layer *l)
     return l->spec->kind == CNN_CONV ? 2 * products : 0;
 }
 
-/* What the layers allocate outside of the arena, as far as it counts. */
+/* Estimates what the layers allocate outside the arena. */
 static size_t estimate(const struct cnn_dnnl *d)
 {
     size_t largest = 0, bytes[2], sides[2] = {0, 0}, own = 0;
@@ -156,8 +155,8 @@ static size_t estimate(const struct cnn_dnnl *d)
         sides[0] = max(sides[0], bytes[0]);
         sides[1] = max(sides[1], bytes[1]);
     }
-    /* Weights in the library's format, and a sum of their gradient for each thread, or what Winograd's method
-     * takes. */
+    /* Weights in the library's format, and a sum of their gradient for each thread, or the scratch of
+     * Winograd's algorithm. */
     size_t sums = d->threads * largest * sizeof(float);
     return own + largest * sizeof(float) + max(sums, d->scratch.bytes) + sides[0] + sides[1];
 }
@@ -168,7 +167,7 @@ static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *o
     struct cnn_dnnl *d;
     int team = omp_get_max_threads();
 
-    omp_set_num_threads((int)setup->threads); /* scratch is a thread's */
+    omp_set_num_threads((int)setup->threads); /* scratch depends on the number of threads */
     int rc = begin(setup, &d, err);
     omp_set_num_threads(team);
     if (rc < 0)
@@ -244,13 +243,13 @@ static int create(const struct cnn_setup *setup, const struct cnn_memory *memory
     struct cnn_dnnl *d;
     int team = omp_get_max_threads();
 
-    omp_set_num_threads((int)setup->threads); /* a primitive keeps the count it is created under */
+    omp_set_num_threads((int)setup->threads); /* a primitive keeps the number of threads at its creation */
     int rc = begin(setup, &d, err);
     if (rc < 0) {
         omp_set_num_threads(team);
         return rc;
     }
-    d->scratch.bytes = 0; /* what the layers that are made take */
+    d->scratch.bytes = 0; /* counted again from the created layers */
     d->arena = cnn_dnnl_buffer(d, memory->arena_bytes);
     d->own_bytes = 0;
     d->z = cnn_dnnl_buffer(d, 2 * (size_t)d->plan->model->classes * sizeof *d->z);
@@ -269,7 +268,7 @@ static int create(const struct cnn_setup *setup, const struct cnn_memory *memory
     return rc;
 }
 
-/* draw NULL: as when scoring. */
+/* draw NULL: scoring. */
 static int forward(struct cnn_dnnl *d, const struct cnn_draw *draw, const float *x,
                    const struct cnn_batch *batch, struct ps_error *err)
 {
@@ -286,8 +285,8 @@ static int forward(struct cnn_dnnl *d, const struct cnn_draw *draw, const float 
     return 0;
 }
 
-/* One loss: its weighted mean, and what its images' ranks count. dlogits: its gradient, written, or added to
- * what is there; NULL: not wanted. */
+/* One loss: its weighted mean and the counts of correct images. dlogits: its gradient, written or added;
+ * NULL: not wanted. */
 static struct cnn_score loss(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l,
                              const struct cnn_batch *batch, float *dlogits, bool adds, double smoothing)
 {

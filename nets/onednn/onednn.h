@@ -1,9 +1,8 @@
-/* onednn.h: a net as a list of oneDNN primitives and own loops. Private to nets/onednn.
+/* onednn.h: a net as a list of oneDNN primitives and our own loops. Private to nets/onednn.
  *
- * In which layout activations lie is chosen for each value: see layout.c. The flat vectors x and g are read
- * and written where they are. Everything is allocated by create: the planned arena (nets/memory.h), and
- * beside it one scratchpad for all primitives and one buffer for weights in the library's own formats, since
- * primitives run one after the other. */
+ * The layout is chosen for each value: see layout.c. The flat vectors x and g are read and written in place.
+ * create allocates everything: the planned arena (nets/memory.h), one scratchpad for all primitives and one
+ * buffer for weights in the library's formats. Sharing is safe because primitives run one after the other. */
 #ifndef CNN_ONEDNN_H
 #define CNN_ONEDNN_H
 
@@ -18,12 +17,12 @@ struct cnn_dnnl_layer;
 
 enum cnn_dnnl_layout {
     CNN_DNNL_HWC,
-    CNN_DNNL_FLAT,   /* [C][H][W]; what lies alike either way is flat too */
+    CNN_DNNL_FLAT,   /* [C][H][W]; also values for which both layouts are equal */
     CNN_DNNL_BLOCKED /* [C / CNN_DNNL_BLOCK][H][W][CNN_DNNL_BLOCK] */
 };
 #define CNN_DNNL_BLOCK 16
 
-/* A primitive and what it works on. */
+/* A primitive and its arguments. */
 struct cnn_dnnl_op {
     dnnl_primitive_t primitive; /* NULL: nothing to do */
     dnnl_exec_arg_t args[6];
@@ -32,13 +31,13 @@ struct cnn_dnnl_op {
 
 struct cnn_dnnl_kind {
     size_t state_bytes;
-    /* What the layer needs in the arena, from l->plan and what cnn_dnnl_choose has chosen; *n is zeroed. */
+    /* The layer's needs in the arena, from l->plan and the choices of cnn_dnnl_choose; *n is zeroed. */
     void (*needs)(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n);
     int (*create)(struct cnn_dnnl *d, struct cnn_dnnl_layer *l,
                   struct ps_error *err);       /* NULL: nothing to do */
-    void (*destroy)(struct cnn_dnnl_layer *l); /* NULL: nothing to do; state is zeroed memory before create */
+    void (*destroy)(struct cnn_dnnl_layer *l); /* NULL: nothing to do; state is zeroed before create */
     int (*forward)(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x);
-    /* Not called where neither parameters nor l->din want a gradient. */
+    /* Not called if neither the parameters nor l->din need a gradient. */
     int (*backward)(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x, float *g);
     /* Moves the layer's buffers in x towards the statistics of the last forward in training; NULL: none. */
     void (*update_buffers)(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, float *x);
@@ -51,22 +50,23 @@ extern const struct cnn_dnnl_kind cnn_dnnl_conv, cnn_dnnl_maxpool, cnn_dnnl_relu
 struct cnn_dnnl_layer {
     const struct cnn_layer *plan;
     const struct cnn_dnnl_kind *kind;
-    const float *in[CNN_MAX_INPUTS]; /* the caller's images, when they can be read where they are */
-    float *out;                      /* in[0] itself where the layer works in place */
+    const float *in[CNN_MAX_INPUTS]; /* may be the caller's images, if they can be read in place */
+    float *out;                      /* in[0] if the layer works in place */
     enum cnn_dnnl_layout in_layout, out_layout;
-    /* Channels that lie together: values are [C / block][H][W][block]. */
+    /* Contiguous channels: values are [C / block][H][W][block]. */
     uint32_t in_block, out_block;
-    float *dout;                 /* the layer may spoil it */
+    float *dout;                 /* the layer may overwrite it */
     float *din[CNN_MAX_INPUTS];  /* NULL: not wanted; din[0] may be dout */
-    float *sum[CNN_MAX_INPUTS];  /* not NULL: the gradient to which din[k] is added */
-    void *kept, *work;           /* as needed; NULL: nothing was */
-    struct cnn_dnnl_layer *pool; /* of a convolution: the max-pool with which it goes backward as one */
-    bool is_pooled;              /* of that max-pool: the convolution goes backward for it */
-    /* A ReLU whose work a neighbour does: the max-pool behind it, max(0, max w) = max max(0, w), or the
-     * batchnorm or add before it, which has each image in the cache then. */
+    float *sum[CNN_MAX_INPUTS];  /* if not NULL: the gradient to which din[k] is added */
+    void *kept, *work;           /* NULL: not needed */
+    struct cnn_dnnl_layer *pool; /* of a convolution: the max-pool whose backward pass is fused with its
+                                    own */
+    bool is_pooled;              /* of that max-pool: the convolution computes its backward pass */
+    /* A ReLU that is fused into a neighbour: the max-pool after it, because max(0, max w) = max max(0, w), or
+     * the batchnorm or add before it, which has the image in the cache. */
     bool is_deferred;
     bool has_relu;    /* of that neighbour */
-    bool is_winograd; /* of a convolution: the library runs it by Winograd's method */
+    bool is_winograd; /* of a convolution: the library runs it with Winograd's algorithm */
     void *state;
 };
 
@@ -75,77 +75,78 @@ struct cnn_dnnl {
     const struct cnn_kernels *kernels;
     uint32_t batch, threads;
     void *arena;
-    size_t own_bytes; /* allocated beside it */
+    size_t own_bytes; /* allocated outside the arena */
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     dnnl_primitive_attr_t attr;
-    double library_s; /* in primitives */
+    double library_s; /* seconds in primitives */
     bool is_training;
-    const struct cnn_draw *draw;   /* of the gradient under way */
-    float *input;                  /* images as the first layer wants them, when the caller's do not fit */
+    const struct cnn_draw *draw;   /* of the current gradient */
+    float *input;                  /* images in the first layer's format, if the caller's differ */
     enum cnn_dnnl_layout *layout;  /* [values] */
-    double *z;                     /* [2 classes]: an image's logits and their gradient */
-    struct cnn_dnnl_layer *layers; /* [n_layers]; a loss's has only in, din and sum */
-    /* Shared by all: of primitives, for weights in the library's formats, and for what a convolution reads
-     * and writes in another layout than it lies in: [0] its input, [1] its output, and their gradients. */
+    double *z;                     /* [2 classes]: logits of an image and their gradient */
+    struct cnn_dnnl_layer *layers; /* [n_layers]; for losses only in, din and sum are set */
+    /* Shared by all layers: scratch of primitives, weights in the library's formats, and copies for
+     * convolutions that run in another layout than their values: [0] the input, [1] the output, and their
+     * gradients. */
     struct cnn_dnnl_shared {
         void *data;
-        size_t bytes;            /* of the largest */
-        dnnl_memory_t *memories; /* bound when all are known */
+        size_t bytes;            /* of the largest user */
+        dnnl_memory_t *memories; /* bound when all sizes are known */
         size_t n;
     } scratch, weights, sides[2];
-    /* Everything made by cnn_dnnl_op_create and cnn_dnnl_memory, to be destroyed. */
+    /* All objects of cnn_dnnl_op_create and cnn_dnnl_memory, to be destroyed. */
     dnnl_primitive_t *primitives;
     dnnl_primitive_desc_t *descs;
     dnnl_memory_t *memories;
     size_t n_primitives, n_descs, n_memories;
 };
 
-/* 0, or the code and sentence for a status that is not success. */
+/* 0, or the error code and sentence of a failed status. */
 int cnn_dnnl_check(dnnl_status_t status, const char *doing, const struct cnn_dnnl_layer *l,
                    struct ps_error *err);
 
-/* The descriptor stays owned by d. hint: the forward descriptor, or NULL. */
+/* The descriptor is owned by d. hint: the forward descriptor, or NULL. */
 int cnn_dnnl_desc(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const void *op_desc,
                   const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out, struct ps_error *err);
 /* A memory over `data`, owned by d. data NULL: bound later by cnn_dnnl_bind. */
 int cnn_dnnl_memory(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const dnnl_memory_desc_t *desc,
                     void *data, dnnl_memory_t *out, struct ps_error *err);
-/* A memory in a buffer shared with others, which holds what was written only until the next primitive. */
+/* A memory in a shared buffer, whose contents are valid only until the next primitive. */
 int cnn_dnnl_share(struct cnn_dnnl *d, struct cnn_dnnl_shared *with, const struct cnn_dnnl_layer *l,
                    const dnnl_memory_desc_t *desc, dnnl_memory_t *out, struct ps_error *err);
-/* A primitive with its arguments, ended by one whose arg is 0. */
+/* A primitive with its arguments; the list ends with an argument whose arg is 0. */
 int cnn_dnnl_op_create(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primitive_desc_t desc,
                        const dnnl_exec_arg_t *args, struct cnn_dnnl_op *out, struct ps_error *err);
-/* A reorder; nothing to do when `from` and `to` are one memory. */
+/* A reorder; no operation if `from` and `to` are the same memory. */
 int cnn_dnnl_reorder(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_memory_t from, dnnl_memory_t to,
                      struct cnn_dnnl_op *out, struct ps_error *err);
 
-/* Zeroed, on a cache line, with one vector more for kernels that read past the end; NULL without memory. For
- * free. */
+/* Zeroed and aligned to a cache line, with one extra vector for kernels that read past the end; NULL if out
+ * of memory. To be freed with free. */
 void *cnn_dnnl_buffer(struct cnn_dnnl *d, size_t bytes);
 
-/* Decides the layouts and which layers work as one. d->layers know their plan and kind. -ENOMEM. */
+/* Chooses the layouts and the layers to fuse. The plan and kind of d->layers are set. -ENOMEM. */
 int cnn_dnnl_choose(struct cnn_dnnl *d);
-/* Tells every layer its places in d->arena. */
+/* Sets every layer's pointers into d->arena. */
 void cnn_dnnl_bind_places(struct cnn_dnnl *d, const struct cnn_memory *m);
-/* Hands the images to the layers that read them, turned or copied where those cannot read them in place. */
+/* Gives the images to the layers that read them, transposed or copied if those cannot read them in place. */
 void cnn_dnnl_place_images(struct cnn_dnnl *d, const struct cnn_batch *batch);
 
-/* Whether the library has a convolution by Winograd's method for that layer, and it is the faster. Scratch
- * that it takes is noted in d->scratch.bytes. */
+/* Whether the library has Winograd's algorithm for the layer and it is faster. Records its scratch in
+ * d->scratch.bytes. */
 bool cnn_dnnl_can_winograd(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l);
 
-/* Bytes in which a convolution holds its [0] input and [1] output in another layout. */
+/* Bytes of a convolution's copies of its [0] input and [1] output in another layout. */
 void cnn_dnnl_conv_sides(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, size_t bytes[2]);
 
-/* Whether [C][H][W] and [H][W][C] are one. */
+/* Whether [C][H][W] and [H][W][C] are the same. */
 bool cnn_dnnl_is_same_either_way(struct cnn_shape s);
-/* Whether an elementwise layer of that kind leaves values where they lie. */
+/* Whether a layer of that kind is elementwise and keeps the layout of its input. */
 bool cnn_dnnl_is_elementwise(enum cnn_layer_kind kind);
 
-/* The backward pass of a convolution and the max-pool after it, in one; l is the convolution, l->pool set and
- * l->dout the gradient of the pool's output. */
+/* The fused backward pass of a convolution and the max-pool after it. l: the convolution, with l->pool set;
+ * l->dout: the gradient of the pool's output. */
 struct cnn_dnnl_pooled;
 bool cnn_dnnl_can_pool(const struct cnn_dnnl *d, const struct cnn_layer *conv, const struct cnn_layer *next);
 int cnn_dnnl_pooled_create(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_dnnl_pooled **out,
@@ -154,7 +155,8 @@ void cnn_dnnl_pooled_destroy(struct cnn_dnnl_pooled *s);
 void cnn_dnnl_pooled_backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_dnnl_pooled *s,
                               const float *x, float *g);
 
-/* What elementwise loops give a thread at a time: pieces that lie in the cache, whatever the images' size. */
+/* The piece of an elementwise loop that a thread takes at a time. It fits into the cache for every image
+ * size. */
 #define CNN_DNNL_PIECE ((size_t)1 << 14)
 
 static inline size_t cnn_dnnl_n_pieces(size_t n)
@@ -162,14 +164,14 @@ static inline size_t cnn_dnnl_n_pieces(size_t n)
     return (n + CNN_DNNL_PIECE - 1) / CNN_DNNL_PIECE;
 }
 
-/* Floats of piece k, which begins at k * CNN_DNNL_PIECE. */
+/* The floats in piece k, which begins at k * CNN_DNNL_PIECE. */
 static inline size_t cnn_dnnl_piece(size_t n, size_t k)
 {
     size_t left = n - k * CNN_DNNL_PIECE;
     return left < CNN_DNNL_PIECE ? left : CNN_DNNL_PIECE;
 }
 
-/* The library's memories are not const; inputs are only read. */
+/* The library's memories are not const; inputs are never written. */
 static inline void cnn_dnnl_bind(dnnl_memory_t memory, const float *data)
 {
     dnnl_memory_set_data_handle(memory, (void *)(uintptr_t)data);

@@ -1,6 +1,6 @@
-/* pooled_conv.c: the backward pass through a max-pool and the convolution before it, in one: see struct
- * cnn_pooled. Threads share channels for weights and images for the input's gradient, so the sums, and with
- * them the bits, are the same for any number of threads. */
+/* pooled_conv.c: the fused backward pass of a max-pool and the convolution before it: see struct cnn_pooled.
+ * Weights are divided among threads by channels, the input's gradient by images, so that the bits do not
+ * depend on the number of threads. */
 #include "nets/onednn/onednn.h"
 
 #include <errno.h>
@@ -8,15 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LANES 16 /* floats of a vector of the kernels */
+#define LANES 16 /* floats in a vector of the kernels */
 
 struct cnn_dnnl_pooled {
     struct cnn_pooled p;
-    int32_t *tables; /* what p points to */
+    int32_t *tables; /* memory of the tables in p */
     float *weight;   /* [kernel][n_out][row_vectors * LANES]; the padding stays 0 */
     float *dweight;  /* [n_out][kernel][row_vectors * LANES] */
     uint32_t n_works;
-    struct cnn_pooled_work *works; /* one a thread; only where the input's gradient is wanted */
+    struct cnn_pooled_work *works; /* one per thread; only if the input's gradient is wanted */
 };
 
 bool cnn_dnnl_can_pool(const struct cnn_dnnl *d, const struct cnn_layer *conv, const struct cnn_layer *next)
@@ -74,7 +74,7 @@ static bool create_works(struct cnn_dnnl *d, struct cnn_dnnl_pooled *s)
         w->first = cnn_dnnl_buffer(d, (p->n_positions + 1) * sizeof *w->first);
         w->din = cnn_dnnl_buffer(d, (cnn_shape_count(p->in) + LANES) * sizeof *w->din);
         if (w->entries == NULL || w->first == NULL || w->din == NULL) {
-            s->n_works++; /* destroy frees what this one has */
+            s->n_works++; /* counted first, so that destroy frees a partial one */
             return false;
         }
     }

@@ -1,8 +1,8 @@
-/* pooled_kernels.c: see struct cnn_pooled in kernels.h.
+/* pooled_kernels.c: the loops of struct cnn_pooled_kernels (kernels.h).
  *
- * Both loops keep a tile of R rows by V vectors in registers: 14 sums hide the latency of the multiply-add. A
- * row's last vector reaches past the row. Of weight gradients the surplus lanes are never read; of input
- * gradients they add 0, since weights are padded with zeros. */
+ * Both loops keep a tile of R rows by V vectors in registers: 14 sums hide the latency of the multiply-add.
+ * The last vector of a row extends past the row. The extra lanes of weight gradients are never read; those of
+ * input gradients add 0, because weights are padded with zeros. */
 #include "nets/onednn/kernels.h"
 
 #include "nets/onednn/simd.h"
@@ -10,7 +10,7 @@
 #define MAX_TILE_VECTORS 8
 #define INLINE           static inline __attribute__((always_inline))
 
-/* Images whose input stays in the first-level cache together while all channels are run over them. */
+/* The number of images whose input stays in the first-level cache while all channels are processed. */
 static uint32_t images_at_a_time(const struct cnn_pooled *p)
 {
     size_t fit = 24 * 1024 / (cnn_shape_count(p->in) * sizeof(float));
@@ -20,7 +20,7 @@ static uint32_t images_at_a_time(const struct cnn_pooled *p)
 struct weights_job {
     const struct cnn_pooled *p;
     uint32_t n_images;
-    const float *in; /* at the tile's first row and vector */
+    const float *in; /* points to the tile's first row and vector */
     const float *dout;
     const uint8_t *argmax;
 };
@@ -88,7 +88,7 @@ static void run_weights_tile(const struct weights_job *j, uint32_t channel, floa
     }
 }
 
-/* Rows of the tile that starts where `left` rows are left. */
+/* Rows of the next tile if `left` rows are left. */
 static uint32_t tile_rows(uint32_t left, uint32_t vectors)
 {
     if (vectors == 1 && (left == 5 || left == 3))
@@ -144,7 +144,7 @@ static void back_weights(const struct cnn_pooled *p, uint32_t n_images, const fl
     add_bias(p, n_images, dout, c0, c1, dbias);
 }
 
-/* Entries sorted by position: counted, then placed. */
+/* Sorts the entries by position with a counting sort. */
 static void sort_entries(const struct cnn_pooled *p, const float *dout, const uint8_t *argmax,
                          struct cnn_pooled_work *w)
 {
@@ -161,12 +161,12 @@ static void sort_entries(const struct cnn_pooled *p, const float *dout, const ui
             uint32_t *at = &next[p->place_at[k] + p->argmax_at[argmax[k * n_out + c]]];
             w->entries[(*at)++] = (struct cnn_pooled_entry){dout[k * p->place_step + c * p->c_step], c};
         }
-    /* Placing moved every start to its end, which is the next one's start. */
+    /* Placing advanced every start to its end, which is the start of the next position. */
     memmove(w->first + 1, w->first, p->n_positions * sizeof *w->first);
     w->first[0] = 0;
 }
 
-/* For every position: the sum over its entries of d * weight row, added to the input row below it. */
+/* For every position: adds the sum over its entries of d * weight row to the gradient of the input row. */
 INLINE void data_tile(const struct cnn_pooled *p, const struct cnn_pooled_work *w, const float *weight,
                       float *din, const int V)
 {

@@ -1,4 +1,4 @@
-/* primitive.c: making and owning the library's objects. */
+/* primitive.c: creates and owns the library's objects. */
 #include "nets/onednn/onednn.h"
 
 #include <errno.h>

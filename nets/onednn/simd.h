@@ -1,4 +1,4 @@
-/* simd.h: vectors of the size of one register: GCC and clang keep wider ones in memory. Private to kernel
+/* simd.h: vectors of one register, because GCC and clang keep wider ones in memory. Private to kernel
  * files. */
 #ifndef CNN_ONEDNN_SIMD_H
 #define CNN_ONEDNN_SIMD_H

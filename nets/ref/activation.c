@@ -6,7 +6,7 @@ static double value(const struct cnn_layer_spec *s, double x)
 {
     switch (s->kind) {
     case CNN_RELU:
-        return x < 0 ? 0 : x; /* a NaN stays one */
+        return x < 0 ? 0 : x; /* a NaN is kept */
     case CNN_LEAKY_RELU:
         return x > 0 ? x : (double)s->slope * x;
     case CNN_RELU6:
@@ -18,7 +18,7 @@ static double value(const struct cnn_layer_spec *s, double x)
     }
 }
 
-/* At input x and output y. */
+/* The derivative at input x and output y. */
 static double derivative(const struct cnn_layer_spec *s, double x, double y)
 {
     switch (s->kind) {

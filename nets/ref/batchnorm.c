@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* The statistics this pass normalises channel c by. */
+/* The statistics of channel c that this pass normalises with. */
 struct moments {
     double mean, inverse; /* inverse: 1 / sqrt(variance + epsilon) */
 };
@@ -57,7 +57,7 @@ static void forward(const struct cnn_ref_pass *p)
     }
 }
 
-/* dx = scale / sqrt(variance + epsilon) (dy - mean of dy - xn * mean of dy xn), xn the normalised input. */
+/* dx = scale / sqrt(variance + epsilon) (dy - mean of dy - xn * mean of dy xn), xn: the normalised input. */
 static void backward(const struct cnn_ref_pass *p, const double *dout, double *const *din, double *g)
 {
     const struct cnn_layer *l = p->plan;

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Where the output (oy, ox) looks with kernel place (ky, kx); false: in the padding. */
+/* The input position of output (oy, ox) at kernel position (ky, kx); false if it is in the padding. */
 static bool input_at(const struct cnn_layer *l, uint32_t oy, uint32_t ox, uint32_t ky, uint32_t kx,
                      size_t *at)
 {
@@ -16,7 +16,7 @@ static bool input_at(const struct cnn_layer *l, uint32_t oy, uint32_t ox, uint32
     return true;
 }
 
-/* Where the first input channel that output channel o sees starts. */
+/* Offset of the first input channel in the group of output channel o. */
 static size_t group_at(const struct cnn_layer *l, uint32_t o)
 {
     size_t group = o / (l->out.c / l->groups);
@@ -53,7 +53,7 @@ static void forward(const struct cnn_ref_pass *p)
                              dot(l, weight + (size_t)o * l->fan_in, in + group_at(l, o), oy, ox);
 }
 
-/* One output's gradient d goes to its bias, its weights and the inputs it saw. */
+/* Adds the gradient d of one output to the gradients of its bias, weights and inputs. */
 static void spread(const struct cnn_layer *l, double d, const float *weight, const double *in, uint32_t oy,
                    uint32_t ox, double *din, double *dweight)
 {

@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-/* Where the largest value of a window of one channel lies, or a NaN; the first in row order among equals. */
+/* Index of the largest value, or of a NaN, in a window of one channel; the first in row order among
+ * equals. */
 static size_t argmax(const struct cnn_layer *l, const double *in, uint32_t oy, uint32_t ox)
 {
     const struct cnn_window *w = &l->window;

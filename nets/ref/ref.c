@@ -1,4 +1,4 @@
-/* ref.c: the reference backend: simple code, against which the others are checked. One thread. */
+/* ref.c: the reference backend: simple code that the other backends are tested against. One thread. */
 #include "nets/backend.h"
 #include "nets/layers/layer.h"
 #include "nets/ref/ref.h"
@@ -33,8 +33,8 @@ struct ref {
     uint32_t batch;
     char *arena;   /* values are double, [batch][C][H][W] */
     double *g;     /* [n_floats] */
-    double *z;     /* [classes], one image's gradient of a loss */
-    double *stats; /* of each batchnorm in turn, 2 n_buffers: they outlive the gradient */
+    double *z;     /* [classes], the gradient of a loss for one image */
+    double *stats; /* 2 n_buffers for each batchnorm; valid until the next gradient */
     size_t n_stats;
 };
 
@@ -58,7 +58,7 @@ static enum cnn_reads back_reads_in(const struct cnn_layer *l)
     }
 }
 
-/* Every value has memory of its own, so that each layer can be understood by itself. */
+/* No two values share memory, so that each layer can be read on its own. */
 static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *own_bytes,
                  struct ps_error *err)
 {
@@ -122,7 +122,7 @@ static double *value(const struct ref *r, size_t v)
     return cnn_place(r->arena, r->memory->value_at[v]);
 }
 
-/* Of layer i. */
+/* The batch statistics of layer i. */
 static double *stats_of(const struct ref *r, size_t i)
 {
     double *at = r->stats;
@@ -154,14 +154,14 @@ static void place_images(struct ref *r, const struct cnn_batch *batch)
     struct cnn_shape s = cnn_image_shape(r->plan);
     double *out = value(r, 0);
 
-    assert(out != NULL); /* every plan has a place for the images */
+    assert(out != NULL); /* every plan has memory for the images */
     for (uint32_t i = 0; i < batch->n; i++)
         for (size_t c = 0; c < s.c; c++)
             for (size_t place = 0; place < (size_t)s.h * s.w; place++)
                 *out++ = (double)cnn_batch_value(batch, s, i, c, place);
 }
 
-/* draw NULL: as when scoring. */
+/* draw NULL: scoring. */
 static void forward(struct ref *r, const struct cnn_draw *draw, const float *x, const struct cnn_batch *batch)
 {
     const struct cnn_plan *p = r->plan;
@@ -175,8 +175,8 @@ static void forward(struct ref *r, const struct cnn_draw *draw, const float *x, 
     }
 }
 
-/* One loss: adds its weighted mean and counts its images' ranks. dlogits: receives its gradient, or has it
- * added; NULL: not wanted. */
+/* One loss: its weighted mean and the counts of correct images. dlogits: its gradient, written or added;
+ * NULL: not wanted. */
 static struct cnn_score loss(struct ref *r, size_t layer, const struct cnn_batch *batch, double *dlogits,
                              bool adds, double smoothing)
 {

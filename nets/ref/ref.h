@@ -1,7 +1,7 @@
 /* ref.h: the layers of the ref backend. Private to nets/ref.
  *
- * Plain loops over images [n][C][H][W], everything between x and g in double: what a fast backend differs
- * from it by is that backend's own rounding, and its loss is smooth enough for finite differences. */
+ * Plain loops over images [n][C][H][W]. Everything between x and g is double, so that differences from a fast
+ * backend are that backend's rounding, and the loss is accurate enough for finite differences. */
 #ifndef CNN_REF_H
 #define CNN_REF_H
 
@@ -22,8 +22,8 @@ struct cnn_ref_pass {
 
 struct cnn_ref_layer {
     void (*forward)(const struct cnn_ref_pass *p);
-    /* din[k], the gradient of input k, and the layer's part of the flat g, all overwritten, from dout.
-     * din[k] NULL: not wanted. */
+    /* Computes, from dout, din[k], the gradient of input k, and the layer's part of the flat g; all are
+     * overwritten. din[k] NULL: not wanted. */
     void (*backward)(const struct cnn_ref_pass *p, const double *dout, double *const *din, double *g);
 };
 

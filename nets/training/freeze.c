@@ -20,7 +20,7 @@ static bool is_of_layer(const struct cnn_param *p, const char *layer)
     return strncmp(p->name, layer, len) == 0 && p->name[len] == '.' && strchr(p->name + len + 1, '.') == NULL;
 }
 
-/* Backends skip the gradient of frozen convolutions and fully connected layers; for other frozen layers it is
+/* Backends skip the gradient of frozen convolutions and fully connected layers. For other frozen layers it is
  * computed and ignored. */
 static void freeze_layer(struct cnn_layer_spec *layer, const struct cnn_param *params, size_t n)
 {
@@ -82,7 +82,7 @@ int cnn_freeze_init(struct cnn_freeze *out, const char *patterns, struct cnn_mod
     int rc = meant != NULL ? cnn_pattern_mark(patterns, params, n, meant, err) : -ENOMEM;
     if (rc == 0 && !any_is_left(params, n, meant))
         rc = ps_fail(err, -EINVAL,
-                     "\"%.100s\": nothing is left to train; a pattern such as !%.60s takes one back",
+                     "\"%.100s\": nothing is left to train; a pattern such as !%.60s excludes a tensor",
                      patterns, params[n - 1].name);
     if (rc == 0)
         rc = freeze(out, meant, model, params, n);

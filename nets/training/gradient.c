@@ -13,8 +13,8 @@ static uint64_t count_of(const struct cnn_param *p)
     return n;
 }
 
-/* In four sums, so that the processor need not wait for each addition. The square of a float is exact as a
- * double but for subnormals. */
+/* Uses four sums, so that additions do not wait for each other. The square of a float is exact as a double,
+ * except for subnormals. */
 static double squares(const float *g, uint64_t n)
 {
     double sum[4] = {0};

@@ -36,7 +36,7 @@ static int fail_shape(const char *path, const struct cnn_param *p, const struct 
     print_shape(here, sizeof here, p->shape, p->n_dims);
     print_shape(there, sizeof there, t->shape, t->n_dims);
     return ps_fail(err, -EINVAL,
-                   "%s: tensor '%s' is %s there and %s in the net; to start it fresh: --init-skip '%s'", path,
+                   "%s: tensor '%s': %s in the file, %s in the net; to initialise it: --init-skip '%s'", path,
                    p->name, there, here, p->name);
 }
 

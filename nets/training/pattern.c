@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How many it meets. */
+/* Marks the tensors that match one pattern. Returns how many match. */
 static size_t mark(const char *pattern, const struct cnn_param *params, size_t n, bool *meant)
 {
     bool means = pattern[0] != '!';
@@ -33,8 +33,8 @@ int cnn_pattern_mark(const char *patterns, const struct cnn_param *params, size_
         if (mark(pattern, params, n, meant) == 0)
             return ps_fail(
                 err, -EINVAL,
-                "\"%.100s\": pattern \"%.60s\" meets no tensor of the net; the first are %s and %s", patterns,
-                pattern, n > 0 ? params[0].name : "none", n > 1 ? params[1].name : "no other");
+                "\"%.100s\": pattern \"%.60s\" matches no tensor of the net; the first are %s and %s",
+                patterns, pattern, n > 0 ? params[0].name : "none", n > 1 ? params[1].name : "no other");
         at += len;
         if (*at == '\0')
             return 0;

@@ -37,7 +37,7 @@ int cnn_rates_read(const char *text, const struct cnn_param *params, size_t n, d
         if (set(pattern, factor, params, n, rates) == 0)
             return ps_fail(
                 err, -EINVAL,
-                "\"%.100s\": pattern \"%.60s\" meets no tensor that is trained; the first of the net is %s",
+                "\"%.100s\": pattern \"%.60s\" matches no tensor that is trained; the first of the net is %s",
                 text, pattern, n > 0 ? params[0].name : "none");
         at += whole;
         if (*at == '\0')

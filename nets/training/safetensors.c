@@ -15,7 +15,7 @@
 #define PIECE 65536 /* values read at a time */
 
 struct cnn_safetensors {
-    int fd; /* -1: there is no data */
+    int fd; /* -1: no data (cnn_safetensors_parse) */
     uint64_t data_at, data_bytes;
     char *path;
     json_t *root; /* owns names */
@@ -31,14 +31,14 @@ static const struct {
              [CNN_ST_F16] = {"F16", 2},
              [CNN_ST_BF16] = {"BF16", 2}};
 
-/* Types that are passed by need no more than a size that fits. */
+/* Values of other types are not read: only their size is checked. */
 static const struct {
     const char *name;
     size_t bytes;
 } others[] = {{"I8", 1},  {"U8", 1},  {"BOOL", 1}, {"I16", 2},     {"U16", 2},    {"I32", 4},
               {"U32", 4}, {"I64", 8}, {"U64", 8},  {"F8_E4M3", 1}, {"F8_E5M2", 1}};
 
-/* Bytes of a value; 0: a type that is not known. */
+/* Bytes of a value; 0 for an unknown type. */
 static size_t type_of(const char *name, enum cnn_st_type *out)
 {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
@@ -72,7 +72,7 @@ static int parse_shape(const char *path, struct cnn_st_tensor *t, const json_t *
         if (!is_count(json_array_get(shape, k), &t->shape[k]) ||
             __builtin_mul_overflow(t->n, t->shape[k], &t->n))
             return ps_fail(err, -EBADMSG,
-                           "%s: tensor '%.60s': size %u of its shape is no count, or too large", path,
+                           "%s: tensor '%.60s': size %u of its shape is not a count, or too large", path,
                            t->name, k);
     return 0;
 }
@@ -95,11 +95,11 @@ static int parse_tensor(const struct cnn_safetensors *st, struct cnn_st_tensor *
     if (end < t->begin_at || end > st->data_bytes)
         return ps_fail(err, -EBADMSG,
                        "%s: tensor '%.60s' is bytes %" PRIu64 " to %" PRIu64
-                       " of the data; the file has %" PRIu64 " (is it cut short?)",
+                       " of the data; the file has %" PRIu64 " (is it truncated?)",
                        st->path, t->name, t->begin_at, end, st->data_bytes);
     if (each > 0 && (__builtin_mul_overflow(t->n, each, &bytes) || bytes != end - t->begin_at))
         return ps_fail(err, -EBADMSG,
-                       "%s: tensor '%.60s': its %s values take other than the %" PRIu64 " bytes of its place",
+                       "%s: tensor '%.60s': its %s values do not fill its %" PRIu64 " bytes of data",
                        st->path, t->name, t->dtype, end - t->begin_at);
     return 0;
 }
@@ -109,7 +109,7 @@ static int parse(struct cnn_safetensors *st, struct ps_error *err)
     const char *name;
     json_t *entry;
     if (!json_is_object(st->root))
-        return ps_fail(err, -EBADMSG, "%s: the header is no JSON object", st->path);
+        return ps_fail(err, -EBADMSG, "%s: the header is not a JSON object", st->path);
     st->tensors = calloc(json_object_size(st->root) + 1, sizeof *st->tensors);
     if (st->tensors == NULL)
         return ps_fail(err, -ENOMEM, "%s: no memory for %zu tensors", st->path, json_object_size(st->root));
@@ -151,7 +151,7 @@ int cnn_safetensors_parse(const char *path, const char *text, size_t len, uint64
     return rc;
 }
 
-/* All len bytes, or -EBADMSG: the file ends before, or the disk fails. */
+/* Reads len bytes. -EBADMSG if the file is shorter or the disk fails. */
 static int read_all(int fd, void *to, size_t len, uint64_t at)
 {
     char *p = to;
@@ -178,9 +178,9 @@ static int read_header(const char *path, int fd, uint64_t size, struct cnn_safet
     len = le64toh(len);
     if (len < 2 || len > CNN_ST_MAX_HEADER || len > size - sizeof len)
         return ps_fail(err, -EBADMSG,
-                       "%s: byte 0 says a header of %" PRIu64
-                       " bytes; allowed are 2 to %d and what the file of %" PRIu64
-                       " bytes holds: it is cut short, or no safetensors file",
+                       "%s: byte 0 announces a header of %" PRIu64
+                       " bytes; allowed are 2 to %d, within the file's %" PRIu64
+                       " bytes: the file is truncated, or not a safetensors file",
                        path, len, CNN_ST_MAX_HEADER, size);
     char *text = malloc((size_t)len);
     int rc;
@@ -249,7 +249,7 @@ static float of_bits(uint32_t bits)
     return f;
 }
 
-/* Subnormal halves are their digits times 2^-24. */
+/* A subnormal half is its mantissa times 2^-24. */
 static float of_half(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = h & 0x7fff;

@@ -21,7 +21,7 @@ struct description {
     uint64_t batch, n_params, n_buffers;
     double forward_flops, backward_flops; /* of one image */
     double image_bytes;
-    double activation_bytes; /* outputs of all layers: what a plan without reuse would keep of them alone */
+    double activation_bytes; /* outputs of all layers, without reuse of memory */
     struct cnn_net_memory memory;
     const char *backend; /* NULL: not measured */
     double measured_bytes;
@@ -72,7 +72,7 @@ static struct cnn_net_options options_of(const struct description *d, const stru
                                     .threads = (uint32_t)args->threads};
 }
 
-/* The smallest net, so that the backend's library and its threads are there before anything is measured. */
+/* Creates the smallest net, so that the backend's library and threads are not part of the measurement. */
 static void warm_up(const struct cnn_net_options *like)
 {
     struct cnn_net_options opt = *like;
@@ -89,7 +89,7 @@ static void warm_up(const struct cnn_net_options *like)
     free(x);
 }
 
-/* By how much one gradient makes the process grow: the net, its buffers, the batch and the vectors. */
+/* Measures by how much one gradient grows the process: the net, its buffers, the batch and the vectors. */
 static int measure(struct description *d, const struct cnn_worker_args *args, struct ps_error *err)
 {
     struct cnn_net_options opt = options_of(d, args);
@@ -98,7 +98,7 @@ static int measure(struct description *d, const struct cnn_worker_args *args, st
     struct cnn_net *net = NULL;
     struct cnn_score score;
     warm_up(&opt);
-    malloc_trim(0); /* or the net would lie where that one was */
+    malloc_trim(0); /* otherwise the net would reuse that memory */
     double before = resident_bytes();
     int rc = cnn_net_create(&opt, &net, err);
     if (rc != 0)
@@ -139,7 +139,7 @@ static void print_shape(FILE *out, int width, uint32_t c, uint32_t h, uint32_t w
     fprintf(out, "%-*s", width, text);
 }
 
-/* Inputs are worth a word only where they are not simply the row before. */
+/* Prints a layer's inputs unless its only input is the previous row. */
 static void print_inputs(FILE *out, const struct description *d, size_t i)
 {
     const struct cnn_layer_row *row = &d->rows[i];
@@ -210,7 +210,7 @@ static void print_json(FILE *out, const struct description *d)
         fputs(",\"backend\":null,\"measured_bytes\":null}\n", out);
 }
 
-/* A batch that this machine has no room for is described, not tried. */
+/* A net that does not fit into this machine's memory is described but not measured. */
 static bool has_room(const struct description *d)
 {
     return total_bytes(d) < 0.5 * (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);

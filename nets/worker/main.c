@@ -13,7 +13,7 @@ int main(int argc, char **argv)
     struct ps_error err;
 
     cnn_threads_sleep(argv);
-    signal(SIGPIPE, SIG_IGN); /* the training outlives whoever reads its lines */
+    signal(SIGPIPE, SIG_IGN); /* training continues when the reader of its output exits */
     ps_memory_keep_buffers();
     ps_log_setup("psworker", PS_LOG_INFO);
     if (cnn_worker_args_parse(argc, argv, &args, &err) != 0) {

@@ -1,4 +1,4 @@
-/* run.h: psworker, after its arguments were read. */
+/* run.h: psworker after parsing its arguments. */
 #ifndef CNN_WORKER_RUN_H
 #define CNN_WORKER_RUN_H
 
@@ -8,14 +8,14 @@
 #include "nets/worker/job/args.h"
 #include "nets/worker/job/job.h"
 
-/* Opens the job and trains, evaluates or predicts, as the arguments say. An enum cnn_exit. */
+/* Opens the job and trains, evaluates or predicts. Returns an enum cnn_exit. */
 int cnn_worker_run(const struct cnn_worker_args *args);
 
-/* Trains to the last step. drained: the server is ending the job already. An enum cnn_exit. */
+/* Trains to the last step. drained: the server is already draining. Returns an enum cnn_exit. */
 int cnn_train(struct cnn_job *job, bool drained);
 
-/* Prints layers, FLOPs and memory for a batch, as text or as one JSON object (args->describe). Creates the
- * net and computes one gradient, to measure the real memory. An enum cnn_exit; errors go to the log. */
+/* --describe: prints layers, FLOPs and memory for a batch, as text or as one JSON object. Creates the net and
+ * computes one gradient to measure the memory in use. Returns an enum cnn_exit; errors go to the log. */
 int cnn_describe(const struct cnn_worker_args *args, FILE *out);
 
 #endif

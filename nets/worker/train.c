@@ -23,20 +23,20 @@ struct training {
     float *g;
     struct cnn_accumulator accumulator;
     uint64_t step;
-    uint64_t passed;        /* images of all workers meanwhile: each of these steps counts for all of them */
-    uint32_t workers;       /* the most that there have been at once since this one began; at least 1 */
+    uint64_t passed;        /* images of all workers so far: each step counts for all workers */
+    uint32_t workers;       /* largest number of workers since this one began; at least 1 */
     uint64_t draws;         /* gradients computed */
-    uint64_t saved_version; /* the center's, when the state was last saved */
+    uint64_t saved_version; /* the center's version when the state was last saved */
     unsigned bad_in_a_row;  /* steps without a finite loss or vector */
     bool data_failed;
     double started, data_s, compute_s;
-    double aside_s; /* spent on exams: no part of training */
+    double aside_s; /* spent on evaluations; not training time */
     struct cnn_local_evaluation exam;
     struct cnn_meter shown, reported, whole;
     struct cnn_progress progress;
 };
 
-/* The clock of training. */
+/* The training clock: it stops during evaluations. */
 static double now_of(const struct training *t)
 {
     return ps_now_s() - t->aside_s;
@@ -47,7 +47,7 @@ static bool is_alone(const struct training *t)
     return t->job->args->method != NULL;
 }
 
-/* Without a server: one of those that train looks at the test set. */
+/* Without a server, one of the training processes evaluates. */
 static bool examines(const struct training *t)
 {
     return is_alone(t) && (!cnn_job_is_shared(t->job) || psc_clique_rank(t->job->clique.q) == 0);
@@ -58,13 +58,13 @@ static uint32_t batch_of(const struct training *t)
     return (uint32_t)t->job->args->batch;
 }
 
-/* Of a step. */
+/* Images of a step. */
 static uint32_t images_of(const struct training *t)
 {
     return batch_of(t) * (uint32_t)t->job->args->accumulate;
 }
 
-/* Who has done its share and left still counts, so that all take as many steps. */
+/* A worker that has finished and left still counts, so that all workers make equally many steps. */
 static void count_workers(struct training *t)
 {
     struct psc_info info = {.size = sizeof info};
@@ -72,7 +72,7 @@ static void count_workers(struct training *t)
         t->workers = info.workers;
 }
 
-/* The step after which training ends: with --epochs, if nobody joins any more. */
+/* The step after which training ends. With --epochs it assumes that no more workers join. */
 static uint64_t last_step(const struct training *t)
 {
     const struct cnn_worker_args *a = t->job->args;
@@ -103,7 +103,7 @@ static struct cnn_train_state place_of(const struct training *t)
     return place;
 }
 
-/* A state that cannot be saved is worth a line, not the training; the last one is worth the exit status. */
+/* A failed save is only logged; training continues. A failure of the last save changes the exit status. */
 static int save(struct training *t)
 {
     const char *path = t->job->args->state;
@@ -127,7 +127,7 @@ static void save_if_asked(struct training *t)
     save(t);
 }
 
-/* Goes on where the state file says. An enum cnn_exit. */
+/* Resumes from the state file. Returns an enum cnn_exit. */
 static int resume(struct training *t)
 {
     const char *path = t->job->args->state;
@@ -145,7 +145,7 @@ static int resume(struct training *t)
     t->step = place.steps;
     t->draws = place.draws;
     t->passed = place.passed > 0 ? place.passed : t->step * images_of(t) * t->workers;
-    ps_log(PS_LOG_INFO, "state.loaded", "%s: going on after %" PRIu64 " steps", path, t->step);
+    ps_log(PS_LOG_INFO, "state.loaded", "%s: resuming after %" PRIu64 " steps", path, t->step);
     return CNN_EXIT_OK;
 }
 
@@ -162,7 +162,7 @@ static int training_init(struct training *t, struct cnn_job *job)
                                      .width = job->model.width,
                                      .prefetch = (uint32_t)job->args->prefetch,
                                      .threads = (uint32_t)job->args->data_threads};
-    cnn_sampling_read(job->args->sampling, &opt.sampling, NULL); /* args.c has found it good */
+    cnn_sampling_read(job->args->sampling, &opt.sampling, NULL); /* args.c has validated it */
     if (cnn_stream_create(job->data, &opt, &t->stream, &err) != 0) {
         ps_log(PS_LOG_ERROR, "data.failed", "%s", err.text);
         return CNN_EXIT_INTERNAL;
@@ -214,8 +214,7 @@ static void report(struct training *t, double now)
                             .test_loss = NAN,
                             .test_accuracy = NAN,
                             .steps = last_step(t)};
-    psc_report(t->job->psc,
-               &m); /* a lost report is no reason to stop; the next step learns of a lost server */
+    psc_report(t->job->psc, &m); /* errors are ignored: the next step reports a lost server */
     cnn_meter_start(&t->reported, now);
 }
 
@@ -230,8 +229,8 @@ static void print_progress(struct training *t, double now)
     }
 }
 
-/* A loss or a vector was not finite: nothing of it was sent. Takes the center and goes on, a few times.
- * Returns what psc_pull returned, or PSC_EVALUE to give up. */
+/* Called when a loss or a vector is not finite; nothing was sent. Restarts from the center, at most
+ * MAX_BAD_IN_A_ROW - 1 times in a row. Returns the result of psc_pull, or PSC_EVALUE to give up. */
 static int start_over(struct training *t, const char *what)
 {
     t->bad_in_a_row++;
@@ -250,12 +249,12 @@ static int start_over(struct training *t, const char *what)
                what, t->step);
         return PSC_EVALUE;
     }
-    ps_log(PS_LOG_WARN, "train.not_finite", "%s at step %" PRIu64 ": going on from the center", what,
+    ps_log(PS_LOG_WARN, "train.not_finite", "%s at step %" PRIu64 ": continuing from the center", what,
            t->step);
     return psc_pull(t->job->psc, NULL, t->job->x);
 }
 
-/* The rest of the time that a gradient is to take, unless a signal asks to stop. */
+/* Sleeps for the rest of --step-ms, unless a signal requests a stop. */
 static void linger(const struct training *t, double begun)
 {
     double left_s = (double)t->job->args->step_ms / 1e3 - (ps_now_s() - begun);
@@ -263,8 +262,8 @@ static void linger(const struct training *t, double begun)
         cnn_stop_wait(t->job->stop, left_s);
 }
 
-/* The gradient of one more batch, into t->g, and what it says of its images; the running statistics follow.
- * PSC_OK, or PSC_EINVAL having logged why. A loss that is not finite ends the step. */
+/* Computes the gradient of the next batch into t->g and its score, and updates the running statistics.
+ * PSC_OK, or PSC_EINVAL after logging the cause. */
 static int compute(struct training *t, struct cnn_score *score)
 {
     struct cnn_job *job = t->job;
@@ -291,7 +290,8 @@ static int compute(struct training *t, struct cnn_score *score)
     return PSC_OK;
 }
 
-/* The step's gradient, of all its batches, in t->g. */
+/* Computes the step's gradient, over all its batches, into t->g. Stops after a batch whose loss is not
+ * finite. */
 static int compute_all(struct training *t, struct cnn_score *sum)
 {
     uint32_t n = 0;
@@ -312,7 +312,7 @@ static int compute_all(struct training *t, struct cnn_score *sum)
     return PSC_OK;
 }
 
-/* One step. PSC_OK to go on, PSC_DRAINED, or a negative PSC_E…. */
+/* One step. PSC_OK to continue, PSC_DRAINED, or a negative PSC_E…. */
 static int train_step(struct training *t)
 {
     struct cnn_job *job = t->job;
@@ -324,7 +324,7 @@ static int train_step(struct training *t)
     if (!isfinite(score.loss) && !cnn_job_is_shared(job))
         return start_over(t, "the loss is not finite");
     if (!isfinite(score.loss))
-        t->g[0] = NAN; /* so that all members refuse the step */
+        t->g[0] = NAN; /* makes all members refuse the step */
 
     rc = psc_step(job->psc, job->x, t->g, n);
     if (rc == PSC_EVALUE)
@@ -351,7 +351,7 @@ static void say_end(struct training *t, const char *how)
     cnn_progress_end(&t->progress, &s, how);
 }
 
-/* What an overlapped step has started lands, and the state is saved. An enum cnn_exit. */
+/* Completes an overlapped exchange and saves the state. Returns an enum cnn_exit. */
 static int leave_well(struct training *t)
 {
     if (t->step == 0)
@@ -363,12 +363,11 @@ static int leave_well(struct training *t)
     if (t->job->args->state == NULL || save(t) >= 0)
         return CNN_EXIT_OK;
     ps_log(PS_LOG_ERROR, "state.lost",
-           "--state: the last state of this worker is not saved: a resume begins from the one before it, if "
-           "there is one");
+           "--state: the final state is not saved; a resume uses the previous one, if any");
     return CNN_EXIT_INTERNAL;
 }
 
-/* Without a server: the test set, when it is time. An enum cnn_exit. */
+/* Without a server: evaluates if it is due. Returns an enum cnn_exit. */
 static int examine(struct training *t, bool last)
 {
     if (!examines(t))
@@ -379,7 +378,7 @@ static int examine(struct training *t, bool last)
     return rc;
 }
 
-/* Until the last step, a drain, a signal or a failure. */
+/* Runs until the last step, a drain, a signal or a failure. */
 static int loop(struct training *t, bool drained)
 {
     int rc = PSC_OK, failed = CNN_EXIT_OK;
@@ -392,7 +391,7 @@ static int loop(struct training *t, bool drained)
             break;
         }
         rc = train_step(t);
-        if (rc == PSC_ECLIQUE && cnn_stop_asked(t->job->stop)) { /* so were the others, and a step apart */
+        if (rc == PSC_ECLIQUE && cnn_stop_asked(t->job->stop)) { /* another member stopped a step earlier */
             how = "stopped";
             rc = PSC_OK;
             break;
@@ -432,7 +431,7 @@ int cnn_train(struct cnn_job *job, bool drained)
     struct training t;
     int rc = training_init(&t, job);
     if (rc == CNN_EXIT_OK && job->args->steps == 0)
-        report(&t, now_of(&t)); /* how many steps epochs are is known now */
+        report(&t, now_of(&t)); /* the number of steps in --epochs is known now */
     if (rc == CNN_EXIT_OK)
         rc = loop(&t, drained);
     training_finish(&t);

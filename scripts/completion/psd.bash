@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# Completion for psd, psctl, psworker, psbench and psrun. Options and names come from the programs themselves, from --help
-# and from what a wrong name is answered with, so that they are those of the version that is installed.
+# Completion for psd, psctl, psworker, psbench and psrun. Options and names come from the installed programs: from --help and
+# from the error messages for invalid names.
 
-# --help of a program, with its subcommand's if one is given; of psbench without one, all of them.
+# --help of a program and of its subcommand if given; for psbench without one, of all subcommands.
 _psd_help() {
     local command
     "$@" --help 2>/dev/null
@@ -11,23 +11,23 @@ _psd_help() {
     done
 }
 
-# Options of a program, and of its subcommand if one is given.
+# Options of a program, and of its subcommand if given.
 _psd_options() {
     "$@" --help 2>/dev/null | grep -oE -- '--[a-z][a-z-]+' | sort -u
 }
 
-# The table of commands in psctl's or psbench's --help.
+# The commands in the --help of psctl or psbench.
 _psd_commands() {
     "$1" --help 2>/dev/null | sed -nE 's/^  ([a-z]+) .*/\1/p'
 }
 
-# The list behind "allowed are" and the like in the answer to a name that cannot be one.
+# The list after "allowed are" or similar in the error message for an invalid name.
 _psd_allowed() {
     "$@" 2>&1 | sed -nE 's/.*(allowed are|allowed here:|allowed:|it has:) ([^"(]*).*/\2/p' |
         sed -E 's/ (and|or) / /g' | tr -s ', ' '\n' | grep .
 }
 
-# Keys of the configuration in group $2 ("": the top) that may become $3: "lanes=", "limits.".
+# Configuration keys in group $2 ("": the top level) that begin with $3, such as "lanes=", "limits.".
 _psd_keys() {
     local key
     _psd_allowed "$1" --check-config --set "$2unknown=1" | while read -r key; do
@@ -40,7 +40,7 @@ _psd_keys() {
     done
 }
 
-# Files and directories that begin with $1; with $2 -S, of the files only sockets.
+# Files and directories that begin with $1; with $2 = -S only sockets and directories.
 _psd_files() {
     local file
     compgen -f -- "$1" | while read -r file; do
@@ -52,7 +52,7 @@ _psd_files() {
     done
 }
 
-# tcp://, ipc://PATH, and @FILE where $2 says so.
+# tcp://, ipc://PATH, and @FILE if $2 requests it.
 _psd_urls() {
     case $1 in
     @*) _psd_files "${1#@}" | sed 's/^/@/' ;;
@@ -61,7 +61,7 @@ _psd_urls() {
     esac
 }
 
-# What may stand behind option $2 of program $1, in place of $3. False: the option takes no value.
+# Values of option $2 of program $1 that begin with $3. False: the option takes no value.
 _psd_values() {
     case ${1##*/}:$2 in
     psrun:--method) "$1" --help 2>/dev/null | sed -nE "s/^  --method NAME +(.*) \(.*/\1/p" | tr ' ' '\n' ;;
@@ -97,12 +97,12 @@ _psd_values() {
     psbench:--admission) printf '%s\n' fcfs hogwild ;;
     psbench:--transport) printf '%s\n' tcp ipc ;;
     psbench:--road) printf '%s\n' tcp unix ;;
-    *:--*) _psd_help "$1" | grep -qE -- "$2 [[:upper:]0-9]" ;; # a value that nobody can guess
+    *:--*) _psd_help "$1" | grep -qE -- "$2 [[:upper:]0-9]" ;; # a value without candidates
     *) return 1 ;;
     esac
 }
 
-# The ranks in a job, as psctl evict takes them; $2 on: the words of the command line.
+# The ranks in a job, for psctl evict; from $2 on: the words of the command line.
 _psd_ranks() {
     local program=$1 socket i
     shift
@@ -113,12 +113,12 @@ _psd_ranks() {
         grep -oE '"client": *[0-9]+' | grep -oE '[0-9]+'
 }
 
-# $1: the program, $2: the word to complete, $3 on: the whole words before it. One candidate a line.
+# $1: the program, $2: the word to complete, from $3 on: the words before it. Prints one candidate per line.
 _psd_candidates() {
     local program=$1 word=$2 command='' skip='' before
     shift 2
     _psd_values "$program" "${!#}" "$word" && return
-    for before in "${@:2}"; do # the first word that is no option and no option's value
+    for before in "${@:2}"; do # the first word that is neither an option nor the value of one
         if [[ -n $skip ]]; then
             skip=''
         elif [[ $before == -* ]]; then
@@ -141,7 +141,7 @@ _psd_candidates() {
     fi
 }
 
-# readline cuts words at : and =, and replaces only what stands behind the last of them: here words are whole.
+# readline splits words at : and =, and replaces only the part after the last one; candidates here are whole words.
 _psd_complete() {
     local line=${COMP_LINE:0:COMP_POINT} words word breaks head='' candidate
     read -ra words <<<"$line"

@@ -1,5 +1,5 @@
-# Efficiency over workers, two nets side by side, and a point of You et al.'s for each.
-# gnuplot -c scaling.gp PNG NET FILE POINT NET FILE POINT; FILE: method, workers, efficiency, ...; POINT: theirs at 64 nodes
+# Efficiency over workers for two nets, with one point of You et al. each.
+# gnuplot -c scaling.gp PNG NET FILE POINT NET FILE POINT; FILE: method, workers, efficiency, ...; POINT: their efficiency at 64 nodes
 set terminal pngcairo size 1300,620 font "sans,11"
 set output ARG1
 set datafile separator "\t"
@@ -7,8 +7,8 @@ set grid
 set logscale x 2
 set xrange [1:4096]
 set yrange [0:1.05]
-set xlabel "workers, a node each"
-set ylabel "efficiency: share of as many workers alone"
+set xlabel "workers, one per node"
+set ylabel "efficiency relative to workers without exchanges"
 set format x "%.0f"
 set xtics rotate by -45
 names(file) = system("awk -F '\t' 'NR > 1 && !seen[$1]++ { gsub(/ /, \"~\", $1); print $1 }' ".file)

@@ -1,24 +1,24 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# local.sh: psrun on this machine. Also what a backend is; each of psrun.d/*.sh has these functions:
+# local.sh: psrun on this machine. Each backend, a file psrun.d/*.sh, has these functions:
 #
-#   backend_check           dies with what is missing
-#   backend_is_inside       whether psrun runs in an allocation already; else it submits itself
-#   backend_hosts           prints the allocation's hosts, one a line
-#   backend_is_loopback     whether servers are to be reached from this machine alone
-#   backend_listen HOST     sets listen_url and listen_name (what psd advertises; empty: what it listens at) of a server there
-#   backend_address HOST    prints where a clique's worker there listens to the others
-#   backend_on HOST NAME    sets place: words in front of a command that run it there, as a child that ends when it does
-#   backend_mpi NAME HOST...  sets place likewise: they run it once on each HOST (which may repeat), as one MPI world
-#   end_children PATTERN    asks children whose name fits to end in good order (job.sh has one)
-#   kill_children           leaves none of them, on any host
-#   backend_submit SCRIPT   puts it into the queue, with $nodes and $submit_options; its output goes to $run_dir/job.log;
-#                           prints the job's id
-#   backend_is_queued ID    whether the job waits or runs; backend_cancel ID
-#   backend_requeue         puts the job that psrun runs in into the queue again
+#   backend_check           dies if something is missing, and names it
+#   backend_is_inside       whether psrun already runs in an allocation; otherwise it submits itself
+#   backend_hosts           prints the allocation's hosts, one per line
+#   backend_is_loopback     whether servers are reachable only from this machine
+#   backend_listen HOST     sets listen_url and listen_name (the advertised host; empty: as listen_url) of a server there
+#   backend_address HOST    prints the listen address of a clique member there
+#   backend_on HOST NAME    sets place: a command prefix that runs a command there as a child, and ends with it
+#   backend_mpi NAME HOST...  sets place to a prefix that runs it once on each HOST (may repeat), as one MPI world
+#   end_children PATTERN    sends SIGTERM to children whose name matches (default: job.sh)
+#   kill_children           kills all children, on all hosts
+#   backend_submit SCRIPT   submits it with $nodes and $submit_options; its output goes to $run_dir/job.log; prints the
+#                           job's id
+#   backend_is_queued ID    whether the job is pending or running; backend_cancel ID
+#   backend_requeue         requeues the job that psrun runs in
 
 backend_check() {
     command -v setpriv >/dev/null || die "setpriv is missing: install util-linux"
-    [[ $wanted_clique != mpi ]] || command -v mpirun >/dev/null || die "--mpi: there is no mpirun here; allowed: --ring"
+    [[ $wanted_clique != mpi ]] || command -v mpirun >/dev/null || die "--mpi: mpirun is not installed; allowed: --ring"
     ! "$requeue" || bad_option "--requeue with --backend local" "none: there is no queue"
 }
 
@@ -45,7 +45,7 @@ backend_address() { # HOST
     echo unix:
 }
 
-# A child is told to end also when psrun is killed.
+# A child also gets SIGTERM if psrun is killed.
 backend_on() { # HOST NAME
     place=(setpriv --pdeathsig TERM)
 }
@@ -56,7 +56,7 @@ backend_mpi() { # NAME HOST...
         mpirun --oversubscribe --bind-to none -np "$#")
 }
 
-# What the children have started in groups of their own carries the job's id.
+# Descendants in other process groups are found by the job's id in their environment.
 kill_children() {
     local pid file
     for pid in "${!child[@]}"; do

@@ -1,16 +1,16 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# lsf.sh: psrun under LSF: blaunch starts every process on a host of the job. Functions: local.sh. LSF ends a parallel job by
-# KILL, without a warning that every process sees: what is left of it is the last checkpoint.
+# lsf.sh: psrun under LSF: blaunch starts every process on a host of the job. local.sh documents the functions. LSF ends a
+# parallel job with SIGKILL, and does not warn every process first: only the last checkpoint remains.
 
 backend_check() {
     local tool tools=(bsub bjobs bkill)
     [[ -z ${LSB_JOBID-} ]] || tools=(blaunch)
     for tool in "${tools[@]}"; do
-        command -v "$tool" >/dev/null || die "--backend lsf: there is no $tool here"
+        command -v "$tool" >/dev/null || die "--backend lsf: $tool is not installed"
     done
     ! "$requeue" || [[ -n ${LSB_JOBID-} ]] || bad_option "--requeue outside a job" "a job script (scripts/lsf)"
     [[ $wanted_clique != mpi ]] || [[ -z ${LSB_JOBID-} ]] || command -v mpirun >/dev/null ||
-        die "--mpi: there is no mpirun here; allowed: --ring"
+        die "--mpi: mpirun is not installed; allowed: --ring"
 }
 
 backend_is_inside() {
@@ -33,7 +33,7 @@ backend_is_loopback() {
     return 1
 }
 
-# The host's own name may be a loopback address there: psd listens everywhere and tells workers the job's name of it.
+# A host may resolve its own name to loopback: psd listens on all interfaces and advertises LSF's name of the host.
 backend_listen() { # HOST
     listen_url=tcp://${interface:-0.0.0.0}:0
     listen_name=$1
@@ -44,7 +44,7 @@ backend_address() { # HOST
     echo "tcp://$1"
 }
 
-# What a host that is lost leaves is LSF's to end. The environment goes along.
+# LSF ends the processes of a lost host. blaunch passes the environment.
 backend_on() { # HOST NAME
     place=(setpriv --pdeathsig TERM blaunch -z "$1")
 }
@@ -57,14 +57,14 @@ backend_mpi() { # NAME HOST...
         mpirun --mca plm_rsh_agent blaunch --oversubscribe --bind-to none -np "$#" --hostfile "$list")
 }
 
-# bsub's answer is a sentence: Job <123> is submitted to queue <normal>.
+# bsub answers: Job <123> is submitted to queue <normal>.
 backend_submit() { # SCRIPT
     bsub -J psrun -n "$((workers > 0 ? workers : servers))" -o "$run_dir/job.log" \
         ${nodes:+-R "span[ptile=$(((workers + nodes - 1) / nodes))]"} "${submit_options[@]}" bash "$1" |
         sed -nE 's/^Job <([0-9]+)>.*/\1/p' | grep .
 }
 
-# Where LSF does not answer, nothing is known of the job.
+# If LSF does not answer, the job counts as queued.
 backend_is_queued() { # ID
     local said
     said=$(timeout 20 bjobs -noheader -o stat "$1" 2>&1) || true

@@ -1,11 +1,10 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# slurm.sh: psrun under Slurm: every process is a step of the job, which may share its hosts with other steps. Functions:
-# local.sh.
+# slurm.sh: psrun under Slurm: every process is a step of the job; steps may share hosts. local.sh documents the functions.
 
 backend_check() {
     local tool
     for tool in srun sbatch squeue scancel scontrol; do
-        command -v "$tool" >/dev/null || die "--backend slurm: there is no $tool here"
+        command -v "$tool" >/dev/null || die "--backend slurm: $tool is not installed"
     done
     ! "$requeue" || [[ -n ${SLURM_JOB_ID-} ]] || bad_option "--requeue outside a job" "a batch script (scripts/slurm)"
 }
@@ -22,7 +21,7 @@ backend_is_loopback() {
     return 1
 }
 
-# The host's own name may be a loopback address there: psd listens everywhere and tells workers the allocation's name.
+# A host may resolve its own name to loopback: psd listens on all interfaces and advertises Slurm's name of the host.
 backend_listen() { # HOST
     listen_url=tcp://${interface:-0.0.0.0}:0
     listen_name=$1
@@ -33,7 +32,7 @@ backend_address() { # HOST
     echo "tcp://$1"
 }
 
-# Of a step that is named for this psrun. What the job's own options say of tasks is not said of a step.
+# Sets place for a step named after this psrun. The job's own task options do not apply to a step.
 step() { # NAME OPTION...
     local name=$1
     shift
@@ -46,9 +45,9 @@ backend_on() { # HOST NAME
     step "$2" --nodes=1 --ntasks=1 --nodelist="$1"
 }
 
-# pmix starts the ranks where Slurm has it; else mpirun does, which asks Slurm for daemons of its own. Slurm 22.05's pmix numbers
-# nodes now by the step and now by the job, so that in a step that does not begin at the job's first node messages go to a wrong
-# node or are lost, and MPI_Init hangs. Told that the job has the step's nodes alone, it has one numbering.
+# pmix starts the ranks if Slurm has it, otherwise mpirun, which starts its daemons through Slurm. The pmix plugin of Slurm
+# 22.05 numbers nodes sometimes by step and sometimes by job. In a step that does not begin at the job's first node, messages
+# then go to the wrong node, and MPI_Init hangs. With the step's nodes as the job's node list both numberings agree.
 backend_mpi() { # NAME HOST...
     local name=$1 list=$run_dir/$1.hosts nodes
     shift
@@ -58,14 +57,14 @@ backend_mpi() { # NAME HOST...
         nodes=$(backend_hosts | grep -Fx -f "$list" | paste -sd ,)
         place=(env SLURM_HOSTFILE="$list" SLURM_JOB_NODELIST="$nodes" SLURM_NODELIST="$nodes" "${place[@]}")
     else
-        command -v mpirun >/dev/null || die "--mpi: neither srun --mpi=pmix nor mpirun is here; allowed: --ring"
+        command -v mpirun >/dev/null || die "--mpi: neither srun --mpi=pmix nor mpirun is available; allowed: --ring"
         place=(setpriv --pdeathsig TERM mpirun --oversubscribe --bind-to none -np "$#" --hostfile "$list")
     fi
 }
 
-step_ids() { # PATTERN: of this psrun's steps
+step_ids() { # PATTERN: ids of this psrun's steps whose name matches
     local id name rows tries
-    for tries in 1 2 3; do # a controller under load may not answer
+    for tries in 1 2 3; do # a busy controller may not answer
         rows=$(timeout 20 squeue --noheader --steps --jobs="$SLURM_JOB_ID" --format='%i %j' 2>/dev/null) && break
         sleep "$tries"
     done
@@ -75,8 +74,8 @@ step_ids() { # PATTERN: of this psrun's steps
     done <<<"$rows"
 }
 
-# srun kills its step when it is told to end itself: the signal goes to the step's processes instead. (scancel of Slurm
-# 22.05 complains of a signal that it has sent.)
+# srun kills its step on SIGTERM, so the signal is sent to the step's processes. (scancel of Slurm 22.05 reports an error
+# although it has sent the signal.)
 end_children() { # PATTERN
     local ids
     mapfile -t ids < <(step_ids "$1")
@@ -97,14 +96,14 @@ kill_children() {
     done
 }
 
-# psrun is the batch script's process, so that the warning reaches it. A node that fails takes its clients only.
+# psrun is the batch script's process, so that it gets the warning signal. A failed node ends only its own clients.
 backend_submit() { # SCRIPT
     sbatch --parsable --job-name=psrun --ntasks="$((workers > 0 ? workers : servers))" ${nodes:+--nodes="$nodes"} --no-kill \
         --no-requeue --signal=B:USR1@120 --output="$run_dir/job.log" --open-mode=append "${submit_options[@]}" "$1" |
         cut -d ';' -f 1
 }
 
-# A controller that does not answer, as one under load, says nothing of the job.
+# If a busy controller does not answer, the job counts as queued.
 backend_is_queued() { # ID
     local said
     if ! said=$(timeout 20 squeue --noheader --jobs="$1" --format=%T 2>&1); then

@@ -1,5 +1,5 @@
-/* psbench.c: measures. One subcommand a row; each prints one JSON object a line with --json, the last line
- * the summary. */
+/* psbench.c: the table of subcommands. With --json each prints one JSON object per line; the last line is the
+ * summary. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* streams.h: plain loops that read and write vectors, as fast as this machine's memory lets them. */
+/* streams.h: plain loops over vectors, as a measure of memory bandwidth. */
 #ifndef BENCH_STREAMS_H
 #define BENCH_STREAMS_H
 
@@ -6,7 +6,7 @@
 
 enum { BENCH_MAX_STREAMS = 4 };
 
-/* For each row of ps_vec_rows, compiled with its flags. run[k]: x[j] += c for each of the first k of the
+/* One for each row of ps_vec_rows, compiled with its flags. run[k]: x[j] += c for each of the first k
  * vectors, in one loop; NULL for k below 2. */
 struct bench_streams {
     const char *row;
@@ -20,7 +20,7 @@ extern const struct bench_streams bench_streams_scalar;
 extern const struct bench_streams bench_streams_avx2, bench_streams_avx512;
 #endif
 
-/* The best that runs here. */
+/* The best row that this machine can run. */
 const struct bench_streams *bench_streams_best(void);
 
 #endif

@@ -330,8 +330,8 @@ END_TEST
 static const struct {
     const char *spec, *sentence;
 } bad_specs[] = {
-    {"alexnot", "\"alexnot\" is no net; allowed: lenet, "},
-    {"", "\"\" is no net"},
+    {"alexnot", "\"alexnot\" is not a net; allowed: lenet, "},
+    {"", "\"\" is not a net"},
     {"lenet:", "parameter \"\"; allowed: classes=N and size="},
     {"lenet:depth=3", "parameter \"depth\"; allowed: classes=N"},
     {"lenet:classes", "classes \"\"; allowed: 2 to 65536"},
@@ -538,9 +538,9 @@ START_TEST(cuda_without_its_module_says_so)
     struct ps_error err = {""};
 
     ck_assert_int_eq(cnn_net_create(&opt, &net, &err), -ENOTSUP);
-    ck_assert_msg(
-        strncmp(err.text, "backend 'cuda' needs libpsnets-cuda.so, which psd builds where CUDA", 66) == 0,
-        "%s", err.text);
+    ck_assert_msg(strncmp(err.text, "backend 'cuda' needs libpsnets-cuda.so, which is built if CUDA", 62) ==
+                      0,
+                  "%s", err.text);
 }
 END_TEST
 

@@ -46,23 +46,23 @@ class Store(PsdCase):
 
     def test_what_it_cannot_do_is_refused_by_name(self) -> None:
         kv = self.store(self.psd("async-sgd"))
-        with self.assertRaisesRegex(psclient.InvalidArgument, "init comes first"):
+        with self.assertRaisesRegex(psclient.InvalidArgument, "call init first"):
             kv.pull("w")
         kv.init("w", floats(1))
-        for key, sentence in ("w", "'w' has been initialised before"), ("v", None):
+        for key, sentence in ("w", "'w' is already initialised"), ("v", None):
             if sentence:
                 with self.assertRaisesRegex(psclient.InvalidArgument, sentence):
                     kv.init(key, floats(1))
-        with self.assertRaisesRegex(TypeError, "the value of 'v' is of float64"):
+        with self.assertRaisesRegex(TypeError, "the value of 'v' has type float64"):
             kv.init("v", np.zeros(1))
         kv.push("w", floats(0))
         with self.assertRaisesRegex(psclient.InvalidArgument, "key 'v' comes after the first push"):
             kv.init("v", floats(1))
-        with self.assertRaisesRegex(psclient.InvalidArgument, "key 'v' was not initialised; there are w"):
+        with self.assertRaisesRegex(psclient.InvalidArgument, "key 'v' was not initialised; initialised are w"):
             kv.push("v", floats(1))
         with self.assertRaisesRegex(psclient.Unsupported, "--method"):
             kv.set_optimizer("adam")
-        with self.assertRaisesRegex(psclient.InvalidArgument, "2 keys want a list"):
+        with self.assertRaisesRegex(psclient.InvalidArgument, "2 keys need a list"):
             kv.push(["w", "v"], [floats(1)])
 
     def test_a_barrier_waits_for_all(self) -> None:

@@ -338,8 +338,8 @@ class Vector(Case):
 class Refused(Case):
     def test_models_that_cannot_be_taken_are_named(self) -> None:
         cases: list[tuple[type[Exception], str, Callable[[], nn.Module]]] = [
-            (TypeError, "parameter 'scale' is of torch.bfloat16.*autocast", lambda: make_net().bfloat16()),
-            (TypeError, "parameter 'weight' lies on meta", lambda: nn.Linear(2, 2, device="meta")),
+            (TypeError, "parameter 'scale' has type torch.bfloat16.*autocast", lambda: make_net().bfloat16()),
+            (TypeError, "parameter 'weight' is on meta", lambda: nn.Linear(2, 2, device="meta")),
             (ValueError, "parameter '0.weight' has no shape yet", lambda: nn.Sequential(nn.LazyLinear(2))),
             (ValueError, "the model has no parameters", nn.ReLU),
         ]
@@ -359,7 +359,7 @@ class Refused(Case):
             (ValueError, "is not the model's", torch.optim.SGD([*trained, torch.ones(2, requires_grad=True)]), external),
             (TypeError, "LBFGS", torch.optim.LBFGS(trained), external),
             (psclient.Unsupported, "async-sgd the server makes.*AdamW", torch.optim.AdamW(trained), self.psd("async-sgd")),
-            (psclient.Unsupported, "psd's nesterov, and SGD.*optimizer=external", torch.optim.SGD(trained), self.psd("eamsgd")),
+            (psclient.Unsupported, "psd's nesterov, so SGD.*optimizer=external", torch.optim.SGD(trained), self.psd("eamsgd")),
         ]
         for error, sentence, optimizer, psd in cases:
             with self.subTest(sentence), self.assertRaisesRegex(error, sentence):
@@ -388,7 +388,7 @@ class Refused(Case):
         cases: list[tuple[str, Callable[[Net], None]]] = [
             ("parameter 'first.weight' was set after the start", set_parameter),
             ("parameter 'head.weight' was set after the start", add_module),
-            ("parameter 'scale' has got other memory", swap_data),
+            ("parameter 'scale' is no longer in the worker's vector", swap_data),
             ("buffer 'norm.running_mean' was set after the start", swap_buffer),
             ("parameter 'last.bias' was trained when the job began", freeze),
         ]

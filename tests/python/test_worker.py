@@ -87,9 +87,9 @@ class Training(PsdCase):
         frozen.setflags(write=False)
         odd = np.frombuffer(b"\0" * 21, np.uint8)[1:].view(np.float32)
         cases: list[tuple[type[Exception], str, Callable[[], None]]] = [
-            (TypeError, "g is of float64; psd moves float32: convert", lambda: worker.step(x, np.zeros(5))),
+            (TypeError, "g has type float64; psd needs float32: convert", lambda: worker.step(x, np.zeros(5))),
             (TypeError, "g is a list; allowed are NumPy", lambda: worker.step(x, [0.0] * 5)),
-            (TypeError, "x lies on a device .DLPack type 2.: copy", lambda: worker.step(Foreign(x, 2), x)),
+            (TypeError, "x is on a device .DLPack type 2.: copy", lambda: worker.step(Foreign(x, 2), x)),
             (ValueError, r"g, of shape \(5,\), is not contiguous", lambda: worker.step(x, np.zeros(10, "f4")[::2])),
             (ValueError, "g has 4 values.*allowed here are 5", lambda: worker.step(x, floats(1, 2, 3, 4))),
             (ValueError, "x is read-only, and the call writes it", lambda: worker.step(frozen, x)),

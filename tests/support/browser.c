@@ -33,8 +33,8 @@ static void run_chromium(const struct browser *b, int commands, int answers)
     dup2(nowhere, STDOUT_FILENO);
     dup2(nowhere, STDERR_FILENO);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    setpgid(0, 0);                   /* its children end with it */
-    setenv("TMPDIR", b->profile, 1); /* what it leaves there goes with the profile */
+    setpgid(0, 0);                   /* its children can be killed with it */
+    setenv("TMPDIR", b->profile, 1); /* its temporary files are removed with the profile */
     execlp("chromium", "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
            "--no-first-run", "--hide-scrollbars", "--disable-background-networking",
            "--remote-debugging-pipe", profile, "about:blank", NULL);
@@ -64,7 +64,7 @@ static void take_event(struct browser *b, const json_t *message)
     free(text);
 }
 
-/* The next message, to be released. */
+/* The next message. The caller releases it. */
 static json_t *receive(struct browser *b, double deadline)
 {
     char *end;

@@ -2,15 +2,15 @@
 #ifndef TEST_CLOCK_H
 #define TEST_CLOCK_H
 
-/* Ends what hangs: more than anything takes, on a machine that stands still for a while. Tests wait for a
- * condition, and so long at most. */
+/* The longest wait for a condition. It only ends tests that hang, and is longer than any wait on a slow or
+ * suspended machine. */
 #define TEST_HANG_S 60.0
 
-/* Monotonic. */
+/* Monotonic time in seconds. */
 double test_now_s(void);
 void test_nap_s(double seconds);
-/* `seconds` times the factor in the environment's PSD_TEST_SLOW: for limits on how long something may take on
- * a slow machine or under a sanitizer. Not for times that psd was configured with. */
+/* `seconds` times the factor in the environment variable PSD_TEST_SLOW. For limits on waits on a slow machine
+ * or under a sanitizer, not for times in psd's configuration. */
 double test_slow_s(double seconds);
 
 #endif

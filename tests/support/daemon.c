@@ -58,7 +58,7 @@ static bool sets(const struct daemon *d, const char *prefix)
     return false;
 }
 
-/* Tests are about the listener's transport unless they, or PSD_TEST_TRANSPORT, say another. */
+/* Tests use the listener's transport unless they or PSD_TEST_TRANSPORT select another. */
 static const char *transport_of(const struct daemon *d)
 {
     const char *wanted = getenv("PSD_TEST_TRANSPORT");
@@ -71,9 +71,8 @@ static const char *transport_of(const struct daemon *d)
     return "transport=tcp";
 }
 
-/* An address for the psds of this test alone: a worker that outlives its psd goes on asking where that was,
- * and must not find one of another test there, which the system gave the same port. NULL: the test, or who it
- * compares with, wants 127.0.0.1. */
+/* A listen address that only this test uses. A worker that outlives its psd keeps connecting to the old port,
+ * and must not find the psd of another test there. NULL: the test sets its own address. */
 static const char *listen_of(const struct daemon *d, char *setting, size_t size)
 {
     unsigned test = (unsigned)getppid();
@@ -110,7 +109,7 @@ static void run_child(const struct daemon *d, const char *extra)
     if (extra != NULL)
         args[n++] = extra;
     dup2(log, STDERR_FILENO);
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves no psd behind */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* psd ends with a failed test */
     execvp(d->program, (char *const *)(uintptr_t)args);
     dprintf(STDERR_FILENO, "cannot run %s\n", d->program);
     _exit(127);
@@ -221,7 +220,7 @@ uint64_t daemon_resident_bytes(pid_t pid)
     return resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Neither gone nor stopped. */
+/* Whether the process exists and is not stopped. */
 static bool is_running(pid_t pid)
 {
     char path[64], line[1024], state = 'X';
@@ -261,7 +260,7 @@ char *daemon_ask(const struct daemon *d, const char *method, const char *path)
     return body;
 }
 
-/* The value at a dotted path of the page's JSON; *root is to be released, also when the value is NULL. */
+/* The value at a dotted path of the page's JSON. The caller releases *root, even if the value is NULL. */
 static json_t *find(const struct daemon *d, const char *page, const char *dotted, json_t **root)
 {
     char *body = daemon_ask(d, "GET", page), part[64];
@@ -341,8 +340,8 @@ bool daemon_workers_become(const struct daemon *d, unsigned n)
     return true;
 }
 
-/* psd writes its log behind its own back: all that it had logged when this was called is in the file. Not
- * of one that is gone, or stopped. */
+/* psd writes its log in a thread. Waits until all earlier lines are in the file. Does not wait for a psd that
+ * has ended or is stopped. */
 static void await_log(const struct daemon *d)
 {
     double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
@@ -385,7 +384,7 @@ static bool is_saving(const struct daemon *d)
     return saving;
 }
 
-/* The version that the checkpoint is to have at least. */
+/* Requests a checkpoint. Returns its lowest possible version. */
 static double ask_for_checkpoint(const struct daemon *d)
 {
     char *answer = daemon_ask(d, "POST", "/checkpoint");
@@ -396,7 +395,7 @@ static double ask_for_checkpoint(const struct daemon *d)
     return version;
 }
 
-/* The first one is under way when the center is there: it is not the one that is asked for. */
+/* Waits for a running checkpoint first: psd writes one as soon as it has a center. */
 bool daemon_checkpoint(const struct daemon *d, double seconds)
 {
     double deadline = test_now_s() + test_slow_s(seconds);

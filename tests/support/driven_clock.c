@@ -9,37 +9,37 @@
 #include "server/loop/timer.h"
 #include "tests/support/unit.h"
 
-/* BEGIN_S: no time that was never set looks like now. A thread that waits for what else may wake it looks at
+/* BEGIN_S: nonzero, so that an unset time differs from now. A thread whose wait something else can end checks
  * the clock every SLICE_MS of real time. */
 enum { BEGIN_S = 1000000, MAX_WAITERS = 256, MAX_LOOPS = 64, MAX_TIMERS = 256, SLICE_MS = 1, HANG_S = 250 };
-enum { QUIET_SLICES = 3 }; /* what was sent has arrived by then, also over tcp */
+enum { QUIET_SLICES = 3 }; /* sent messages have arrived after that time, also over tcp */
 
 static const uint64_t wall_begin_us = UINT64_C(1767225600) * 1000000, /* 2026-01-01 */
     ns_per_ms = 1000000;
 
-/* A loop, whose thread is the one that made its first timer. Closed when `wake` is: by the last timer's
- * close, or by a uv_walk that closes whatever there is; then its timers are forgotten. */
+/* A loop. Its thread is the one that created its first timer. It is closed with `wake`: by the close of its
+ * last timer, or by a uv_walk that closes all handles; its timers are then removed. */
 struct driven_loop {
     uv_loop_t *loop;
     pthread_t thread;
     uv_async_t wake;
     int n_timers;
-    struct driven_timer *firing; /* it is the loop's thread's turn */
+    struct driven_timer *firing; /* due; to be run by the loop's thread */
 };
 
-/* A thread that waits by the clock. */
+/* A thread that waits with a deadline. */
 struct waiter {
-    uint64_t until_ns; /* 0: a free place */
-    /* Of one that something else may wake: slices in which nothing has, begun after so many events. */
+    uint64_t until_ns; /* 0: unused */
+    /* If something else can end the wait: slices without such an event, started after so many events. */
     bool may_wake;
-    const pthread_cond_t *cond; /* NULL: it waits for none */
-    bool woken;                 /* also between two slices, where the system knows of nobody to wake */
+    const pthread_cond_t *cond; /* NULL: not waiting for a condition */
+    bool woken;                 /* also set between two slices, when the thread is not in the wait */
     uint64_t events;
     int quiet_slices;
 };
 
 struct driven_timer {
-    struct psd_timer *timer; /* NULL: a free place */
+    struct psd_timer *timer; /* NULL: unused */
     struct driven_loop *loop;
     uint64_t due_ns, repeat_ms, order;
     bool active;
@@ -47,11 +47,11 @@ struct driven_timer {
 
 static _Atomic uint64_t now_ns = BEGIN_S * PS_NS_PER_S;
 
-/* Guards what follows. `changed`: any of it, or the time. */
+/* Guards the state below. `changed` signals any change of it, or of the time. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct waiter waiters[MAX_WAITERS];
-static uint64_t n_events; /* beginnings and ends of waits */
+static uint64_t n_events; /* starts and ends of waits */
 static struct driven_loop loops[MAX_LOOPS];
 static struct driven_timer timers[MAX_TIMERS];
 static uint64_t n_started;
@@ -88,7 +88,7 @@ uint64_t ps_ns_after(double seconds)
     return ps_now_ns() + (seconds > 0 ? (uint64_t)((seconds < 1e9 ? seconds : 1e9) * 1e9) : 0);
 }
 
-/* With the lock held, as end_wait. */
+/* With the lock held; so is end_wait. */
 static struct waiter *begin_wait(uint64_t until_ns, bool may_wake)
 {
     int i = 0;
@@ -118,7 +118,7 @@ static struct waiter *begin_slices(uint64_t until_ns, const pthread_cond_t *cond
     return w;
 }
 
-/* A slice has gone by in which the system did not wake it. Whether nothing did. */
+/* Called after a slice in which the system did not wake the thread. Returns whether nothing else did. */
 static bool note_quiet(struct waiter *w)
 {
     pthread_mutex_lock(&lock);
@@ -147,7 +147,7 @@ void ps_sleep_us(uint64_t us)
     pthread_mutex_unlock(&lock);
 }
 
-/* The real clock's, on which ps_cond_init puts conditions here as well. */
+/* Real time, which ps_cond_init uses for conditions here as well. */
 static struct timespec real_after(long ms)
 {
     struct timespec t;
@@ -217,7 +217,7 @@ static bool is_open(const struct driven_loop *l)
     return !uv_is_closing((const uv_handle_t *)&l->wake);
 }
 
-/* With the lock held. It is done with when its callback has returned. */
+/* With the lock held. Returns when the timer's callback has returned. */
 static void fire(struct driven_timer *t)
 {
     struct psd_timer *timer = t->timer;
@@ -238,7 +238,7 @@ static void on_wake(uv_async_t *wake)
     struct driven_loop *l = wake->data;
     pthread_mutex_lock(&lock);
     if (l->firing != NULL) {
-        if (l->firing->active && l->firing->due_ns <= ps_now_ns()) /* it may have been stopped meanwhile */
+        if (l->firing->active && l->firing->due_ns <= ps_now_ns()) /* it may have been stopped since */
             fire(l->firing);
         l->firing = NULL;
         pthread_cond_broadcast(&changed);
@@ -255,7 +255,7 @@ static struct driven_loop *find_loop(uv_loop_t *loop)
     struct driven_loop *l = &loops[i];
     if (l->loop != NULL && is_open(l))
         return l;
-    for (int k = 0; k < MAX_TIMERS; k++) /* of the loop that was here before */
+    for (int k = 0; k < MAX_TIMERS; k++) /* timers of the slot's previous loop */
         if (timers[k].loop == l)
             timers[k] = (struct driven_timer){0};
     *l = (struct driven_loop){.loop = loop, .thread = pthread_self()};
@@ -278,7 +278,7 @@ void psd_timer_init(uv_loop_t *loop, struct psd_timer *timer, void *data)
     pthread_mutex_lock(&lock);
     struct driven_loop *l = find_loop(loop);
     struct driven_timer *t =
-        find_timer(timer); /* memory that was another's: its loop was closed by a uv_walk */
+        find_timer(timer); /* reused memory of a timer whose loop was closed by a uv_walk */
     t = t != NULL ? t : find_timer(NULL);
     ck_assert_msg(t != NULL, "more than %d timers", MAX_TIMERS);
     *t = (struct driven_timer){.timer = timer, .loop = l};
@@ -294,7 +294,7 @@ static void never(uv_timer_t *handle)
     (void)handle;
 }
 
-/* libuv's timer is active, and never due: it keeps the loop alive as it should. */
+/* libuv's timer is active but never due: it only keeps the loop alive. */
 void psd_timer_start(struct psd_timer *timer, psd_timer_fn *fired, uint64_t after_ms, uint64_t repeat_ms)
 {
     pthread_mutex_lock(&lock);
@@ -312,7 +312,7 @@ void psd_timer_stop(struct psd_timer *timer)
 {
     pthread_mutex_lock(&lock);
     struct driven_timer *t = find_timer(timer);
-    if (t != NULL) /* one of zeros is not active */
+    if (t != NULL) /* a zeroed timer is not active */
         t->active = false;
     uv_timer_stop(&timer->handle);
     pthread_mutex_unlock(&lock);
@@ -337,11 +337,11 @@ void psd_timer_close(struct psd_timer *timer, uv_close_cb closed)
 
 /* driven_clock.h */
 
-/* With the lock held, as all that follow: `changed`, or a moment. */
+/* With the lock held, like all functions below: waits for `changed` or a short time. */
 static void await_change(double begin_s, const char *what)
 {
     struct timespec soon;
-    clock_gettime(CLOCK_REALTIME, &soon); /* `changed` is on it */
+    clock_gettime(CLOCK_REALTIME, &soon); /* the clock of `changed` */
     soon.tv_sec += 1;
     pthread_cond_timedwait(&changed, &lock, &soon);
     ck_assert_msg(unit_now_s() < begin_s + HANG_S, "%s", what);
@@ -374,7 +374,7 @@ static void go_to(uint64_t ns)
     atomic_store(&now_ns, ns);
     pthread_cond_broadcast(&changed);
     while (has_sleepers_due())
-        await_change(begin_s, "a thread whose time has come does not wake");
+        await_change(begin_s, "a thread whose deadline has passed does not wake");
 }
 
 static void fire_at_its_loop(struct driven_timer *t)
@@ -396,7 +396,7 @@ static void advance_to(uint64_t end_ns)
     struct driven_timer *t;
     while ((t = next_due(end_ns)) != NULL) {
         go_to(t->due_ns > ps_now_ns() ? t->due_ns : ps_now_ns());
-        if (t->active && t->due_ns <= ps_now_ns()) /* who woke may have stopped it */
+        if (t->active && t->due_ns <= ps_now_ns()) /* a thread that woke may have stopped it */
             fire_at_its_loop(t);
     }
     go_to(end_ns);
@@ -430,11 +430,11 @@ void test_clock_await_waiters(int n)
     double begin_s = unit_now_s();
     pthread_mutex_lock(&lock);
     while (count_waiters() < n)
-        await_change(begin_s, "fewer threads wait by the clock than should");
+        await_change(begin_s, "fewer threads wait with a deadline than expected");
     pthread_mutex_unlock(&lock);
 }
 
-/* Whoever could have woken another waits itself since before the other's slices began. */
+/* All threads have been waiting since before the current slices started, so none can wake another. */
 static bool are_idle(int threads)
 {
     for (int i = 0; i < MAX_WAITERS; i++) {
@@ -455,7 +455,7 @@ static uint64_t first_time(void)
     return first_ns;
 }
 
-/* With the lock held: when its threads are idle, or none is left. Their number. */
+/* With the lock held: waits until all threads are idle, or none is left. Returns their number. */
 static int await_idle(test_clock_threads_fn *threads, void *arg)
 {
     for (double begin_s = unit_now_s();;) {
@@ -467,7 +467,7 @@ static int await_idle(test_clock_threads_fn *threads, void *arg)
         pthread_mutex_unlock(&lock);
         unit_nap_ms(SLICE_MS);
         pthread_mutex_lock(&lock);
-        ck_assert_msg(unit_now_s() < begin_s + HANG_S, "of %d threads that run, %d wait by the clock", n,
+        ck_assert_msg(unit_now_s() < begin_s + HANG_S, "of %d running threads, %d wait with a deadline", n,
                       count_waiters());
     }
 }

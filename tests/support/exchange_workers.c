@@ -100,7 +100,7 @@ static void work(const struct crew_task *task, struct crew_page *page)
     snprintf(page->error, sizeof page->error, "%s", psc_error(c));
     page->info.size = sizeof page->info;
     psc_info(c, &page->info);
-    free(message); /* before psc_close: the library must not read the caller's vector any more */
+    free(message); /* before psc_close: the library must no longer read the caller's vector */
     free(answer);
     psc_close(c);
     page->ended = true;

@@ -13,20 +13,20 @@
 
 #include "proto/wire/frame.h"
 
-/* A queue with two ends: owned by whoever takes from it, kept by whoever puts into it. */
+/* A queue: owned by its reader, referenced by its writers. */
 struct pipe {
     pthread_mutex_t lock;
     struct item *first, **last;
-    size_t n, most; /* most: 0 is no bound */
-    int fd;         /* readable while there is something */
-    bool closed;    /* nobody takes any more */
+    size_t n, most; /* most: 0: unbounded */
+    int fd;         /* readable while the queue is not empty */
+    bool closed;    /* the reader is gone */
     atomic_int users;
 };
 
-/* A message: from a link to a port, and the same one back. */
+/* A message from a link to a port, or back. */
 struct item {
     struct item *next;
-    struct pipe *back; /* the link's */
+    struct pipe *back; /* the link's queue */
     unsigned char *head, *body;
     size_t head_bytes, body_bytes;
 };
@@ -43,7 +43,7 @@ struct ps_port {
 };
 
 struct ps_link {
-    struct pipe *out, *in; /* out: the port's; NULL: there was none */
+    struct pipe *out, *in; /* out: the port's queue; NULL: no such port */
 };
 
 static pthread_mutex_t ports_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -86,7 +86,7 @@ static void item_free(struct item *item)
     free(item);
 }
 
-/* The taker goes: what waits is dropped, and nothing is put in any more. */
+/* Called by the reader: drops queued items, and refuses new ones. */
 static void pipe_close(struct pipe *p)
 {
     pthread_mutex_lock(&p->lock);
@@ -102,7 +102,7 @@ static void pipe_close(struct pipe *p)
     pipe_leave(p);
 }
 
-/* 0, -EAGAIN: full, -EHOSTUNREACH: closed. The item stays the caller's unless 0. */
+/* 0; -EAGAIN: full; -EHOSTUNREACH: closed. Takes ownership of the item only on success. */
 static int pipe_put(struct pipe *p, struct item *item)
 {
     int rc = 0;
@@ -297,7 +297,7 @@ static int link_send(struct ps_link *link, const void *head, const void *body, s
     struct item *item = calloc(1, sizeof *item);
     if (link->out == NULL || item == NULL) {
         free(item);
-        return item == NULL ? -ENOMEM : 0; /* to nobody, as over a network */
+        return item == NULL ? -ENOMEM : 0; /* dropped, as over a network */
     }
     *item = (struct item){.back = pipe_keep(link->in),
                           .head = malloc(PS_FRAME_BYTES),

@@ -1,6 +1,6 @@
-/* inproc.h: a transport within one process, without libzmq: mutexes and eventfds that the thread sanitizer
- * sees, so that what it says of lanes and clients is about them. URLs are inproc://N, whatever port_open was
- * asked for. Bodies are copied. */
+/* inproc.h: a transport within one process, without libzmq. It uses mutexes and eventfds that the thread
+ * sanitizer understands, so that its reports are about lanes and clients. URLs are inproc://N, whatever
+ * port_open requested. Bodies are copied. */
 #ifndef TEST_INPROC_H
 #define TEST_INPROC_H
 

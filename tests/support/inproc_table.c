@@ -1,5 +1,5 @@
-/* Stands for proto/transports/transports.c in programs of one process: whatever transport is asked for, it is
- * this one. Linked as an object, so that the library's table is not taken. */
+/* Replaces proto/transports/transports.c in programs of one process: every requested transport is inproc.
+ * Linked as an object, which takes precedence over the library's table. */
 #include "tests/support/inproc.h"
 
 static const struct ps_transport *const rows[] = {&ps_transport_inproc};

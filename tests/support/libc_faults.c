@@ -9,7 +9,7 @@
 #include "tests/support/clock.h"
 #include "tests/support/daemon.h"
 
-/* psd forgives itself 600 ms between two ticks, which are 200 ms apart. */
+/* psd allows 600 ms between two ticks, which are 200 ms apart. */
 enum { STEP_MS = 350 };
 
 struct shim_page *shim_set(const char *library, const char *dir)
@@ -24,7 +24,8 @@ struct shim_page *shim_set(const char *library, const char *dir)
     if (page == MAP_FAILED)
         return NULL;
     setenv(SHIM_PAGE, path, 1);
-    setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1); /* of a psd that is built so: it comes second */
+    setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1); /* for a psd built with ASan, whose library is then
+                                                              loaded second */
     setenv("LD_PRELOAD", library, 1);
     return page;
 }
@@ -49,7 +50,7 @@ bool shim_leap(struct shim_page *page, const struct daemon *d, uint32_t seconds)
     return true;
 }
 
-/* Also makes psd's loop turn. */
+/* Also makes psd's loop run. */
 static bool hears(const struct daemon *d, const int *ranks, size_t n)
 {
     double deadline = test_now_s() + test_slow_s(TEST_HANG_S);

@@ -1,7 +1,7 @@
-/* libc_faults.h: faults of the machine for a real psd: a preloaded library (libc_faults_preload.c) between it
- * and the C library fails what the page says and shifts the clocks.
+/* libc_faults.h: injects faults into a real psd: a preloaded library (libc_faults_preload.c) between psd and
+ * the C library fails the calls selected in a page and shifts the clocks.
  *
- * The page is shared: a test changes it while psd runs. */
+ * The page is shared memory: a test changes it while psd runs. */
 #ifndef TEST_SUPPORT_LIBC_FAULTS_H
 #define TEST_SUPPORT_LIBC_FAULTS_H
 
@@ -10,35 +10,35 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SHIM_PAGE "PSD_TEST_SHIM" /* in the environment: the page's file */
+#define SHIM_PAGE "PSD_TEST_SHIM" /* environment variable: the page's file */
 
 struct shim_page {
-    /* errno that the call fails with on files below a folder "checkpoints"; 0: it works */
+    /* errno with which the call fails on files in a folder "checkpoints"; 0: no fault */
     _Atomic int write_errno, fsync_errno, rename_errno;
-    _Atomic uint64_t failed;       /* calls that were failed so far */
+    _Atomic uint64_t failed;       /* injected failures so far */
     _Atomic int64_t wall_offset_s; /* added to the wall clock */
-    _Atomic int64_t ahead_ms;      /* added to the monotonic clock: only ever more */
+    _Atomic int64_t ahead_ms;      /* added to the monotonic clock; only increases */
 };
 
 struct daemon;
 
-/* Makes a page in folder `dir`, and the environment so that a psd started from now on is under it. library:
- * the preloaded one. NULL on failure. */
+/* Creates a page in folder `dir`, and sets the environment so that processes started later preload `library`.
+ * NULL on failure. */
 struct shim_page *shim_set(const char *library, const char *dir);
-/* Processes started from now on are under no shim. */
+/* Processes started later run without the library. */
 void shim_unset(void);
 
-/* psd's monotonic clock goes on by so much at once, and psd has noticed when this returns: what is due comes,
- * but psd takes the time for one that it stood still itself, and nobody's silence counts it. False after
+/* Advances psd's monotonic clock in one step, and waits until psd has noticed: due events happen, but psd
+ * treats the time as a suspension of its own, which does not count as silence of its peers. False after
  * TEST_HANG_S. */
 bool shim_leap(struct shim_page *page, const struct daemon *d, uint32_t seconds);
-/* psd's monotonic clock goes on by about so much, in steps too short to look as if psd stood still: silence
- * counts. Waits with each step until psd has heard each of the n ranks within SHIM_AWAKE_S of its time, so
- * that a slow machine makes none of them look silent: limits.silence_s must be twice that at least. False
- * when one of them is not heard for TEST_HANG_S, or is gone. */
+/* Advances psd's monotonic clock by about that time, in steps too short to look like a suspension, so that
+ * silence counts. In each step waits until psd has heard each of the n ranks within SHIM_AWAKE_S of its time,
+ * so that none looks silent on a slow machine: limits.silence_s must be at least twice SHIM_AWAKE_S. False if
+ * a rank is not heard for TEST_HANG_S, or is gone. */
 enum { SHIM_AWAKE_S = 20 };
 bool shim_pass(struct shim_page *page, const struct daemon *d, uint32_t seconds, const int *ranks, size_t n);
-/* The same until `lines` lines of the log have the text. */
+/* The same until `lines` lines of the log contain the text. */
 bool shim_pass_until(struct shim_page *page, const struct daemon *d, const char *text, unsigned lines,
                      const int *ranks, size_t n);
 

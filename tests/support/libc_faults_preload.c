@@ -1,5 +1,5 @@
-/* Preloaded before psd: see libc_faults.h. The dynamic linker finds these first; RTLD_NEXT is the C library.
- */
+/* Preloaded into psd: see libc_faults.h. The dynamic linker finds these functions first; RTLD_NEXT finds
+ * those of the C library. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +38,7 @@ static bool is_checkpoint(int fd)
     return strstr(path, "/checkpoints") != NULL;
 }
 
-/* Whether the call on fd fails now; errno is set then. */
+/* Whether the call on fd is to fail; if so, sets errno. */
 static bool fails(const _Atomic int *code, int fd)
 {
     int e = page != NULL ? atomic_load(code) : 0;
@@ -49,7 +49,7 @@ static bool fails(const _Atomic int *code, int fd)
     return true;
 }
 
-/* The next definition of the function that this one stands before. */
+/* The real function behind a replacement. */
 #define NEXT(name) ((__typeof__(&name))(uintptr_t)dlsym(RTLD_NEXT, #name))
 
 ssize_t write(int fd, const void *bytes, size_t len)
@@ -83,7 +83,7 @@ static void go_ahead(struct timespec *now)
     }
 }
 
-/* Called often: the next definition is looked up once. */
+/* Called often, so the real function is looked up once. */
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
     static _Atomic(__typeof__(&clock_gettime)) next;

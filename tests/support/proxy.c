@@ -61,7 +61,7 @@ static int listen_at(uint16_t port)
     return -1;
 }
 
-/* With a reset, so that what is queued goes with it. */
+/* Closes with a reset, so that queued bytes are lost. */
 static void drop(struct pair *p)
 {
     const struct linger now = {.l_onoff = 1, .l_linger = 0};
@@ -96,7 +96,7 @@ static void accept_one(struct relay *r, size_t k)
         .flow = {{near, far, 0, 0, malloc(BUFFER_BYTES)}, {far, near, 0, 0, malloc(BUFFER_BYTES)}}};
 }
 
-/* Moves what can be moved; false when the connection is over. */
+/* Moves available bytes; false if the connection has ended. */
 static bool move(struct flow *f)
 {
     for (;;) {

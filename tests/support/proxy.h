@@ -1,8 +1,7 @@
-/* proxy.h: stands between psd's TCP ports and who connects to them, in a process of its own, and cuts
- * connections or slows them down.
+/* proxy.h: a process between psd's TCP ports and its clients that cuts connections or slows them down.
  *
  * psd listens on 127.0.0.1 and advertises 127.0.0.2; the proxy listens on the same ports of 127.0.0.2. A cut
- * loses whatever bytes are on their way, in both directions. */
+ * loses all bytes in transit, in both directions. */
 #ifndef TEST_PROXY_H
 #define TEST_PROXY_H
 
@@ -12,14 +11,14 @@
 
 struct proxy {
     pid_t pid;
-    int command; /* a byte: cut, or how slow from now on */
+    int command; /* a byte: cut, or the new delay */
 };
 
-/* 0 or -1 with a sentence on stderr. */
+/* 0, or -1 with a message on stderr. */
 int proxy_start(struct proxy *p, const uint16_t *ports, size_t n);
-/* Resets every connection there is now. */
+/* Resets all current connections. */
 void proxy_cut(struct proxy *p);
-/* From now on what comes waits that long before it goes on; at most 255 tens of milliseconds. */
+/* Delays all further bytes by tens_of_ms * 10 ms. */
 void proxy_slow(struct proxy *p, uint8_t tens_of_ms);
 void proxy_stop(struct proxy *p);
 

@@ -9,7 +9,7 @@
 #include "tests/support/clock.h"
 #include "tests/support/proxy.h"
 
-/* *key: psd's, from the endpoint file; "": it has none. */
+/* *key: psd's public key from the endpoint file; "" if it has none. */
 static void url_of(const char *server, char *url, size_t size, char *key)
 {
     char line[100] = "";
@@ -64,7 +64,7 @@ void hand_tell(struct hand *h, int what, void *message)
 {
     Ps__ToServer m = PS__TO_SERVER__INIT;
     m.what_case = (Ps__ToServer__WhatCase)what;
-    m.hello = message; /* a union of pointers */
+    m.hello = message; /* a union of pointers: sets any member */
     ps_control_send(h->control, &m.base);
 }
 
@@ -139,7 +139,7 @@ int hand_hello(struct hand *h, const Ps__Hello *hello)
     return code;
 }
 
-/* Of one tensor "x": what the vector's parts are, too. */
+/* A model of one tensor "x", which also defines the vector's chunks. */
 static void take_model(struct hand *h, uint64_t floats)
 {
     struct ps_manifest *m;
@@ -211,7 +211,8 @@ bool hand_left(struct hand *h)
     hand_tell(h, PS__TO_SERVER__WHAT_HEARTBEAT, &beat);
     while (test_now_s() < deadline) {
         int code = hand_hear_error(h, TEST_HANG_S);
-        if (code == PS__CODE__EVICTED || code == PS__CODE__STALE) /* ended; the slot is another's */
+        if (code == PS__CODE__EVICTED || code == PS__CODE__STALE) /* the session has ended; the slot may be
+                                                                     reused */
             return true;
     }
     return false;

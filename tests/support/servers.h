@@ -13,12 +13,12 @@ struct servers {
     int n;
 };
 
-/* Each with directories of its own, the settings (NULL-terminated; they must stay), and its place; the others
- * find the head by its endpoint file. 0 or -1. n = 1: one psd like any other. */
+/* Prepares n psds with their own directories, the settings (NULL-terminated, borrowed) and their server
+ * index. The others find the head by its endpoint file. n = 1: an ordinary psd. 0 or -1. */
 int servers_prepare(struct servers *s, int n, const char *psd, const char *const *settings);
-/* 0 or -1 with the tail of a log on stderr. */
+/* 0, or -1 with the tail of a log on stderr. */
 int servers_start(struct servers *s);
-/* SIGTERM to the head, which ends the job at all of them; whether all ended well within the time. */
+/* Sends SIGTERM to the head, which ends the job on all servers. Whether all ended successfully in time. */
 bool servers_end(struct servers *s, double seconds);
 void servers_kill(struct servers *s);
 void servers_remove(struct servers *s);

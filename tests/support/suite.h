@@ -1,4 +1,4 @@
-/* suite.h: the frame of a Check program of system tests. */
+/* suite.h: the main function of a Check program of system tests. */
 #ifndef TEST_SUITE_H
 #define TEST_SUITE_H
 
@@ -7,7 +7,7 @@
 
 #include "tests/support/clock.h"
 
-/* Runs the tests, each in a process of its own, each within `seconds`. */
+/* Runs the tests, each in its own process, with a limit of `seconds` each. */
 static inline int suite_run(const char *name, const TTest *const *tests, size_t n, double seconds)
 {
     Suite *suite = suite_create(name);

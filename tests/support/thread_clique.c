@@ -10,7 +10,7 @@
 #include "client/cliques/clique.h"
 #include "proto/clock.h"
 
-enum { WAIT_S = 120 }; /* ends a hang, and nothing else */
+enum { WAIT_S = 120 }; /* only ends a hang */
 
 struct circle {
     int members, users;
@@ -28,7 +28,7 @@ struct seat {
     struct psc_collective op;
 };
 
-/* Until all have come; false when somebody has left, or does not come. */
+/* A barrier; false if a member has left, or does not arrive. */
 static bool meet(struct circle *c)
 {
     struct timespec end;
@@ -70,7 +70,7 @@ static int run(void *state, const struct psc_collective *op, struct ps_error *er
     s->op = *op;
     c->ops[s->rank] = &s->op;
     if (!meet(c))
-        return ps_fail(err, PSC_ECLIQUE, "a member of the circle is gone");
+        return ps_fail(err, PSC_ECLIQUE, "a member of the clique is gone");
     for (int r = 0; r < c->members; r++)
         if (c->ops[r]->kind != op->kind || c->ops[r]->n != op->n)
             return ps_fail(err, PSC_ECLIQUE, "rank %d makes another call", r);
@@ -83,7 +83,7 @@ static int run(void *state, const struct psc_collective *op, struct ps_error *er
     if (met && sums && (op->kind == PSC_ALLREDUCE || s->rank == op->root))
         memcpy(op->data, total, op->n * sizeof *total);
     free(total);
-    return met ? PSC_OK : ps_fail(err, PSC_ECLIQUE, "a member of the circle is gone");
+    return met ? PSC_OK : ps_fail(err, PSC_ECLIQUE, "a member of the clique is gone");
 }
 
 static void give_up(void *state)

@@ -1,5 +1,5 @@
-/* thread_clique.h: cliques whose members are threads of one process: the plainest kind, to test what cliques
- * are used for. Sums go in the order of ranks. */
+/* thread_clique.h: cliques whose members are threads of one process: the simplest kind, for tests of the
+ * users of cliques. Sums are in rank order. */
 #ifndef TEST_SUPPORT_THREAD_CLIQUE_H
 #define TEST_SUPPORT_THREAD_CLIQUE_H
 

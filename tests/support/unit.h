@@ -1,4 +1,4 @@
-/* unit.h: what every Check program of ours ends with, and numbers that are the same at every run. */
+/* unit.h: the main function of our Check programs, and reproducible random numbers. */
 #ifndef TEST_UNIT_H
 #define TEST_UNIT_H
 
@@ -10,12 +10,12 @@
 
 #define ROWS(table) (sizeof(table) / sizeof *(table))
 
-/* What a test waits for comes within this time on any machine: the deadline ends a hang, and nothing else. */
+/* The longest wait for a condition in a test. It only ends a hang; no machine takes this long. */
 #define UNIT_HANG_S 60.0
 
-/* Check gives a test 4 s, which a busy machine or a sanitizer takes for one that needs none. Here it has 300
- * s, and where a suite names a limit, five times that. Set before main, as Check looks when a test case is
- * created; who runs the program may set others. */
+/* Check's default limit is 4 s, which a test can exceed on a busy machine or under a sanitizer. Here it is
+ * 300 s, and five times the limit that a suite sets. Set before main, because Check reads it when a test case
+ * is created; the environment may override it. */
 __attribute__((constructor)) static void unit_set_patience(void)
 {
     setenv("CK_DEFAULT_TIMEOUT", "60", 0);
@@ -70,14 +70,14 @@ static inline void unit_nap_ms(long ms)
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
-/* For the insides of long loops: Check writes down every assertion that it passes. */
+/* For inner loops: Check records every assertion that passes. */
 #define assert_quick(condition)                                                                              \
     do {                                                                                                     \
         if (!(condition))                                                                                    \
             ck_abort_msg("'%s' does not hold", #condition);                                                  \
     } while (0)
 
-/* Fails with the whole sentence when `part` is not in it. */
+/* Fails with the whole sentence if `part` is not in it. */
 #define assert_says(sentence, part)                                                                          \
     ck_assert_msg(strstr((sentence), (part)) != NULL, "'%s' does not say '%s'", (sentence), (part))
 

@@ -129,7 +129,7 @@ a_workers_history() {
     "$psctl" --socket "$dir/state/psd.sock" drain >/dev/null
     end_of "$psd_pid"
     row "an evaluator's history" "psworker $status, psd $code" "psworker 1, psd 0" \
-        "$(in_log psworker.log history.failed); $(in_log psworker.log history.lacks)" "No space left on device" "lacks"
+        "$(in_log psworker.log history.failed); $(in_log psworker.log history.lacks)" "No space left on device" "incomplete"
     [[ ! -s $disk/history.jsonl ]] || { echo "wrong: a line in part" >&2; failed=1; }
 }
 

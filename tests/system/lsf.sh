@@ -129,7 +129,7 @@ echo "$((${steps:-0} + 200))" >"$folder/requeued.steps"
 rm "$LSF_FAKE/full"
 within 120 test -s "$folder/requeued/exit" -a -s "$folder/requeued/report" || fail "requeued: it does not finish" "$LSF_FAKE/job-$job/again.out"
 { [[ $(grep -c '^client-[0-3] *finished' "$folder/requeued/report") -eq 4 ]] &&
-    [[ $(cat "$folder/requeued"/client-?.log | grep -c 'going on after [1-9]') -eq 4 ]]; } ||
+    [[ $(cat "$folder/requeued"/client-?.log | grep -c 'resuming after [1-9]') -eq 4 ]]; } ||
     fail "requeued: it has not gone on" "$folder/requeued/report" "$LSF_FAKE/job-$job/again.out"
 none_left 120
 

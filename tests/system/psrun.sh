@@ -94,7 +94,7 @@ finishes stops --workers 2 --method async-easgd --set stop.accuracy=0.6 --every 
 # How far it comes is the machine's business; it may be over before a worker has joined.
 name=limited
 psrun --run-dir "$folder/limited" --data digits --workers 2 --method async-easgd --time-limit 4 --every 1 -- "${endless[@]}"
-{ ((status == 0)) && says 'the time limit of 4 s is over' && says '^client-1 +(drained|late)' && ! says 'failed' &&
+{ ((status == 0)) && says 'the time limit of 4 s is reached' && says '^client-1 +(drained|late)' && ! says 'failed' &&
     [[ $(<"$folder/limited/exit") == 0 ]]; } || fail "limited: status $status"
 none_left
 finishes alone --workers 2 --servers 0 --method d-sync -- "${worker[@]}"
@@ -139,7 +139,7 @@ refuses '"nope"; allowed: .*async-easgd' --workers 2 --method nope -- "${worker[
 refuses '"--nope": no such option' --workers 2 --nope 3 -- "${worker[@]}"
 refuses "unknown key 'nope'" --workers 2 --set nope=3 -- "${worker[@]}"
 refuses 'the allocation does not have "n9"' --workers 2 --hosts n9 -- "${worker[@]}"
-refuses '--server behind --' --workers 2 -- "${worker[@]}" --server tcp://1.2.3.4:5
+refuses '--server after --' --workers 2 -- "${worker[@]}" --server tcp://1.2.3.4:5
 refuses '--servers 0 --method async-sgd; allowed: sgd ' --workers 2 --servers 0 --method async-sgd -- "${worker[@]}"
 refuses 'no command of the workers' --workers 2
 touch "$folder/key"
@@ -309,7 +309,7 @@ none_left
 steps=$(sed -nE 's/.*after ([0-9]+) steps.*/\1/p' "$folder"/resumed/client-?.log | sort -n | tail -n 1)
 psrun --run-dir "$folder/resumed" --resume --data digits --workers 2 --method async-easgd -- \
     psworker --net linear --steps "$((${steps:-0} + 200))"
-{ ((status == 0)) && grep -q 'going on after [1-9]' "$folder/resumed/client-0.log" &&
+{ ((status == 0)) && grep -q 'resuming after [1-9]' "$folder/resumed/client-0.log" &&
     grep -q job.resumed "$folder/resumed/psd-0.log"; } ||
     fail "resumed: status $status"
 none_left

@@ -71,8 +71,8 @@ fail() {
 gone_on_after() {
     local rank
     for rank in 0 1 2; do
-        grep -o 'going on after [0-9]*' "worker-$rank.log" | tail -n 1
-    done | awk '{ most = $4 > most ? $4 : most } END { print most + 0 }'
+        grep -o 'resuming after [0-9]*' "worker-$rank.log" | tail -n 1
+    done | awk '{ most = $3 > most ? $3 : most } END { print most + 0 }'
 }
 
 # The workers' states: a file that is saved again is another one.
@@ -169,7 +169,7 @@ check_swapped() { # METHOD NEXT_METHOD PSD_OPTION...
     whole=$sum
     start copy --resume
     finish copy
-    grep -q 'copy/worker-0: going on' worker-0.log || fail "worker 0 did not go on from its state"
+    grep -q 'copy/worker-0: resuming' worker-0.log || fail "worker 0 did not go on from its state"
     [[ $whole == "$sum" ]] || fail "after a change to $next the center of a resumed run differs"
     steps=$steps_wanted
 }

@@ -193,7 +193,7 @@ is_requeued() {
     slurm scontrol update "job=$job" StartTime=now+3 || fail "requeued: its start cannot be moved"
     within 180 test -s "$folder/requeued/exit" -a -s "$folder/requeued/report" || fail "requeued: it does not finish"
     { [[ $(<"$folder/requeued/exit") == 0 && $(grep -c '^client-[0-3] *finished' "$folder/requeued/report") -eq 4 ]] &&
-        [[ $(cat "$folder/requeued"/client-?.log | grep -c 'going on after [1-9]') -eq 4 ]] &&
+        [[ $(cat "$folder/requeued"/client-?.log | grep -c 'resuming after [1-9]') -eq 4 ]] &&
         says 'job.resumed.*the center of version [1-9]' "$folder/requeued/psd-0.log"; } ||
         { fail "requeued: it has not gone on" && show "$folder/requeued.out"; }
     none_left 120

@@ -67,7 +67,7 @@ void cnn_cache_pack_row(uint64_t at, uint32_t width, uint32_t height, uint64_t s
 
 struct row {
     uint64_t at, sum;
-    uint32_t width, height; /* 0: it could not be read */
+    uint32_t width, height; /* 0: the image could not be read */
 };
 
 static struct row row_of(const struct cnn_cache *c, uint64_t i)
@@ -90,7 +90,7 @@ int cnn_cache_check(const uint8_t *bytes, uint64_t len, const struct cnn_cache_w
     struct cnn_cache c = {.bytes = bytes, .len = len, .side = wish->side, .n_train = wish->n_train};
     c.n = wish->n_train + wish->n_test;
     if (len < sizeof magic || memcmp(bytes, magic, sizeof magic) != 0)
-        return ps_fail(err, -EINVAL, "no image cache; allowed: one, or a name that is free");
+        return ps_fail(err, -EINVAL, "not an image cache; allowed: an image cache, or a new path");
     if (len < CNN_CACHE_HEADER || cnn_cache_sum(bytes, SUM_AT) != get(bytes + SUM_AT, 8))
         return ps_fail(err, -EBADMSG, "byte 0: the header is damaged");
     if (get(bytes + LEN_AT, 8) != len)
@@ -98,19 +98,19 @@ int cnn_cache_check(const uint8_t *bytes, uint64_t len, const struct cnn_cache_w
                        (unsigned long long)len, (unsigned long long)get(bytes + LEN_AT, 8));
     if (get(bytes + TRAIN_AT, 8) != wish->n_train || get(bytes + TEST_AT, 8) != wish->n_test ||
         get(bytes + KEY_AT, 8) != wish->key || get(bytes + SIDE_AT, 8) != wish->side)
-        return ps_fail(err, -ESTALE, "it is of other images, or of another side");
+        return ps_fail(err, -ESTALE, "it was made from other images, or for another side");
     if (c.n > (len - CNN_CACHE_HEADER) / CNN_CACHE_ROW ||
         cnn_cache_sum(bytes + CNN_CACHE_HEADER, c.n * CNN_CACHE_ROW) != get(bytes + INDEX_SUM_AT, 8))
         return ps_fail(err, -EBADMSG, "byte %d: the index is damaged", CNN_CACHE_HEADER);
     for (uint64_t i = 0; i < c.n; i++)
         if (!is_row_good(&c, i))
-            return ps_fail(err, -EBADMSG, "byte %llu: a row of the index that points out of the file",
+            return ps_fail(err, -EBADMSG, "byte %llu: an index row that points outside the file",
                            (unsigned long long)(CNN_CACHE_HEADER + i * CNN_CACHE_ROW));
     *out = c;
     return 0;
 }
 
-/* The checksum is computed once; two threads may both do it. */
+/* The checksum of an image is usually computed once; two threads may both compute it. */
 static uint8_t look(struct cnn_cache *c, uint64_t i, const struct row *r)
 {
     uint8_t state = __atomic_load_n(&c->seen[i], __ATOMIC_RELAXED);
@@ -120,7 +120,7 @@ static uint8_t look(struct cnn_cache *c, uint64_t i, const struct row *r)
     uint8_t before = __atomic_exchange_n(&c->seen[i], state, __ATOMIC_RELAXED);
     if (state == DAMAGED && before == UNSEEN)
         ps_log(PS_LOG_WARN, "data.cache_damaged",
-               "the cache: byte %llu: image %llu is damaged there: it is read from its own file",
+               "the cache: byte %llu: image %llu is damaged; its own file is read instead",
                (unsigned long long)r->at, (unsigned long long)i);
     return state;
 }
@@ -139,7 +139,7 @@ static uint64_t key_of(const struct cnn_images *set, struct ps_error *err, int *
 {
     XXH3_state_t *state = XXH3_createState();
     uint64_t key = 0;
-    *rc = state != NULL ? 0 : ps_fail(err, -ENOMEM, "no memory to look at the images' names");
+    *rc = state != NULL ? 0 : ps_fail(err, -ENOMEM, "no memory for the key of the images");
     if (state == NULL)
         return 0;
     XXH3_64bits_reset(state);
@@ -171,7 +171,7 @@ void cnn_cache_close(struct cnn_cache *c)
     free(c);
 }
 
-/* Opens an existing file, mapped and checked. -ENOENT: there is none. */
+/* Maps and checks an existing file. -ENOENT if there is none. */
 static int map(const char *path, const struct cnn_cache_wish *wish, struct cnn_cache **out,
                struct ps_error *err)
 {
@@ -182,7 +182,7 @@ static int map(const char *path, const struct cnn_cache_wish *wish, struct cnn_c
         return ps_fail(err, -errno, "cannot be opened: %s", strerror(errno));
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0) {
         close(fd);
-        return ps_fail(err, -EINVAL, "no image cache; allowed: one, or a name that is free");
+        return ps_fail(err, -EINVAL, "not an image cache; allowed: an image cache, or a new path");
     }
     uint8_t *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
     close(fd);
@@ -204,7 +204,7 @@ static int map(const char *path, const struct cnn_cache_wish *wish, struct cnn_c
     return 0;
 }
 
-/* Only files that can be made again are replaced. */
+/* Whether to create the file: it does not exist, or is a cache that can be rebuilt. */
 static bool is_to_be_made(int rc)
 {
     return rc == -ENOENT || rc == -ESTALE || rc == -EBADMSG;
@@ -216,10 +216,10 @@ static int write_and_rename(struct cnn_images *set, const char *path, const stru
     char new[PATH_MAX];
     uint32_t n_left_out = 0;
     double begin = ps_now_s();
-    snprintf(new, sizeof new, "%s.new", path); /* the room for FILE.lock was checked */
+    snprintf(new, sizeof new, "%s.new", path); /* fits: the length of FILE.lock was checked */
     int fd = open(new, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0)
-        return ps_fail(err, -errno, "%.200s: cannot be made: %s", new, strerror(errno));
+        return ps_fail(err, -errno, "%.200s: cannot be created: %s", new, strerror(errno));
     ps_log(PS_LOG_INFO, "data.cache", "%s: decoding %" PRIu64 " images into it, with %u thread%s", path,
            wish->n_train + wish->n_test, threads, threads == 1 ? "" : "s");
     int rc = cnn_cache_write(set, fd, wish, threads, &n_left_out, err);
@@ -236,7 +236,7 @@ static int write_and_rename(struct cnn_images *set, const char *path, const stru
     return rc;
 }
 
-/* Checked again under the lock: another process may have made it meanwhile. */
+/* Checks again under the lock: another process may have created the file. */
 static int make(struct cnn_images *set, const char *path, const struct cnn_cache_wish *wish, uint32_t threads,
                 struct cnn_cache **out, struct ps_error *err)
 {
@@ -244,7 +244,7 @@ static int make(struct cnn_images *set, const char *path, const struct cnn_cache
     if (!is_to_be_made(rc))
         return rc;
     if (rc != -ENOENT)
-        ps_log(PS_LOG_WARN, "data.cache", "%s: %s: it is made anew", path, err->text);
+        ps_log(PS_LOG_WARN, "data.cache", "%s: %s: it is rebuilt", path, err->text);
     rc = write_and_rename(set, path, wish, threads, err);
     return rc == 0 ? map(path, wish, out, err) : rc;
 }
@@ -259,7 +259,7 @@ static int make_locked(struct cnn_images *set, const char *path, const struct cn
     if (fd < 0)
         return ps_fail(err, -errno, "%.200s: cannot be opened: %s", lock, strerror(errno));
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        ps_log(PS_LOG_INFO, "data.cache", "%s: another process makes it: waiting for that", path);
+        ps_log(PS_LOG_INFO, "data.cache", "%s: another process is creating it: waiting", path);
         while (flock(fd, LOCK_EX) != 0 && errno == EINTR)
             continue;
     }

@@ -1,13 +1,13 @@
 /* cache.h: the decoded images of a set in one file, mapped into memory. Private to data/images.
  *
- * The file: a header, an index row for each image, the training images first, and the pixels, [height][width]
- * [3] bytes, of each image with its shorter side scaled to `side`, or as it is where it is smaller. So a view
+ * The file has a header, an index row for each image (training images first), and the pixels of each image,
+ * [height][width][3] bytes, with its shorter side scaled to `side`; smaller images are not scaled. So a view
  * of that side has the same bits with and without a cache. Header, index and each image have checksums
- * (XXH3, 64 bits), numbers are little-endian. `key` says of which images it was made: their paths, classes,
- * sizes and times of change.
+ * (64-bit XXH3); numbers are little-endian. `key` identifies the images: a hash of their paths, classes,
+ * sizes and modification times.
  *
- * It is written under another name and renamed when it is whole; whoever makes it holds a lock, FILE.lock,
- * that others wait for. Nothing in it is believed before it was checked. */
+ * It is written under another name and renamed when complete. The writer holds a lock, FILE.lock, that other
+ * processes wait for. The contents are checked before use. */
 #ifndef CNN_IMAGES_CACHE_H
 #define CNN_IMAGES_CACHE_H
 
@@ -20,26 +20,26 @@ struct cnn_cache {
     uint64_t len;
     uint32_t side;
     uint64_t n_train, n; /* images */
-    uint8_t *seen;       /* [n]: 0 not looked at, 1 good, 2 damaged; atomic */
+    uint8_t *seen;       /* [n]: 0 not checked, 1 good, 2 damaged; atomic */
 };
 
-/* What is wanted of a file. */
+/* The expected contents of a cache. */
 struct cnn_cache_wish {
     uint32_t side;
     uint64_t n_train, n_test, key;
 };
 
-/* Looks at a whole file in memory: 0 and *out, which refers to the bytes, where it is a cache of these
- * images; -EINVAL: no cache at all; -ESTALE: a cache of others; -EBADMSG: damaged; each with a sentence. */
+/* Checks a whole file in memory. 0 and *out, which refers to the bytes, if it is a cache of these images;
+ * -EINVAL: not a cache; -ESTALE: a cache of other images; -EBADMSG: damaged; each with a sentence. */
 int cnn_cache_check(const uint8_t *bytes, uint64_t len, const struct cnn_cache_wish *wish,
                     struct cnn_cache *out, struct ps_error *err);
 
-/* An image: false where it could not be read when the cache was made, or is damaged in it, which the log is
- * told of once. Any thread. */
+/* Gets an image. False if it could not be read when the cache was made, or is damaged in the cache, which is
+ * logged once. Any thread. */
 bool cnn_cache_picture(struct cnn_cache *c, enum cnn_split split, uint32_t index, struct cnn_picture *out);
 
-/* Opens the set's cache in `path`, which `threads` make if it is not there, stale or damaged. A file that is
- * no cache is left alone: -EINVAL. Errors name the file. */
+/* Opens the set's cache in `path`. It is created with `threads` threads if it does not exist, is stale or
+ * damaged. A file that is not a cache is not changed: -EINVAL. Errors name the file. */
 int cnn_cache_open(struct cnn_images *set, const char *path, uint32_t side, uint32_t threads,
                    struct cnn_cache **out, struct ps_error *err);
 void cnn_cache_close(struct cnn_cache *c);
@@ -48,7 +48,7 @@ void cnn_cache_close(struct cnn_cache *c);
 int cnn_cache_write(struct cnn_images *set, int fd, const struct cnn_cache_wish *wish, uint32_t threads,
                     uint32_t *n_left_out, struct ps_error *err);
 
-/* How numbers lie in the file, and the sum that is taken of its parts. */
+/* The format of the file's parts, and their checksum. */
 uint64_t cnn_cache_sum(const uint8_t *bytes, size_t len);
 void cnn_cache_pack_header(const struct cnn_cache_wish *wish, uint64_t len, uint64_t index_sum,
                            uint8_t header[CNN_CACHE_HEADER]);

@@ -1,4 +1,4 @@
-/* Makes a cache: threads decode images and append them as they finish. */
+/* Writes a cache: threads decode images and append them as they finish. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -15,10 +15,10 @@ struct writer {
     pthread_mutex_t lock;
     /* Under lock. */
     uint64_t next, n; /* the next image to begin, and the number of images */
-    uint64_t end;     /* of the pixels written */
+    uint64_t end;     /* end of the pixels written */
     uint32_t n_left_out;
-    uint8_t *index; /* of each image, when it is done */
-    int rc;         /* why it is given up */
+    uint8_t *index; /* rows of finished images */
+    int rc;         /* the error that stops the writers */
     struct ps_error *err;
 };
 
@@ -48,7 +48,7 @@ static void give_up(struct writer *w, int rc, const struct ps_error *why)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Appends one image's pixels and fills its row of the index. */
+/* Appends one image's pixels and fills its index row. */
 static int store(struct writer *w, uint64_t i, const struct cnn_picture *p, struct ps_error *why)
 {
     size_t bytes = 3 * (size_t)p->width * p->height;
@@ -71,7 +71,7 @@ static int do_image(struct writer *w, struct cnn_images_scratch *s, uint64_t i, 
         return store(w, i, &picture, why);
     if (rc == -ENOMEM)
         return rc;
-    pthread_mutex_lock(&w->lock); /* its row stays 0 */
+    pthread_mutex_lock(&w->lock); /* the row of an unreadable image stays 0 */
     w->n_left_out++;
     pthread_mutex_unlock(&w->lock);
     return 0;
@@ -98,7 +98,7 @@ static void *decode_thread(void *arg)
     return NULL;
 }
 
-/* Blocks signals in these threads. A thread that cannot be started is left out, as long as there is one. */
+/* Starts the threads with signals blocked. One thread is enough if others cannot be started. */
 static int run_threads(struct writer *w, uint32_t threads)
 {
     pthread_t ids[CNN_MAX_DATA_THREADS];
@@ -134,7 +134,7 @@ int cnn_cache_write(struct cnn_images *set, int fd, const struct cnn_cache_wish 
         return ps_fail(err, -ENOMEM, "no memory for an index of %llu images", (unsigned long long)n);
     pthread_mutex_init(&w.lock, NULL);
     int rc = run_threads(&w, threads > 0 ? threads : 1);
-    if (rc == 0 && ftruncate(fd, (off_t)w.end) != 0) /* or only its index */
+    if (rc == 0 && ftruncate(fd, (off_t)w.end) != 0) /* extends the file if no pixels were written */
         rc = ps_fail(err, -errno, "cannot be written: %s", strerror(errno));
     cnn_cache_pack_header(wish, w.end, cnn_cache_sum(w.index, index_bytes), header);
     if (rc == 0)

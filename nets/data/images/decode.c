@@ -51,7 +51,7 @@ void cnn_decoder_halve(struct cnn_decoder *d)
 {
     uint32_t width = (d->width + 1) / 2, height = (d->height + 1) / 2;
     size_t stride = (size_t)d->width * 3;
-    uint8_t *out = d->rgb; /* never beyond what was read */
+    uint8_t *out = d->rgb; /* never ahead of the pixels still to be read */
     for (uint32_t y = 0; y < height; y++) {
         const uint8_t *top = d->rgb + 2 * y * stride;
         const uint8_t *low = 2 * y + 1 < d->height ? top + stride : top;

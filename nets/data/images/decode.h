@@ -1,6 +1,6 @@
 /* decode.h: decodes JPEG and PNG files to pixels. Private to data/images.
  *
- * A file is hostile: its sizes are checked before anything is allocated. */
+ * Files are not trusted: sizes are checked before memory is allocated. */
 #ifndef CNN_IMAGES_DECODE_H
 #define CNN_IMAGES_DECODE_H
 
@@ -10,7 +10,7 @@
 #include "proto/error.h"
 
 enum {
-    CNN_PICTURE_PIXELS = 1 << 26, /* the most that an image may have: 67 megapixels */
+    CNN_PICTURE_PIXELS = 1 << 26, /* the most pixels of an image: 67 megapixels */
     CNN_PICTURE_SCALES = 8,       /* an image is decoded at 1/1, 1/2, 1/4 or 1/8 of its size */
 };
 
@@ -35,16 +35,16 @@ static inline struct cnn_picture cnn_decoder_picture(const struct cnn_decoder *d
     return (struct cnn_picture){d->rgb, d->width, d->height};
 }
 
-/* A format of files: one file here and one row in decode.c's table. Both functions: 0, -EBADMSG with a
- * sentence of what is wrong with the bytes, or -ENOMEM. */
+/* A file format: one source file here and one row in the table of decode.c. Both functions return 0, -EBADMSG
+ * with a sentence about the bytes, or -ENOMEM. */
 struct cnn_picture_format {
     const char *name;
-    const char *magic; /* what files begin with */
+    const char *magic; /* the first bytes of a file */
     size_t n_magic;
     int (*size)(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uint32_t *width, uint32_t *height,
                 struct ps_error *err);
     /* Fills the picture: the image at 1/scale of its size, rounded up. rows: how many of its first rows are
-     * wanted; those below need not be there. */
+     * wanted; later rows are undefined. */
     int (*decode)(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uint32_t scale, uint32_t rows,
                   struct ps_error *err);
 };
@@ -55,15 +55,15 @@ extern const struct cnn_picture_format cnn_picture_jpeg, cnn_picture_png;
 
 void cnn_jpeg_destroy(struct cnn_jpeg *j);
 
-void cnn_decoder_finish(struct cnn_decoder *d); /* of a zeroed one, or after use */
+void cnn_decoder_finish(struct cnn_decoder *d); /* of a zeroed or used decoder */
 
-/* The format of a file; NULL with a sentence when its first bytes are of none. */
+/* The format of a file; NULL with a sentence if its first bytes match none. */
 const struct cnn_picture_format *cnn_picture_find(const uint8_t *bytes, size_t len, struct ps_error *err);
-/* Its size, 1 pixel to CNN_PICTURE_PIXELS. */
+/* The size of the image; checks 1 to CNN_PICTURE_PIXELS pixels. */
 int cnn_picture_size(const struct cnn_picture_format *f, struct cnn_decoder *d, const uint8_t *bytes,
                      size_t len, uint32_t *width, uint32_t *height, struct ps_error *err);
 
-/* Makes room for so many bytes in rgb. -ENOMEM with a sentence. */
+/* Reserves `bytes` bytes in rgb. -ENOMEM with a sentence. */
 int cnn_decoder_reserve(struct cnn_decoder *d, size_t bytes, struct ps_error *err);
 /* Halves the picture's size; each pixel is the mean of four. */
 void cnn_decoder_halve(struct cnn_decoder *d);

@@ -21,11 +21,11 @@ struct walk {
 
 static int walk_folder(struct walk *w, int depth);
 
-/* What w->path now is: a folder to walk, a file to add. */
+/* Handles w->path: walks a folder, adds a file. */
 static int visit(struct walk *w, int depth, uint32_t *n_seen)
 {
     struct stat st;
-    if (stat(w->path, &st) != 0) /* a dangling link, or removed meanwhile: ignored */
+    if (stat(w->path, &st) != 0) /* a dangling link, or just removed: ignored */
         return 0;
     if (S_ISDIR(st.st_mode)) {
         (*n_seen)++;
@@ -62,7 +62,7 @@ static int walk_folder(struct walk *w, int depth)
     }
     closedir(dir);
     if (rc == 0 && n_seen == 0 && depth > 0)
-        ps_log(PS_LOG_WARN, "data.empty_folder", "%s: no images in it: it is no class", w->path);
+        ps_log(PS_LOG_WARN, "data.empty_folder", "%s: no images in it: it is not a class", w->path);
     return rc;
 }
 

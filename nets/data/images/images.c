@@ -1,4 +1,4 @@
-/* images:DIR and images:FILE.tar, photographs of any size, JPEG or PNG, in a folder for each class. */
+/* images:DIR and images:FILE.tar: photographs of any size, JPEG or PNG, in a folder for each class. */
 #include "nets/data/images/images.h"
 
 #include "nets/data/images/cache.h"
@@ -63,7 +63,7 @@ static int open_set(struct cnn_images *set, const struct cnn_data_options *opt, 
     }
     ps_log(PS_LOG_INFO, "data.images", "%s: %u training and %u test images of %u classes%s", set->what,
            set->list.of[CNN_TRAIN].n, set->list.of[CNN_TEST].n, set->list.n_classes,
-           set->list.n_others > 0 ? "; other files are left alone" : "");
+           set->list.n_others > 0 ? "; other files are ignored" : "");
     return 0;
 }
 
@@ -154,7 +154,7 @@ static void images_drop_scratch(void *scratch)
 static int leave_out(const struct cnn_images *of, const struct cnn_image_id *id, const char *why,
                      struct ps_error *err)
 {
-    struct cnn_images *set = (struct cnn_images *)of; /* its mutable members are protected by its lock */
+    struct cnn_images *set = (struct cnn_images *)of; /* its lock protects the mutable members */
     const char *path = cnn_list_name(&set->list, set->list.of[id->split].rows[id->index].path);
     pthread_mutex_lock(&set->lock);
     bool is_new = !set->damaged[id->split][id->index];
@@ -184,7 +184,7 @@ struct cnn_window cnn_images_window(const struct cnn_images *set, const struct c
     return (id->split == CNN_TRAIN ? l->kind : &cnn_view_centre)->place(&call, draws);
 }
 
-/* The file's bytes in s->file, their format and the image's size. */
+/* Reads the file into s->file, and gets the format and the size of the image. */
 static int read_size(const struct cnn_images *set, const struct cnn_entry *e, struct cnn_images_scratch *s,
                      size_t *len, const struct cnn_picture_format **format, uint32_t *width, uint32_t *height,
                      struct ps_error *why)
@@ -227,7 +227,7 @@ int cnn_images_scaled(const struct cnn_images *set, const struct cnn_entry *e, s
     return rc;
 }
 
-/* Finds the picture for the view, from the cache or by decoding, and the window in it. */
+/* Gets the picture for the view, from the cache or by decoding, and the window in it. */
 static int find_picture(const struct cnn_images *set, struct cnn_images_scratch *s,
                         const struct cnn_image_id *id, const struct cnn_view *view, struct cnn_draws *draws,
                         struct cnn_window *window, struct cnn_picture *picture, struct ps_error *why)

@@ -1,5 +1,5 @@
-/* JPEG by libjpeg-turbo, which decodes at a fraction of the size for a fraction of the work. By its libjpeg
- * API: TurboJPEG's cannot stop at the last row that the net sees. */
+/* JPEG with libjpeg-turbo, which decodes at a fraction of the size for a fraction of the work. Uses its
+ * libjpeg API, because the TurboJPEG API cannot stop after the last row that is needed. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdbool.h>
@@ -29,14 +29,14 @@ static void fail(j_common_ptr c)
     longjmp(j->failed, 1);
 }
 
-/* A warning of libjpeg-turbo counts as damage: it would fill the rest with grey. */
+/* A warning of libjpeg-turbo counts as damage: after one it fills the rest with grey. */
 static void hear(j_common_ptr c, int level)
 {
     if (level < 0)
         fail(c);
 }
 
-/* A file with more scans than this is meant to waste time. */
+/* A file with more scans is treated as an attack on decoding time. */
 static void watch(j_common_ptr c)
 {
     struct cnn_jpeg *j = c->client_data;
@@ -60,7 +60,7 @@ static bool init(struct cnn_jpeg *j)
     return true;
 }
 
-/* Not inlined, because the callers are targets of longjmp. */
+/* Not inlined because the callers are targets of longjmp. */
 static __attribute__((noinline)) struct cnn_jpeg *create(void)
 {
     struct cnn_jpeg *j = calloc(1, sizeof *j);
@@ -117,8 +117,7 @@ static void from_cmyk(uint8_t *pixels, size_t n)
     }
 }
 
-/* A truncated file lacks its end, which is not read if those rows are not needed. Bytes after the end are
- * ignored. */
+/* Detects a truncated file even if its last rows are not decoded. Bytes after the end marker are ignored. */
 static bool has_end(const uint8_t *bytes, size_t len)
 {
     size_t first = len > END_BYTES ? len - END_BYTES : 0;
@@ -158,7 +157,7 @@ static int jpeg_decode(struct cnn_decoder *d, const uint8_t *bytes, size_t len, 
     if (j == NULL)
         return -ENOMEM;
     if (!has_end(bytes, len))
-        return ps_fail(err, -EBADMSG, "JPEG: the file is cut short: it has no end");
+        return ps_fail(err, -EBADMSG, "JPEG: the file is truncated: it has no end marker");
     if (setjmp(j->failed) != 0)
         return end_badly(j, err);
     jpeg_mem_src(&j->c, bytes, len);

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* Finds the folder of the class in a path, [start, end), and its split. */
+/* The folder of the class in a path, [start, end), and the split. */
 struct place {
     size_t start, end;
     bool has_split;
@@ -34,7 +34,7 @@ static bool is_split(const char *name, size_t len, enum cnn_split *split)
     return false;
 }
 
-/* Searches from the left: the first folder with the name of a split that contains a folder. */
+/* Finds the first folder, from the left, that has the name of a split and contains a folder. */
 static bool read_path(const char *path, struct place *out)
 {
     size_t last = 0, last_end = 0;
@@ -112,7 +112,7 @@ int cnn_list_add(struct cnn_list *list, const char *path, uint64_t at, uint32_t 
     }
     if (!read_path(path, &place))
         return ps_fail(err, -EBADMSG,
-                       "%.200s: an image outside of a class' folder; allowed: CLASS/NAME, "
+                       "%.200s: an image outside a class folder; allowed: CLASS/NAME, "
                        "train/CLASS/NAME, val/CLASS/NAME or test/CLASS/NAME",
                        path);
     if (list->of[place.split].n == CNN_MAX_IMAGES)
@@ -129,7 +129,7 @@ static int by_path(const void *a, const void *b, void *names)
                   (char *)names + ((const struct cnn_entry *)b)->path);
 }
 
-/* A class while classes are numbered: a path in it, and the position of its name in that. */
+/* A class during numbering: a path of one of its images, and the position of the class name in it. */
 struct class
 {
     const char *path;
@@ -156,7 +156,8 @@ static bool is_one_folder(const struct class *a, const struct class *b)
     return a->place.end == b->place.end && memcmp(a->path, b->path, a->place.end) == 0;
 }
 
-/* Of the training images: sorted, each once. classes: room for all that follow one of another class. */
+/* Sorts the classes of the training images and removes duplicates. classes: one entry for each image whose
+ * predecessor is of another class. */
 static int sort_classes(struct class *classes, uint32_t *n, struct ps_error *err)
 {
     uint32_t kept = 0;
@@ -169,7 +170,7 @@ static int sort_classes(struct class *classes, uint32_t *n, struct ps_error *err
         const struct class *a = &classes[kept - 1], *b = &classes[i];
         if (!is_one_folder(a, b))
             return ps_fail(err, -EBADMSG,
-                           "two classes of one name: %.*s and %.*s; allowed: one folder a class",
+                           "two classes with the same name: %.*s and %.*s; allowed: one folder per class",
                            (int)(a->place.end < 150 ? a->place.end : 150), a->path,
                            (int)(b->place.end < 150 ? b->place.end : 150), b->path);
     }
@@ -208,7 +209,7 @@ static int label_images(struct cnn_list *list, enum cnn_split split, const struc
     return 0;
 }
 
-/* Classes point into `names`, which moves as it grows: room for all of them comes first. */
+/* Classes point into `names`, which moves when it grows. So memory for all class names is reserved first. */
 static int keep_names(struct cnn_list *list, const struct class *classes, uint32_t n, struct ps_error *err)
 {
     size_t bytes = 1;

@@ -1,9 +1,9 @@
-/* list.h: the images of a set: where each lies and its class. Private to data/images.
+/* list.h: the images of a set, with their location and class. Private to data/images.
  *
- * What a path says: ".../train/CLASS/..." is a training image, ".../val/CLASS/...", ".../test/CLASS/..." and
- * ".../validation/CLASS/..." are test images. Without such a folder the last one is the class, and every
- * tenth image of each class is a test image; so it is where there is train alone. Classes are numbered by
- * their names in byte order. */
+ * ".../train/CLASS/..." is a training image; ".../val/CLASS/...", ".../test/CLASS/..." and
+ * ".../validation/CLASS/..." are test images. Without such a folder the last folder of the path is the class.
+ * If the set has no test images, every tenth image of each class becomes one. Classes are numbered by name,
+ * in byte order. */
 #ifndef CNN_IMAGES_LIST_H
 #define CNN_IMAGES_LIST_H
 
@@ -14,8 +14,8 @@
 enum { CNN_MAX_SHARDS = 65535, CNN_MAX_IMAGES = 1 << 30 };
 
 struct cnn_entry {
-    uint64_t path;  /* of its name in `names` */
-    uint64_t at;    /* where it begins in its shard; of a file, when it was changed, in ns */
+    uint64_t path;  /* offset of its path in `names` */
+    uint64_t at;    /* offset in its shard; for a file, its modification time in ns */
     uint32_t bytes; /* at most UINT32_MAX */
     uint16_t shard, label;
 };
@@ -27,12 +27,12 @@ struct cnn_entries {
 
 struct cnn_list {
     struct cnn_entries of[2]; /* by enum cnn_split */
-    char *names;              /* all paths, each with its NUL */
+    char *names;              /* all paths, NUL-terminated */
     uint64_t n_names, room;
     char *class_names;
-    uint64_t *classes; /* [n_classes]: each's name in class_names */
+    uint64_t *classes; /* [n_classes]: offsets of the names in class_names */
     uint32_t n_classes;
-    uint32_t n_others; /* files that are no images by their names */
+    uint32_t n_others; /* files that are not images by their names */
 };
 
 void cnn_list_finish(struct cnn_list *list);
@@ -42,18 +42,17 @@ static inline const char *cnn_list_name(const struct cnn_list *list, uint64_t at
     return list->names + at;
 }
 
-/* Adds a file by its path below the root, unless its name ends otherwise than .jpg, .jpeg or .png. at, bytes,
+/* Adds a file by its path below the root. Ignores names that do not end with .jpg, .jpeg or .png. at, bytes,
  * shard: see struct cnn_entry. -ENOMEM; -EBADMSG for a path without a class. */
 int cnn_list_add(struct cnn_list *list, const char *path, uint64_t at, uint32_t bytes, uint16_t shard,
                  struct ps_error *err);
 
-/* When all were added. sorts: in the order of their paths; else in that of their coming. what: the data set,
- * for sentences. -EBADMSG: no images, a class of the test images without training images, a class of two
- * folders; -ENOMEM. */
+/* Completes the list after all files were added. sorts: sorts by path; otherwise the order of addition is
+ * kept. what: the data set, for messages. -EBADMSG: no images, a test class without training images, or a
+ * class with two folders; -ENOMEM. */
 int cnn_list_seal(struct cnn_list *list, bool sorts, const char *what, struct ps_error *err);
 
-/* Adds the files of a folder and of those in it, to a depth of four; a folder with nothing in it is worth a
- * line of the log. */
+/* Adds the files of a folder and of its subfolders, to a depth of four. Logs a folder without images. */
 int cnn_list_folder(struct cnn_list *list, const char *root, struct ps_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* PNG by libpng, of any depth and colour type. Transparent pixels are blended with black. */
+/* PNG with libpng, of any depth and colour type. Transparent pixels are blended with black. */
 #include <errno.h>
 #include <png.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static int png_size(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uin
     return rc;
 }
 
-/* libpng cannot scale: this is the whole image */
+/* libpng cannot scale: decodes the whole image */
 static int png_decode(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uint32_t scale, uint32_t rows,
                       struct ps_error *err)
 {

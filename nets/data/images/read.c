@@ -1,4 +1,4 @@
-/* The bytes of an image's file. */
+/* Reads an image's file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static int read_bytes(int fd, uint64_t at, size_t wanted, struct cnn_images_scra
     int rc = reserve(s, wanted + 1, err);
     for (*len = 0; rc == 0 && *len < wanted;) {
         ssize_t n = pread(fd, s->file + *len, wanted - *len, (off_t)(at + *len));
-        if (n == 0) /* became shorter: the decoder says where it ends */
+        if (n == 0) /* the file shrank: the decoder reports where it ends */
             break;
         if (n > 0)
             *len += (size_t)n;
@@ -65,7 +65,7 @@ int cnn_images_read(const struct cnn_images *set, const struct cnn_entry *e,
         int bad = check_size(e->bytes, err);
         return bad == 0 ? read_bytes(set->shards[e->shard], e->at, e->bytes, scratch, len, err) : bad;
     }
-    /* a pipe must not hold us here */
+    /* opening a pipe must not block */
     int fd =
         openat(set->root, cnn_list_name(&set->list, e->path), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)

@@ -4,11 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A column or row of a view lies between pixel `at` of the picture and the next, `weight`/128 of the way. */
+/* A column or row of a view is interpolated between pixel `at` of the picture and the next, at `weight`/128
+ * of the distance. */
 enum { STEPS = 128 };
 
-/* Three colours of 8 bits and one of nobody, twice, in 16: the difference of two bytes times a weight fits.
- */
+/* Two pixels of three 8-bit colours and an unused lane, in 16-bit lanes: the difference of two bytes times a
+ * weight fits. */
 typedef int16_t lanes __attribute__((vector_size(16)));
 typedef uint64_t halves __attribute__((vector_size(16)));
 typedef uint8_t bytes __attribute__((vector_size(8)));
@@ -33,7 +34,8 @@ uint32_t cnn_window_scale(const struct cnn_window *w, uint32_t image_width, uint
     return scale;
 }
 
-/* In steps from one pixel to the next, whose middle is its place. */
+/* The position of column or row i in the picture, in steps of 1/128 pixel from the centre of pixel 0, clamped
+ * to the picture. */
 static uint64_t place_of(const struct cnn_axis *a, uint32_t side, uint32_t i)
 {
     uint64_t place = (a->a + (2ull * i + 1) * a->b) * side * (STEPS / 2) / a->c;
@@ -48,7 +50,7 @@ uint32_t cnn_window_rows(const struct cnn_window *w, uint32_t picture_height, ui
     return rows < picture_height ? rows : picture_height;
 }
 
-/* weights: four times each, as pick_columns wants them. */
+/* weights: four copies of each, one per lane of pick_columns. */
 static void fill_columns(const struct cnn_axis *a, uint32_t side, uint32_t n, bool mirrored, uint32_t *at,
                          int16_t *weights)
 {
@@ -60,7 +62,7 @@ static void fill_columns(const struct cnn_axis *a, uint32_t side, uint32_t n, bo
     }
 }
 
-/* Nothing to interpolate and every column once, from the left or from the right: the pixels as they are. */
+/* Whether the view copies pixels: no interpolation, and every column once, from left to right or reversed. */
 static bool is_plain(const uint32_t *at, const int16_t *weights, uint32_t n, bool mirrored)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -81,7 +83,7 @@ static void copy_pixels(const uint8_t *from, uint32_t n, bool mirrored, uint8_t 
         }
 }
 
-/* n values between two rows. */
+/* Interpolates n values between two rows. */
 static void blend_rows(const uint8_t *top, const uint8_t *low, int16_t weight, size_t n, int16_t *out)
 {
     for (size_t i = 0; i < n; i++)
@@ -95,7 +97,7 @@ static uint64_t load(const int16_t *from)
     return four;
 }
 
-/* Two columns at a time. out has room for a pair more and a byte. */
+/* Interpolates two columns at a time. out has room for one more pair and a byte. */
 static void pick_columns(const int16_t *row, const uint32_t *at, const int16_t *weights, uint32_t first,
                          uint32_t n, uint8_t *out)
 {
@@ -111,13 +113,13 @@ static void pick_columns(const int16_t *row, const uint32_t *at, const int16_t *
     }
 }
 
-/* Room for a view of that width out of a picture of that width: pairs of columns, a pixel more than the
- * picture has, whose weight is 0, and the lane of nobody. */
+/* Reserves memory for a view and a picture of these widths: full pairs of columns, one pixel past the picture
+ * (its weight is 0), and the unused lane. */
 static int reserve(struct cnn_resampler *r, uint32_t view, uint32_t picture, struct ps_error *err)
 {
     size_t n_view = (size_t)view + 1, n_row = 3 * (size_t)picture + 8;
     size_t needed = n_view * (4 + 8) + n_row * 2 + 3 * n_view + 8;
-    if (needed > r->room) { /* nothing of the last view is needed */
+    if (needed > r->room) { /* the old contents are not needed */
         void *memory = malloc(needed);
         if (memory == NULL)
             return ps_fail(err, -ENOMEM, "no memory for a view of %u columns", view);
@@ -139,7 +141,7 @@ int cnn_resample(struct cnn_resampler *r, const struct cnn_picture *p, const str
     if (rc != 0)
         return rc;
     fill_columns(&w->x, p->width, width, w->mirrored, r->at, r->weights);
-    r->at[width] = r->at[width - 1]; /* the other half of the last pair */
+    r->at[width] = r->at[width - 1]; /* completes the last pair */
     memcpy(r->weights + 4 * (size_t)width, r->weights + 4 * (size_t)(width - 1), 4 * sizeof *r->weights);
     uint32_t first = r->at[w->mirrored ? width - 1 : 0], last = r->at[w->mirrored ? 0 : width - 1];
     size_t n = 3 * (size_t)((last + 1 < p->width ? last + 1 : last) - first + 1),

@@ -1,4 +1,4 @@
-/* The images of tar files: one, or all of a folder. */
+/* The images of a tar file, or of all tar files in a folder. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include "nets/data/images/images.h"
 #include "nets/data/images/tar.h"
 
-/* Members of a shard in a folder of a split's name are of that split. */
+/* Members of a shard in a folder with the name of a split belong to that split. */
 static const char *const folders[] = {"", "train/", "val/", "test/", "validation/"};
 enum { N_FOLDERS = sizeof folders / sizeof *folders };
 

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Where the fields of a header lie. */
+/* Offsets of the header's fields. */
 enum {
     NAME_AT = 0,
     NAME_BYTES = 100,
@@ -50,7 +50,7 @@ int cnn_tar_open(struct cnn_tar *t, int fd, struct ps_error *err)
     return 0;
 }
 
-/* Octal digits between blanks, or with the top bit set a number in bytes, the highest first. */
+/* Reads a number: octal digits between blanks or, if the top bit is set, big-endian binary. */
 static bool read_number(const uint8_t *field, size_t len, uint64_t *out)
 {
     uint64_t v = 0;
@@ -73,7 +73,8 @@ static bool read_number(const uint8_t *field, size_t len, uint64_t *out)
     return i == len || field[i] == ' ' || field[i] == '\0';
 }
 
-/* The sum of the header's bytes, its own field counted as blanks. Old programs summed signed bytes. */
+/* Checks the sum of the header's bytes, with the checksum field taken as blanks. Old programs summed signed
+ * bytes. */
 static bool is_sum_right(const uint8_t *header)
 {
     uint64_t found;
@@ -95,7 +96,7 @@ static bool is_zero(const uint8_t *header)
     return true;
 }
 
-/* ustar has the beginning of long names in a field of its own, GNU's tar something else there. */
+/* ustar has a prefix field for long names; GNU tar uses it for other data. */
 static void take_name(struct cnn_tar *t, const uint8_t *header)
 {
     size_t n = 0;
@@ -109,11 +110,12 @@ static void take_name(struct cnn_tar *t, const uint8_t *header)
     t->name[n + len] = '\0';
 }
 
-/* One record of a pax header, "LENGTH KEY=VALUE\n", at text: its length, 0 where it is none. */
+/* Parses one record of a pax header, "LENGTH KEY=VALUE\n", at text. Returns its length, 0 if it is
+ * invalid. */
 static size_t take_record(struct cnn_tar *t, const char *text, size_t len)
 {
     char *end;
-    unsigned long n = strtoul(text, &end, 10); /* ends at the blank: text has a NUL behind it */
+    unsigned long n = strtoul(text, &end, 10); /* stays within text, which is NUL-terminated */
     if (*text < '1' || *text > '9' || *end != ' ' || n > len || text + n < end + 3 || text[n - 1] != '\n')
         return 0;
     const char *key = end + 1, *last = text + n - 1;
@@ -138,7 +140,7 @@ static size_t take_record(struct cnn_tar *t, const char *text, size_t len)
     return n;
 }
 
-/* The extension header whose `bytes` of text lie at `at`. kind: 'L', GNU's long name, or 'x', pax. */
+/* Parses the extension header of `bytes` bytes at `at`. kind: 'L', GNU's long name, or 'x', pax. */
 static int take_extension(struct cnn_tar *t, char kind, uint64_t at, uint64_t bytes, struct ps_error *err)
 {
     enum { MOST = 1 << 16 };
@@ -165,7 +167,7 @@ static int take_extension(struct cnn_tar *t, char kind, uint64_t at, uint64_t by
     return 0;
 }
 
-/* Reads the header at t->at and goes behind its member. *kind: 0 at the end. */
+/* Reads the header at t->at and advances past its member. *kind: 0 at the end. */
 static int read_header(struct cnn_tar *t, uint8_t *header, char *kind, uint64_t *bytes, struct ps_error *err)
 {
     uint64_t at = t->at;
@@ -187,12 +189,13 @@ static int read_header(struct cnn_tar *t, uint8_t *header, char *kind, uint64_t 
     *kind = header[KIND_AT] == '\0' || header[KIND_AT] == '7' ? '0' : (char)header[KIND_AT];
     if (*kind == '0' && t->has_size)
         *bytes = t->next_size;
-    if (*kind >= '1' && *kind <= '6') /* links, devices, folders: no bytes follow, whatever the field says */
+    if (*kind >= '1' && *kind <= '6') /* links, devices, folders: no data follows, whatever the size field
+                                         says */
         *bytes = 0;
     if (*kind == 'S')
         return fail_at(at, err, "a sparse member; allowed: whole files");
     if (*bytes > t->size - at - CNN_TAR_BLOCK)
-        return fail_at(at, err, "a member ends behind the end of the archive");
+        return fail_at(at, err, "a member extends past the end of the archive");
     uint64_t blocks = (*bytes + CNN_TAR_BLOCK - 1) / CNN_TAR_BLOCK;
     uint64_t next = at + CNN_TAR_BLOCK + blocks * CNN_TAR_BLOCK;
     t->at = next < t->size ? next : t->size; /* the last block may lack its padding */
@@ -214,7 +217,7 @@ int cnn_tar_next(struct cnn_tar *t, struct cnn_tar_member *out, struct ps_error 
                 return rc;
             continue;
         }
-        if (kind == 'g' || kind == 'K') /* of all members, of links: nothing that matters here */
+        if (kind == 'g' || kind == 'K') /* global pax headers and long link names are not used */
             continue;
         bool has_name = t->has_name;
         t->has_name = t->has_size = false;

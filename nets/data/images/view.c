@@ -20,7 +20,7 @@ float cnn_draw_float(struct cnn_draws *d, float lo, float hi)
     return lo + (hi - lo) * ((float)(cnn_draw_word(d) >> 8) * 0x1p-24f);
 }
 
-/* With n below 2^16 its bias is below 2^-16. */
+/* For n below 2^16 the bias is below 2^-16. */
 uint32_t cnn_draw_below(struct cnn_draws *d, uint32_t n)
 {
     return (uint32_t)((uint64_t)cnn_draw_word(d) * n >> 32);
@@ -54,7 +54,7 @@ struct cnn_window cnn_view_whole(uint32_t image_width, uint32_t image_height, ui
     return scaled_window(0, *width, 0, *height, false);
 }
 
-/* The shorter side is scaled, and the view is the middle. */
+/* Scales the shorter side; the view is the center. */
 static struct cnn_window centre_place(const struct cnn_view_call *call, struct cnn_draws *draws)
 {
     uint32_t width, height;
@@ -63,7 +63,8 @@ static struct cnn_window centre_place(const struct cnn_view_call *call, struct c
     return scaled_window((width - call->width) / 2, width, (height - call->height) / 2, height, false);
 }
 
-/* The shorter side is scaled, and the view is anywhere (Krizhevsky et al. 2012; Zhang et al. 2015, 5.1). */
+/* Scales the shorter side; the view is at a random position (Krizhevsky et al. 2012; Zhang et al. 2015,
+ * 5.1). */
 static struct cnn_window crop_place(const struct cnn_view_call *call, struct cnn_draws *draws)
 {
     uint32_t width, height;
@@ -82,8 +83,8 @@ static struct cnn_window part_of(const struct cnn_view_call *call, uint32_t left
         mirrored};
 }
 
-/* A part of 8 to 100 % of the image's area and of 3:4 to 4:3, whatever its scale (Szegedy et al. 2015, 6);
- * after ten that do not fit into the image, the largest middle of such a shape. */
+/* A random part with 8 to 100 % of the image's area and an aspect ratio of 3:4 to 4:3 (Szegedy et al. 2015,
+ * 6). After ten draws that do not fit into the image, the largest center part of an allowed ratio. */
 static struct cnn_window resized_place(const struct cnn_view_call *call, struct cnn_draws *draws)
 {
     float w = (float)call->image_width, h = (float)call->image_height;
@@ -168,8 +169,8 @@ static int32_t grey_of(const uint8_t *p)
     return 306 * p[0] + 601 * p[1] + 117 * p[2];
 }
 
-/* v <- mean + contrast (brightness v - mean); then away from or towards the pixel's own grey. Both are one
- * sum: offset + own v + common grey(v), in 2^16ths. */
+/* v <- mean + contrast (brightness v - mean); then saturation moves v away from or towards the pixel's grey.
+ * Together: offset + own v + common grey(v), in units of 2^-16. */
 void cnn_view_jitter(uint8_t *rgb, size_t n_pixels, float jitter, struct cnn_draws *draws)
 {
     float brightness = cnn_draw_float(draws, 1 - jitter, 1 + jitter);

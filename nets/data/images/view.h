@@ -1,7 +1,7 @@
-/* view.h: which part of an image the net sees: the rows of a table. Private to data/images.
+/* view.h: views: the part of an image that the net sees. Private to data/images.
  *
- * A row says where the columns and rows of the view lie in the image, in numbers alone. resample.h then takes
- * the pixels from there, at whatever scale the image was decoded. */
+ * A kind of view is a row of a table; it computes the positions of the view's columns and rows in the image.
+ * resample.h then interpolates the pixels, at any scale of the decoded image. */
 #ifndef CNN_IMAGES_VIEW_H
 #define CNN_IMAGES_VIEW_H
 
@@ -9,7 +9,7 @@
 
 #include "nets/data/dataset.h"
 
-/* Column i of the view, of n, lies at (a + (2 i + 1) b) / (2 c) of the image's width; rows likewise. */
+/* Column i of the view is at (a + (2 i + 1) b) / (2 c) of the image's width; rows likewise. */
 struct cnn_axis {
     uint64_t a, b, c;
 };
@@ -19,10 +19,10 @@ struct cnn_window {
     bool mirrored;
 };
 
-/* Random words of one image: a function of (seed, rank, epoch, index) alone. */
+/* Random words of one image. They depend only on (seed, rank, epoch, index). */
 struct cnn_draws {
     const struct cnn_image_id *id;
-    uint32_t n; /* words given out */
+    uint32_t n; /* words drawn so far */
     struct cnn_philox_block block;
 };
 
@@ -30,11 +30,11 @@ uint32_t cnn_draw_word(struct cnn_draws *d);
 float cnn_draw_float(struct cnn_draws *d, float lo, float hi); /* in [lo, hi) */
 uint32_t cnn_draw_below(struct cnn_draws *d, uint32_t n);      /* in [0, n), n > 0 */
 
-/* What a row is asked. */
+/* The arguments of a kind of view. */
 struct cnn_view_call {
     uint32_t image_width, image_height;
     uint32_t width, height; /* of the view */
-    uint32_t side;          /* what the image's shorter side is scaled to; not below width and height */
+    uint32_t side;          /* the scaled length of the image's shorter side; at least width and height */
     bool flips;             /* half of the views are mirrored */
 };
 
@@ -43,10 +43,10 @@ struct cnn_view_kind {
     struct cnn_window (*place)(const struct cnn_view_call *call, struct cnn_draws *draws);
 };
 
-/* How training images of a set are looked at; test images are the middle, scaled to the same side. */
+/* The view options of a set, for training images. Test images are the center, scaled to the same side. */
 struct cnn_looks {
     const struct cnn_view_kind *kind;
-    uint32_t side; /* 0: 8/7 of the view's longer side, as 256 is of 224 */
+    uint32_t side; /* 0: 8/7 of the view's longer side, such as 256 for 224 */
     float jitter;  /* brightness, contrast and saturation are each multiplied by 1 - jitter to 1 + jitter */
     bool flips;
 };
@@ -57,7 +57,7 @@ uint32_t cnn_looks_side(const struct cnn_looks *looks, uint32_t width, uint32_t 
 
 extern const struct cnn_view_kind cnn_view_centre;
 
-/* The whole image with its shorter side scaled to `side`: the window, and the size of the view. */
+/* The view of the whole image with its shorter side scaled to `side`: its window and its size. */
 struct cnn_window cnn_view_whole(uint32_t image_width, uint32_t image_height, uint32_t side, uint32_t *width,
                                  uint32_t *height);
 

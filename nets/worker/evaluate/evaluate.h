@@ -6,11 +6,11 @@
 
 #include "nets/worker/job/job.h"
 
-/* --evaluate: runs the test set on the server's center, again and again until the job ends. An enum
+/* --evaluate: evaluates the server's center on the test set periodically until the job ends. Returns an enum
  * cnn_exit. */
 int cnn_evaluate(struct cnn_job *job, bool drained);
-/* --predict: prints label and probabilities of each image of the test set, one a line, to stdout: of the
- * server's center (or its average), or, without a server, of the first point of --init. An enum cnn_exit. */
+/* --predict: prints the label and the probabilities of each test image to stdout, one image a line. Uses the
+ * server's center (or its average) or, without a server, the tensors of --init. Returns an enum cnn_exit. */
 int cnn_predict(struct cnn_job *job, bool drained);
 
 #endif

@@ -1,5 +1,4 @@
-/* The evaluator: takes the center, or the average that follows it, again and again and runs the whole test
- * set. */
+/* The evaluator: periodically pulls the center, or its average, and evaluates it on the whole test set. */
 #include "nets/worker/evaluate/evaluate.h"
 
 #include <math.h>
@@ -9,17 +8,17 @@
 #include "proto/clock.h"
 #include "proto/log.h"
 
-#define LEAVE_S 5.0 /* workers of a draining job leave within a step */
+#define LEAVE_S 5.0 /* how long to wait for the workers of a draining job */
 #define LOOK_S  0.2
 
 struct evaluation {
     struct cnn_job *job;
     struct cnn_scorer scorer;
     double started;
-    const char *vector; /* what is evaluated: "center" or "average" */
+    const char *vector; /* the evaluated vector: "center" or "average" */
 };
 
-/* The average where the job has one: it is what averaging is for. */
+/* Pulls the average if the job has one: it is the job's result. */
 static int pull(struct evaluation *e)
 {
     struct cnn_job *job = e->job;
@@ -30,7 +29,7 @@ static int pull(struct evaluation *e)
     return average ? psc_pull_average(job->psc, NULL, job->x) : psc_pull(job->psc, NULL, job->x);
 }
 
-/* Scores job->x, which pull has just filled. */
+/* Evaluates job->x, which pull has filled. */
 static int evaluate_center(struct evaluation *e)
 {
     struct psc_info info = {.size = sizeof info};
@@ -42,12 +41,11 @@ static int evaluate_center(struct evaluation *e)
     if (rc != CNN_EXIT_OK)
         return rc;
     m.vector = e->job->x;
-    psc_report(e->job->psc,
-               &m); /* a lost report is no reason to stop; the next pull learns of a lost server */
+    psc_report(e->job->psc, &m); /* errors are ignored: the next pull reports a lost server */
     return CNN_EXIT_OK;
 }
 
-/* The last center is the one that the last worker has left. */
+/* The center is final when the last worker has left. */
 static void wait_for_workers(struct cnn_job *job)
 {
     double end = ps_now_s() + LEAVE_S;
@@ -55,8 +53,8 @@ static void wait_for_workers(struct cnn_job *job)
         continue;
 }
 
-/* On a drain or a signal the center is looked at a last time, so that the history ends with the result;
- * unless the server was gone sooner. */
+/* After a drain or a signal the center is evaluated once more, so that the history ends with the final
+ * result, unless the server is already gone. */
 static int loop(struct evaluation *e)
 {
     struct cnn_job *job = e->job;
@@ -66,7 +64,7 @@ static int loop(struct evaluation *e)
         int rc = pull(e);
         if (rc < 0)
             return cnn_job_fail(job, "evaluating ended", rc);
-        if (rc == PSC_DRAINED && *psc_error(job->psc) != '\0') { /* x is not the center */
+        if (rc == PSC_DRAINED && *psc_error(job->psc) != '\0') { /* x does not hold the center */
             ps_log(PS_LOG_INFO, "evaluate.drained", "the server has drained and is gone: %s",
                    psc_error(job->psc));
             return CNN_EXIT_OK;
@@ -89,7 +87,7 @@ static int loop(struct evaluation *e)
 
 int cnn_evaluate(struct cnn_job *job, bool drained)
 {
-    if (drained) { /* it takes nobody any more */
+    if (drained) { /* the server accepts no more clients */
         ps_log(PS_LOG_INFO, "evaluate.drained", "nothing was evaluated: %s", psc_error(job->psc));
         return CNN_EXIT_OK;
     }

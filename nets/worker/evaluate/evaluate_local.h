@@ -1,5 +1,4 @@
-/* evaluate_local.h: runs the test set from time to time in a worker without a server, which has no evaluator
- * beside it. */
+/* evaluate_local.h: periodic evaluation in a worker without a server, which has no separate evaluator. */
 #ifndef CNN_WORKER_EVALUATE_EVALUATE_LOCAL_H
 #define CNN_WORKER_EVALUATE_EVALUATE_LOCAL_H
 
@@ -7,17 +6,17 @@
 
 struct cnn_local_evaluation {
     struct cnn_scorer scorer;
-    float *x; /* what is evaluated: the average if the method has one, else the worker's own x */
+    float *x; /* the evaluated vector: the average if the method has one, otherwise the worker's x */
     double next_t;
-    uint64_t told; /* steps at the last evaluation; UINT64_MAX: there was none */
+    uint64_t told; /* steps at the last evaluation; UINT64_MAX: none yet */
 };
 
-/* As cnn_scorer_open. */
+/* Same results as cnn_scorer_open. */
 int cnn_local_evaluation_open(struct cnn_local_evaluation *e, struct cnn_job *job);
 void cnn_local_evaluation_close(struct cnn_local_evaluation *e);
 
-/* Evaluates, after `steps` steps and t seconds of training (evaluations not counted), if it is due, or if it
- * is the last chance and there was none at this step. An enum cnn_exit. */
+/* Evaluates if an evaluation is due, or if `last` is set and this step was not evaluated. t: seconds of
+ * training, without evaluations. Returns an enum cnn_exit. */
 int cnn_local_evaluation_take(struct cnn_local_evaluation *e, uint64_t steps, double t, bool last);
 
 #endif

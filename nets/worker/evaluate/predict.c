@@ -48,7 +48,7 @@ static void close_all(struct prediction *p)
     free(p->classes);
 }
 
-/* What is predicted with: job->x. */
+/* Gets the vector for the predictions into job->x. */
 static int take_vector(struct prediction *p)
 {
     struct cnn_job *job = p->job;
@@ -60,7 +60,7 @@ static int take_vector(struct prediction *p)
     bool average = !job->args->center && strcmp(info.averaging, "none") != 0;
     p->vector = average ? "average" : "center";
     int rc = average ? psc_pull_average(job->psc, NULL, job->x) : psc_pull(job->psc, NULL, job->x);
-    if (rc < 0 || (rc == PSC_DRAINED && *psc_error(job->psc) != '\0')) /* x is not the center */
+    if (rc < 0 || (rc == PSC_DRAINED && *psc_error(job->psc) != '\0')) /* x does not hold the center */
         return cnn_job_fail(job, "cannot predict", rc < 0 ? rc : PSC_EGONE);
     psc_info(job->psc, &info);
     p->version = info.center_version;

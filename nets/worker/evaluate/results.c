@@ -46,7 +46,7 @@ static void print(const struct cnn_results *r, FILE *out, const char *vector, ui
     }
 }
 
-/* By way of PATH.tmp: who reads the file while it is replaced finds one evaluation or the other. */
+/* Writes PATH.tmp and renames it, so that a reader never sees a partial file. */
 int cnn_results_write(struct cnn_results *r, const char *vector, uint64_t version)
 {
     const char *path = r->job->args->confusion;

@@ -1,4 +1,4 @@
-/* Runs the whole test set and tells what came of it. */
+/* Evaluates a vector on the whole test set and reports the result. */
 #include "nets/worker/evaluate/test_set.h"
 
 #include <errno.h>
@@ -55,19 +55,19 @@ void cnn_scorer_close(struct cnn_scorer *s)
     cnn_stream_destroy(s->stream);
 }
 
-/* Top five of ten classes would say little. */
+/* Top-five accuracy means little with ten classes. */
 static bool shows_top_5(const struct cnn_scorer *s)
 {
     return s->job->model.classes > 10;
 }
 
-/* Sums over the test set, batch by batch as the stream has them. */
+/* Sums over the test set. */
 struct sums {
     double loss;
     uint64_t n, correct, correct_5;
 };
 
-/* An enum cnn_exit, having logged why. */
+/* Returns an enum cnn_exit, after logging the cause. */
 static int add_up(struct cnn_scorer *s, const float *x, struct sums *sums)
 {
     struct cnn_predictions out = {s->results.predicted, NULL};
@@ -93,12 +93,12 @@ static int add_up(struct cnn_scorer *s, const float *x, struct sums *sums)
     return CNN_EXIT_DATA;
 }
 
-/* The stream goes back to its start at once: its threads make the first batches while the net trains. */
+/* Seeks the stream to its start at once: its threads prepare the first batches while the net trains. */
 static int score_all(struct cnn_scorer *s, const float *x, struct psc_metrics *m)
 {
     struct sums sums = {0};
     int rc = add_up(s, x, &sums);
-    cnn_stream_seek(s->stream, &(struct cnn_position){0, 0}, NULL); /* every stream has that place */
+    cnn_stream_seek(s->stream, &(struct cnn_position){0, 0}, NULL); /* valid in every stream */
     if (rc != CNN_EXIT_OK)
         return rc;
     m->test_loss = sums.loss / (double)sums.n;
@@ -123,8 +123,8 @@ static void write_json(const struct cnn_scorer *s, FILE *out, double t, const ch
     fflush(out);
 }
 
-/* By the descriptor: what stdio cannot write it keeps, or not. A line that is not written whole is not there
- * at all. */
+/* Uses the descriptor, because stdio may keep bytes after a failed write. A line that cannot be written
+ * completely is removed. */
 static int append(int fd, const char *line, size_t len)
 {
     struct stat before;
@@ -154,16 +154,15 @@ static void write_history(struct cnn_scorer *s, const char *vector, double t, co
     if (rc == 0)
         return;
     s->lacks = true;
-    ps_log(PS_LOG_ERROR, "history.failed", "--history %s: a line is not written: %s", s->job->args->history,
-           strerror(-rc));
+    ps_log(PS_LOG_ERROR, "history.failed", "--history %s: a line cannot be written: %s",
+           s->job->args->history, strerror(-rc));
 }
 
 int cnn_scorer_end(const struct cnn_scorer *s, int rc)
 {
     if (rc != CNN_EXIT_OK || !s->lacks)
         return rc;
-    ps_log(PS_LOG_ERROR, "history.lacks",
-           "--history or --confusion lacks what could not be written: see above");
+    ps_log(PS_LOG_ERROR, "history.lacks", "--history or --confusion is incomplete: see the errors above");
     return CNN_EXIT_INTERNAL;
 }
 

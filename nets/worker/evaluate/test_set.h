@@ -9,23 +9,23 @@
 struct cnn_scorer {
     struct cnn_job *job;
     struct cnn_stream *stream; /* of the test set; at its start between evaluations */
-    double accuracy_5;         /* of the last time */
+    double accuracy_5;         /* of the last evaluation */
     FILE *history;             /* NULL: none */
-    bool lacks;                /* a line of the history, or results, could not be written */
+    bool lacks;                /* a line of the history, or the results, could not be written */
     struct cnn_results results;
     struct cnn_train_sample train;
 };
 
-/* Opens the test set and the history. An enum cnn_exit, after logging the cause. Close it whatever the
- * result. */
+/* Opens the test set and the history. Returns an enum cnn_exit, after logging the cause. Must be closed even
+ * after an error. */
 int cnn_scorer_open(struct cnn_scorer *s, struct cnn_job *job);
 void cnn_scorer_close(struct cnn_scorer *s);
-/* rc, an enum cnn_exit, or the failure to write the history. */
+/* Returns rc, an enum cnn_exit, or CNN_EXIT_INTERNAL if the history could not be written. */
 int cnn_scorer_end(const struct cnn_scorer *s, int rc);
 
-/* Evaluates x, which reports call `vector`: fills m's test_loss and test_accuracy, and its loss and accuracy
- * if there is a training sample; prints them and appends them to the history. t: seconds since the start. An
- * enum cnn_exit. */
+/* Evaluates x: fills m's test_loss and test_accuracy, and its loss and accuracy if there is a training
+ * sample; prints them and appends them to the history. vector: the name of x in reports. t: seconds since the
+ * start. Returns an enum cnn_exit. */
 int cnn_scorer_tell(struct cnn_scorer *s, const char *vector, const float *x, double t,
                     struct psc_metrics *m);
 

@@ -34,7 +34,7 @@ void cnn_train_sample_close(struct cnn_train_sample *t)
     cnn_stream_destroy(t->stream);
 }
 
-/* The sample's next images, at most `most`. */
+/* Scores the next images of the sample, at most `most`. */
 static int score_batch(struct cnn_train_sample *t, const float *x, uint64_t most, uint32_t *n,
                        struct cnn_score *score)
 {

@@ -30,9 +30,9 @@ static const struct row rows[] = {
     {"server", TEXT, AT(server), 0, 0, "URL|@FILE",
      "the server: tcp://HOST:PORT, ipc://PATH, or the endpoint file that psd wrote"},
     {"key", TEXT, AT(key), 0, 0, "FILE",
-     "the key pair that proves who this is, a file of psctl keygen: where psd has auth.key"},
+     "the key pair of this worker, a file of psctl keygen; required where psd has auth.key"},
     {"server-key", TEXT, AT(server_key), 0, 0, "KEY",
-     "psd's public key, with --key (that of @FILE, or of the key file)"},
+     "psd's public key, with --key (the one in @FILE or in the key file)"},
     {"transport", TEXT, AT(transport), 0, 0, "NAME",
      "the transport for data: tcp, ipc, shm or rdma (auto: the fastest that psd offers)"},
     {"method", TEXT, AT(method), 0, 0, "NAME",
@@ -44,69 +44,68 @@ static const struct row rows[] = {
      "digits[:SEED], mnist:DIR, cifar10:DIR, cifar100:DIR, images:DIR|FILE.tar or synthetic:CxHxW:CLASSES "
      "(digits)"},
     {"view", TEXT, AT(view), 0, 0, "VIEW",
-     "with --data images: how training images are looked at, crop, resized-crop or "
+     "with --data images: how training images are cropped: crop, resized-crop or "
      "centre[:side=S,jitter=J,flip=no] (crop)"},
     {"cache", TEXT, AT(cache), 0, 0, "FILE",
-     "with --data images: keep them decoded in this file, which is made if it is not there"},
+     "with --data images: cache the decoded images in this file, created if it does not exist"},
     {"sampling", TEXT, AT(sampling), 0, 0, "HOW",
      "the order of training images: shuffle, buffer[:IMAGES] or loaders:LOADERS:CHUNK:WORKERS (shuffle; of "
      "tar files, buffer)"},
     {"max-damaged", NUMBER, AT(max_damaged), 0, UINT32_MAX, "N",
-     "with --data images: images that cannot be read and are left out, at most (100)"},
+     "with --data images: skip at most N unreadable images (100)"},
     {"batch", NUMBER, AT(batch), 1, 65536, "B", "images a step (64)"},
     {"epochs", NUMBER, AT(epochs), 1, 1000000, "E",
      "end after this many passes over the training set, all workers together (1)"},
     {"steps", NUMBER, AT(steps), 1, 1ull << 48, "S", "or after this many steps"},
-    {"seed", NUMBER, AT(seed), 0, HIGHEST_U64, "S", "of the first point and of the order of the images (1)"},
+    {"seed", NUMBER, AT(seed), 0, HIGHEST_U64, "S",
+     "seed of the initial point and of the order of the images (1)"},
     {"threads", NUMBER, AT(threads), 0, 1024, "T",
-     "threads of the net and of the step, 0: all there are (1)"},
+     "threads for the net and the local step; 0: one for each core (1)"},
     {"prefetch", NUMBER, AT(prefetch), 0, CNN_MAX_PREFETCH, "N",
-     "batches made ahead by threads, 0: none (4)"},
+     "batches prepared ahead by threads; 0: none (4)"},
     {"data-threads", NUMBER, AT(data_threads), 1, CNN_MAX_DATA_THREADS, "T",
-     "threads that make them, one batch together (1)"},
+     "threads that prepare batches, all on the same batch (1)"},
     {"step-ms", NUMBER, AT(step_ms), 0, 3600000, "N",
-     "every gradient takes at least N ms: a stand-in for a slower machine (0)"},
-    {"rank", OPTIONAL, AT(rank), 0, 1023, "R", "the rank wanted (the lowest that is free)"},
+     "make every gradient take at least N ms, to simulate a slower machine (0)"},
+    {"rank", OPTIONAL, AT(rank), 0, 1023, "R", "the requested rank (the lowest free one)"},
     {"name", TEXT, AT(name), 0, 0, "NAME", "shown by psctl workers (host and process id)"},
     {"init", TEXT, AT(init), 0, 0, "FILE",
-     "the first point: a safetensors file's tensors, by name and shape; what it lacks starts fresh"},
+     "start from a safetensors file, matched by name and shape; missing tensors are initialised"},
     {"init-skip", TEXT, AT(init_skip), 0, 0, "PATTERNS",
-     "with --init: tensors that start fresh whatever the file has, such as fc2.*"},
+     "with --init: tensors to initialise even if the file has them, such as fc2.*"},
     {"freeze", TEXT, AT(freeze), 0, 0, "PATTERNS",
-     "tensors that stay as they are, such as conv*.*; every worker and evaluator of a job says the same"},
+     "tensors that are not trained, such as conv*.*; the same for every worker and evaluator of a job"},
     {"rates", TEXT, AT(rates), 0, 0, "RATES",
-     "what the learning rate of tensors is multiplied by, such as fc2.*=10,*.bias=2; every worker and "
-     "evaluator of a job "
-     "says the same"},
+     "factors of the learning rate for tensors, such as fc2.*=10,*.bias=2; the same for every worker and "
+     "evaluator of a job"},
     {"clip-norm", REAL, AT(clip_norm), 0, 0, "C",
-     "cut each gradient down to this norm, over all that is trained"},
+     "scale down each gradient with a larger norm, over all trained tensors"},
     {"label-smoothing", REAL, AT(label_smoothing), 0, 0, "E",
-     "train for 1 - E at the label, and E spread over all classes (0)"},
-    {"accumulate", NUMBER, AT(accumulate), 1, 65536, "K",
-     "make each step by the mean gradient of K batches (1)"},
+     "train towards 1 - E at the label, with E spread over all classes (0)"},
+    {"accumulate", NUMBER, AT(accumulate), 1, 65536, "K", "step with the mean gradient of K batches (1)"},
     {"state", TEXT, AT(state), 0, 0, "FILE",
-     "go on from this file if it is there; save to it at psd's checkpoints and at the end"},
+     "resume from this file if it exists; save to it at psd's checkpoints and at the end"},
     {"evaluate", FLAG, AT(evaluate), 0, 0, NULL,
-     "do not train: run the center, or its average, over the test set, again and again"},
+     "do not train: evaluate the center, or its average, on the test set periodically"},
     {"center", FLAG, AT(center), 0, 0, NULL,
-     "with --evaluate: the center, also where the job has an average that follows it"},
+     "with --evaluate: the center, even if the job keeps an average of it"},
     {"every", SECONDS, AT(every_s), 0, 0, "S",
-     "with --evaluate or --method: seconds from one evaluation to the next (3)"},
-    {"once", FLAG, AT(once), 0, 0, NULL, "with --evaluate: one time, then end"},
+     "with --evaluate or --method: seconds between evaluations (3)"},
+    {"once", FLAG, AT(once), 0, 0, NULL, "with --evaluate: evaluate once, then end"},
     {"predict", FLAG, AT(predict), 0, 0, NULL,
-     "do not train: print label and probabilities of each image of the test set, by the center, or without a "
-     "server by "
-     "--init's point, as CSV or (--json) JSON lines"},
+     "do not train: print label and probabilities of each test image, computed with the center or, without a "
+     "server, with --init's tensors, as CSV or (--json) JSON lines"},
     {"confusion", TEXT, AT(confusion), 0, 0, "FILE",
-     "with --evaluate, --predict or --method: each class's results and the confusion matrix of the last "
+     "with --evaluate, --predict or --method: write per-class results and the confusion matrix of the last "
      "evaluation"},
     {"train-sample", NUMBER, AT(train_sample), 1, UINT32_MAX, "N",
-     "with --evaluate or --method: the loss over N images of the training set too"},
-    {"history", TEXT, AT(history), 0, 0, "FILE", "and append a JSON line for each"},
+     "with --evaluate or --method: also the loss over N training images"},
+    {"history", TEXT, AT(history), 0, 0, "FILE",
+     "with --evaluate or --method: append a JSON line for each evaluation"},
     {"learning-rate", REAL, AT(learning_rate), 0, 0, "ETA", "with --method: the step size"},
     {"momentum", REAL, AT(momentum), 0, 0, "M", "with --method msgd: 0 to below 1 (0.9)"},
     {"averaging-rate", REAL, AT(averaging_rate), 0, 0, "R",
-     "with --method mvasgd: z moves this part of the way to x (0.001)"},
+     "with --method mvasgd: fraction of the way that z moves to x (0.001)"},
     {"weight-decay", REAL, AT(weight_decay), 0, 0, "L", "with --method: the L2 penalty L/2 |x|^2 (0)"},
     {"schedule", TEXT, AT(schedule), 0, 0, "KIND",
      "with --method: constant, step:FACTOR:STEPS, inv-sqrt:GAMMA, cosine:STEPS[:FLOOR] or "
@@ -114,33 +113,32 @@ static const struct row rows[] = {
     {"warmup", OPTIONAL, AT(warmup), 0, 1ull << 40, "S",
      "with --method: steps over which the rate grows linearly (200)"},
     {"codec", TEXT, AT(codec), 0, 0, "NAME",
-     "with --method d-sync or pipe-sgd: how sums travel: raw, fp16, bf16, trunc16 or int8 (raw)"},
+     "with --method d-sync or pipe-sgd: how sums are encoded: raw, fp16, bf16, trunc16 or int8 (raw)"},
     {"pipeline-warmup", OPTIONAL, AT(pipeline_warmup), 0, 1ull << 40, "S",
-     "with --method pipe-sgd: first steps, made as d-sync's (100)"},
-    {"clique", TEXT, AT(clique), 0, 0, "KIND",
-     "be a member of a clique of workers: ring, or mpi (under mpirun)"},
-    {"members", NUMBER, AT(members), 1, 1024, "M", "with --clique: how many they are"},
+     "with --method pipe-sgd: initial steps that are made as by d-sync (100)"},
+    {"clique", TEXT, AT(clique), 0, 0, "KIND", "join a clique of workers: ring, or mpi (under mpirun)"},
+    {"members", NUMBER, AT(members), 1, 1024, "M", "with --clique: the number of its members"},
     {"member", OPTIONAL, AT(member), 0, 1023, "K",
-     "with --clique ring: the rank wanted in it (one that is free)"},
+     "with --clique ring: the requested rank in it (a free one)"},
     {"rendezvous", TEXT, AT(rendezvous), 0, 0, "WHERE",
-     "with --clique ring: where members find each other: file:PATH, a prefix that all see, or psd:URL (the "
-     "server's)"},
+     "with --clique ring: where members find each other: file:PATH, a path prefix on a shared file system, "
+     "or psd:URL (the server's)"},
     {"clique-name", TEXT, AT(clique_name), 0, 0, "NAME",
-     "with --clique ring: tells cliques apart that meet at the same place (0)"},
+     "with --clique ring: distinguishes cliques with the same rendezvous (0)"},
     {"clique-listen", TEXT, AT(clique_listen), 0, 0, "URL",
-     "with --clique ring: tcp://HOST, this host's address to the others, or unix: (tcp://127.0.0.1)"},
-    {"links", NUMBER, AT(links), 1, 16, "N", "with --clique ring: rings side by side (1)"},
+     "with --clique ring: tcp://HOST, the address the others reach this host at, or unix: (tcp://127.0.0.1)"},
+    {"links", NUMBER, AT(links), 1, 16, "N", "with --clique ring: number of parallel rings (1)"},
     {"clique-timeout", SECONDS, AT(clique_timeout_s), 0, 0, "S",
-     "with --clique: the longest silence of a member (60)"},
+     "with --clique: how long a member may be silent (60)"},
     {"clique-step", SECONDS, AT(clique_step_s), 0, 0, "S",
      "with --clique ring: how long a member's step may keep the others waiting (3600)"},
     {"describe", TEXT, AT(describe), 0, 0, "NET",
      "print the net's layers, work and memory with --batch and --backend, and end"},
-    {"json", FLAG, AT(json), 0, 0, NULL, "print JSON lines in place of text"},
+    {"json", FLAG, AT(json), 0, 0, NULL, "print JSON lines instead of text"},
     {"help", FLAG, AT(help), 0, 0, NULL, "print this and end"},
     {"version", FLAG, AT(version), 0, 0, NULL, "print the version and end"},
 };
-/* What getopt_long says of row i is FIRST + i: neither ':' nor '?', which it says of mistakes. */
+/* getopt_long returns FIRST + i for row i, which differs from ':' and '?', its values for errors. */
 enum { N_ROWS = sizeof rows / sizeof *rows, FIRST = 256 };
 
 void cnn_worker_args_help(FILE *out)
@@ -159,11 +157,10 @@ void cnn_worker_args_help(FILE *out)
     fputs("\nnets:", out);
     for (int i = 0; cnn_models[i] != NULL && cnn_models[i]->name != NULL; i++)
         fprintf(out, " %s", cnn_models[i]->name);
-    fputs("\nexit: 0 finished or drained, 1 out of memory or an internal error, 2 usage, 5 data, 6 server "
-          "gone or\n"
-          "      session ended by it, 7 diverged, 8 the clique is broken or disagrees, 9 not let in: no key, "
-          "a key\n"
-          "      or a rank that psd does not allow, or a key file that cannot be used\n",
+    fputs("\nexit: 0 finished or drained, 1 out of memory or an internal error, 2 usage, 5 data,\n"
+          "      6 server gone or session ended by it, 7 diverged, 8 the clique is broken or disagrees,\n"
+          "      9 not authorised: no key, a key or a rank that psd does not allow, or a key file that\n"
+          "      cannot be used\n",
           out);
 }
 
@@ -230,7 +227,7 @@ static int read_value(const struct row *row, const char *text, struct cnn_worker
     return -EINVAL;
 }
 
-/* Training by itself or with others: what is only for one of them. */
+/* Refuses options that are only for training with a server, or only for training without one. */
 static int check_method(const struct cnn_worker_args *a, struct ps_error *err)
 {
     const struct {
@@ -263,7 +260,7 @@ static int check_method(const struct cnn_worker_args *a, struct ps_error *err)
     return a->method != NULL ? cnn_local_options(a, &local, err) : 0;
 }
 
-/* It is no training, and no evaluation that goes on. */
+/* --predict excludes the options of training and of periodic evaluation. */
 static int check_predict(const struct cnn_worker_args *a, struct ps_error *err)
 {
     const struct {
@@ -293,7 +290,7 @@ static int check_predict(const struct cnn_worker_args *a, struct ps_error *err)
     return 0;
 }
 
-/* What only holds between options. */
+/* Rules between options. */
 static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
 {
     int rc = check_method(a, err);
@@ -399,7 +396,7 @@ int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, s
     for (int i = 0; i < N_ROWS; i++)
         options[i] = (struct option){rows[i].name, rows[i].kind == FLAG ? no_argument : required_argument,
                                      NULL, FIRST + i};
-    optind = 0; /* glibc: start afresh */
+    optind = 0; /* glibc: reinitialises getopt */
     opterr = 0;
     while ((found = getopt_long(argc, argv, ":", options, NULL)) != -1) {
         int bad = 0;

@@ -14,24 +14,24 @@ struct cnn_worker_args {
         *init_skip, *freeze, *confusion, *rates;  /* NULL: not given; point into argv or to static text */
     uint64_t batch, epochs, steps, seed, threads; /* batch, epochs, steps: 0: not given */
     uint64_t prefetch, data_threads;
-    const char *view;      /* of images; NULL: its own */
+    const char *view;      /* of images; NULL: the default */
     const char *cache;     /* of decoded images; NULL: none */
-    const char *sampling;  /* NULL: the data set's own */
-    uint64_t max_damaged;  /* limit of images that are left out */
+    const char *sampling;  /* NULL: the data set's default */
+    uint64_t max_damaged;  /* unreadable images that may be skipped */
     uint64_t train_sample; /* images; 0: not given */
     uint64_t accumulate;   /* batches a step */
     double label_smoothing;
     double clip_norm;        /* NaN: gradients are not clipped */
-    uint64_t step_ms;        /* that a gradient takes at least */
+    uint64_t step_ms;        /* minimum time of a gradient */
     int64_t rank;            /* -1: any */
-    int64_t warmup;          /* of --method; -1: its own */
+    int64_t warmup;          /* of --method; -1: the default */
     uint64_t members, links; /* of the clique; 0: not given */
-    int64_t member;          /* its rank in it; -1: any */
-    int64_t pipeline_warmup; /* of --method pipe-sgd; -1: its own */
+    int64_t member;          /* rank in the clique; -1: any */
+    int64_t pipeline_warmup; /* of --method pipe-sgd; -1: the default */
     double clique_timeout_s; /* 0: not given */
     double clique_step_s;    /* likewise */
     double every_s;
-    double learning_rate, momentum, averaging_rate, weight_decay; /* of --method; NaN: its own */
+    double learning_rate, momentum, averaging_rate, weight_decay; /* of --method; NaN: the default */
     bool evaluate, predict, center, once, json, help, version;
 };
 

@@ -29,7 +29,7 @@ static int open_ring(const struct cnn_worker_args *a, struct cnn_clique *out, st
     return rc;
 }
 
-/* Of the processes that mpirun started, each run of so many. */
+/* Splits the processes of mpirun into cliques of consecutive ranks. */
 static int open_mpi(const struct cnn_worker_args *a, struct cnn_clique *out, struct ps_error *err)
 {
     struct psc_mpi_options opt;
@@ -46,7 +46,7 @@ static int open_mpi(const struct cnn_worker_args *a, struct cnn_clique *out, str
 static const struct {
     const char *name;
     int (*open)(const struct cnn_worker_args *a, struct cnn_clique *out, struct ps_error *err);
-    bool meets; /* its members find each other by the options; else whoever started them has seen to it */
+    bool meets; /* members find each other by the options; otherwise the launcher connects them */
 } kinds[] = {{"ring", open_ring, .meets = true}, {"mpi", open_mpi, .meets = false}};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
@@ -94,14 +94,14 @@ static int check_meeting(const struct cnn_worker_args *a, bool meets, struct ps_
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].given && !meets)
             return ps_fail(err, -EINVAL,
-                           "--%s: given with --clique %s, where mpirun has seen to it; allowed: with ring",
+                           "--%s: given with --clique %s, which takes it from mpirun; allowed: with ring",
                            rows[i].name, a->clique);
     if (a->member >= (int64_t)a->members)
         return ps_fail(err, -EINVAL, "--member: \"%lld\"; allowed: a number from 0 to %llu",
                        (long long)a->member, (unsigned long long)a->members - 1);
     if (meets && a->rendezvous == NULL && a->server == NULL)
         return ps_fail(err, -EINVAL,
-                       "--rendezvous: not given; allowed: file:PATH, or psd:URL (with --server: its own)");
+                       "--rendezvous: not given; allowed: file:PATH, or psd:URL (the default with --server)");
     return 0;
 }
 

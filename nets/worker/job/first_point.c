@@ -1,5 +1,5 @@
-/* Where a job's vector starts: the model's own filling, or the tensors of --init's file. The file is read
- * before a server hears of this worker, so that what is wrong with it holds nobody up. */
+/* The initial point: the model's own, or the tensors of --init's file. The file is read before the worker
+ * joins, so that a bad file does not delay the other workers. */
 #include "nets/worker/job/job.h"
 
 #include <errno.h>
@@ -18,11 +18,11 @@ static int exit_of(int rc)
 
 static void say(const char *path, const struct cnn_init_report *r)
 {
-    ps_log(PS_LOG_INFO, "init.loaded", "--init %s: %zu tensors taken; starting fresh: %s", path, r->n_taken,
-           r->n_fresh > 0 ? r->fresh : "none");
+    ps_log(PS_LOG_INFO, "init.loaded", "--init %s: %zu tensors loaded; initialised instead: %s", path,
+           r->n_taken, r->n_fresh > 0 ? r->fresh : "none");
     if (r->n_unused > 0)
-        ps_log(PS_LOG_INFO, "init.unused", "--init %s: %zu of its tensors are none of the net's: %s", path,
-               r->n_unused, r->unused);
+        ps_log(PS_LOG_INFO, "init.unused", "--init %s: %zu tensors are not in the net: %s", path, r->n_unused,
+               r->unused);
 }
 
 int cnn_first_point_load(struct cnn_job *job)
@@ -60,8 +60,7 @@ void cnn_first_point_begun(struct cnn_job *job)
 {
     if (job->first != NULL && memcmp(job->x, job->first, job->n_floats * sizeof *job->x) != 0)
         ps_log(PS_LOG_INFO, "init.not_used",
-               "--init %s: the job has a center already: training starts from that, as for every worker but "
-               "the first",
+               "--init %s: not used: the job already has a center, and training starts from it",
                job->args->init);
     free(job->first);
     job->first = NULL;

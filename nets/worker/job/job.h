@@ -1,5 +1,5 @@
-/* job.h: what training and evaluating share: data, net and session. One thread computes and calls the client
- * library; signals.h has the other. */
+/* job.h: the data, net and session that training and evaluation share. One thread computes and calls the
+ * client library; a second one receives signals (signals.h). */
 #ifndef CNN_WORKER_JOB_JOB_H
 #define CNN_WORKER_JOB_JOB_H
 
@@ -30,21 +30,21 @@ struct cnn_job {
     struct cnn_data_info info;
     struct cnn_net *net;
     struct cnn_param *params; /* of the model */
-    double *rates;            /* of each of params, of the learning rate */
+    double *rates;            /* learning rate multiplier of each of params */
     struct cnn_freeze freeze;
     size_t n_params;
     size_t n_pixels, n_floats;
     float *x;     /* n_floats */
-    float *first; /* the first point of --init [n_floats], until the job has begun; NULL: the model's own */
+    float *first; /* [n_floats]: --init's point until the job has begun; NULL: the model's own */
     struct psc *psc;
     struct cnn_clique clique;
-    bool joined;  /* training may begin: a signal now lets the current step end */
+    bool joined;  /* training may begin: from now on a signal lets the current step finish */
     bool stopped; /* a signal came before `joined` */
 };
 
-/* Opens data, net and session, and reads the start point into job->x. An enum cnn_exit, after logging the
- * cause. *drained: the server is ending the job already. If job->stopped, there is nothing to do. Close the
- * job whatever the result. */
+/* Opens data, net and session, and reads the start point into job->x. Returns an enum cnn_exit, after logging
+ * the cause. *drained: the server is already draining. If job->stopped, there is nothing to do. The job must
+ * be closed even after an error. */
 int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct cnn_stop *stop,
                  bool *drained);
 void cnn_job_close(struct cnn_job *job);
@@ -61,8 +61,8 @@ void cnn_first_point_begun(struct cnn_job *job);
 /* Logs what failed and returns the exit status. rc: a negative result of the client library. */
 int cnn_job_fail(struct cnn_job *job, const char *what, int rc);
 
-/* The number of this process among all that train, from the client's rank and its rank in the clique. 0 for
- * an observer. */
+/* The rank of this process among all training processes, from the client's rank and its rank in the clique. 0
+ * for an observer. */
 uint32_t cnn_job_rank(const struct cnn_job *job);
 /* Whether other processes share this worker's steps. */
 bool cnn_job_is_shared(const struct cnn_job *job);

@@ -9,7 +9,7 @@
 #include "proto/model/method.h"
 
 /* For LeNet on MNIST with batches of 64, which diverges at twice these rates without a warm-up. Momentum 0.9
- * makes ten steps of one; a pipeline of two halves the rate that is stable. */
+ * multiplies the effective rate by ten; a pipeline of depth two halves the largest stable rate. */
 enum { WARMUP_STEPS = 200, PIPELINE_WARMUP = 100 };
 static const struct {
     const char *name;
@@ -20,8 +20,8 @@ enum { N_METHODS = sizeof methods / sizeof *methods };
 
 static const struct {
     const char *name;
-    int n_numbers; /* behind the name, each after a colon: gamma, step_steps */
-    int n_more;    /* or so many more at most */
+    int n_numbers; /* required numbers after the name, each after a colon */
+    int n_more;    /* optional numbers */
 } schedules[] = {{"constant", 0, 0},
                  {"step", 2, 0},
                  {"inv-sqrt", 1, 0},
@@ -29,7 +29,7 @@ static const struct {
                  {"multi-step", 2, PSC_MAX_MILESTONES - 1}};
 enum { N_SCHEDULES = sizeof schedules / sizeof *schedules };
 
-/* The numbers behind the name, each after a colon: how many, or -1. */
+/* Reads the numbers after the name, each after a colon. Returns how many, or -1. */
 static int read_numbers(const char *text, double *out, int most)
 {
     int n = 0;
@@ -46,7 +46,7 @@ static bool is_step(double v)
     return v >= 1 && v <= 1e12 && v == floor(v);
 }
 
-/* Each name with what its numbers are; false: one cannot be. */
+/* Stores the schedule's numbers; false if one is out of range. */
 static bool take_numbers(const char *name, const double *v, int n, struct psc_local *out)
 {
     if (strcmp(name, "cosine") == 0) {
@@ -87,7 +87,7 @@ static int read_schedule(const char *text, struct psc_local *out, struct ps_erro
                        "inv-sqrt:GAMMA, "
                        "cosine:STEPS[:FLOOR] and multi-step:FACTOR:STEP[:STEP]... (rising, such as "
                        "multi-step:0.2:900:1200); "
-                       "plateau is psd's",
+                       "plateau needs a server",
                        text);
     out->schedule = schedules[row].name;
     return 0;
@@ -100,7 +100,7 @@ static int find_method(const char *name, struct ps_error *err)
             return i;
     if (ps_method_find(name) != NULL)
         return ps_fail(err, -EINVAL,
-                       "--method: \"%.60s\" is a method of psd: psd --method %.60s, and psworker --server; "
+                       "--method: \"%.60s\" needs a server: psd --method %.60s, and psworker --server; "
                        "allowed: sgd, msgd, asgd, mvasgd, d-sync, pipe-sgd",
                        name, name);
     return ps_fail(err, -EINVAL, "--method: \"%.60s\"; allowed: sgd, msgd, asgd, mvasgd, d-sync, pipe-sgd",
@@ -128,22 +128,24 @@ static int check_ranges(const struct psc_local *l, struct ps_error *err)
     return 0;
 }
 
-/* What only one of the methods reads. */
+/* Refuses options that the method does not use. */
 static int check_use(const struct cnn_worker_args *a, struct ps_error *err)
 {
     if (!isnan(a->momentum) && strcmp(a->method, "msgd") != 0)
-        return ps_fail(err, -EINVAL, "--momentum: given for %s, which has none; allowed: with msgd",
+        return ps_fail(err, -EINVAL, "--momentum: given for %s, which does not use it; allowed: with msgd",
                        a->method);
     if (!isnan(a->averaging_rate) && strcmp(a->method, "mvasgd") != 0)
-        return ps_fail(err, -EINVAL, "--averaging-rate: given for %s, which has none; allowed: with mvasgd",
+        return ps_fail(err, -EINVAL,
+                       "--averaging-rate: given for %s, which does not use it; allowed: with mvasgd",
                        a->method);
     bool pipelined = strcmp(a->method, "pipe-sgd") == 0;
     if (a->pipeline_warmup >= 0 && !pipelined)
         return ps_fail(err, -EINVAL,
-                       "--pipeline-warmup: given for %s, which has none; allowed: with pipe-sgd", a->method);
+                       "--pipeline-warmup: given for %s, which does not use it; allowed: with pipe-sgd",
+                       a->method);
     if (a->codec != NULL && !pipelined && strcmp(a->method, "d-sync") != 0)
         return ps_fail(err, -EINVAL,
-                       "--codec: given for %s, which sums nothing; allowed: with d-sync, pipe-sgd",
+                       "--codec: given for %s, which does not use it; allowed: with d-sync, pipe-sgd",
                        a->method);
     return 0;
 }

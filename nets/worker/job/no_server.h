@@ -5,8 +5,8 @@
 #include "client/psclient.h"
 #include "nets/worker/job/args.h"
 
-/* For a given args->method: fills *out, which points to static text and into *args. -EINVAL with a sentence.
- */
+/* Fills *out for args->method, which is given. *out points to static text and into *args. -EINVAL with a
+ * sentence. */
 int cnn_local_options(const struct cnn_worker_args *args, struct psc_local *out, struct ps_error *err);
 
 #endif

@@ -81,7 +81,7 @@ static void show_split(FILE *out, const struct cnn_split_time *t)
             t->compute * percent, t->update * percent, t->exchange * percent);
 }
 
-/* Ends with a carriage return, so that whatever else is printed starts at the left. */
+/* Ends with a carriage return, so that other output starts in the first column. */
 static void show_bar(FILE *out, const struct cnn_progress_state *s)
 {
     enum { WIDTH = 20 };

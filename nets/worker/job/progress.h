@@ -9,7 +9,7 @@
 
 #include "proto/clock.h"
 
-/* Means over the steps since it was last started. */
+/* Means over the steps since it was started. */
 struct cnn_meter {
     double since; /* ps_now_s() */
     double loss_sum;

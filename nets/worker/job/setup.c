@@ -28,7 +28,7 @@ int cnn_job_fail(struct cnn_job *job, const char *what, int rc)
     case PSC_EREFUSED:
     case PSC_EUNSUPPORTED:
         return CNN_EXIT_SERVER;
-    case PSC_EINVAL: /* such as a server address that is none */
+    case PSC_EINVAL: /* such as an invalid server address */
     case PSC_EMANIFEST:
     case PSC_ERANK:
         return CNN_EXIT_USAGE;
@@ -65,7 +65,7 @@ static int open_data(struct cnn_job *job)
     return CNN_EXIT_OK;
 }
 
-/* The model's tensors, and which of them are frozen: before a net is made of it. */
+/* Plans the model's tensors and freezes some, before a net is created from the model. */
 static int open_model(struct cnn_job *job)
 {
     struct ps_error err;
@@ -83,12 +83,12 @@ static int open_model(struct cnn_job *job)
         ps_log(PS_LOG_ERROR, "freeze.failed", "--freeze: %s", err.text);
         return rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;
     }
-    ps_log(PS_LOG_INFO, "freeze.done", "--freeze %s: %zu of %zu tensors stay as they are", freeze,
+    ps_log(PS_LOG_INFO, "freeze.done", "--freeze %s: %zu of %zu tensors are frozen", freeze,
            job->freeze.n_frozen, job->n_params);
     return CNN_EXIT_OK;
 }
 
-/* After it is known what is frozen. */
+/* Called after open_model: rates apply to trained tensors only. */
 static int open_rates(struct cnn_job *job)
 {
     struct ps_error err;
@@ -120,7 +120,7 @@ static int open_net(struct cnn_job *job)
     return CNN_EXIT_OK;
 }
 
-/* The first point, where a server on this machine can reach it. */
+/* Allocates x in memory that a server on the same machine can read, and fills it with the initial point. */
 static int make_x(struct cnn_job *job)
 {
     int rc = psc_alloc(job->psc, job->n_floats, &job->x);
@@ -153,14 +153,16 @@ static int begin(struct cnn_job *job)
     return rc;
 }
 
-/* Asked while the library waits: whoever has not joined yet has nothing to finish when a signal comes. */
+/* The library calls it while it waits. A signal ends the wait of a process that has not joined: it has
+ * nothing to finish. */
 static int may_wait(void *arg)
 {
     struct cnn_job *job = arg;
     return job->joined || !cnn_stop_asked(job->stop);
 }
 
-/* Whether a signal ended the wait to join, or came while a clique was waited for in vain: a good end. */
+/* Whether a signal ended the wait to join, or arrived while the clique did not form. The process then exits
+ * with success. */
 static bool was_stopped(struct cnn_job *job, int rc)
 {
     job->stopped = rc == PSC_EINTERRUPTED || (rc == PSC_ECLIQUE && cnn_stop_asked(job->stop));
@@ -248,7 +250,7 @@ uint32_t cnn_job_rank(const struct cnn_job *job)
     return rank >= 0 ? (uint32_t)(rank * members + member) : 0;
 }
 
-/* What is saved at the end should have a place from the start. */
+/* Checks at the start that the final state can be saved. */
 static int check_state(const char *path)
 {
     char folder[4096];
@@ -259,12 +261,12 @@ static int check_state(const char *path)
     snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)length, slash == NULL ? "." : path);
     if (length < sizeof folder && faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS) == 0)
         return CNN_EXIT_OK;
-    ps_log(PS_LOG_ERROR, "state.failed", "--state %s: it could not be saved in the folder %s: %s", path,
-           folder, length < sizeof folder ? strerror(errno) : "its name is too long");
+    ps_log(PS_LOG_ERROR, "state.failed", "--state %s: cannot be saved in the folder %s: %s", path, folder,
+           length < sizeof folder ? strerror(errno) : "its name is too long");
     return CNN_EXIT_USAGE;
 }
 
-/* All but predicting with --init's point. */
+/* False only for predictions with the tensors of --init. */
 static bool needs_session(const struct cnn_worker_args *args)
 {
     return !args->predict || args->server != NULL;

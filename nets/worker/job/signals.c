@@ -42,8 +42,7 @@ int cnn_stop_init(struct cnn_stop *stop)
 
 void cnn_stop_finish(struct cnn_stop *stop)
 {
-    pthread_cancel(
-        stop->thread); /* sigwait is the only place where it can be cancelled without the lock held */
+    pthread_cancel(stop->thread); /* takes effect in sigwait, where the thread does not hold the lock */
     pthread_join(stop->thread, NULL);
     pthread_cond_destroy(&stop->wake);
     pthread_mutex_destroy(&stop->lock);

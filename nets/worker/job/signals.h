@@ -1,6 +1,6 @@
 /* signals.h: SIGINT and SIGTERM as a flag that can be waited for.
  *
- * A thread of its own receives the signals (no handler, no global): the first one requests a clean stop, a
+ * A separate thread receives the signals (no handler, no global): the first one requests a clean stop, a
  * second one ends the process at once, even while another thread waits for the server. */
 #ifndef CNN_WORKER_JOB_SIGNALS_H
 #define CNN_WORKER_JOB_SIGNALS_H
@@ -17,12 +17,13 @@ struct cnn_stop {
     bool asked; /* under lock */
 };
 
-/* Call it before any other thread is created: threads inherit the blocked signals. Negative errno. */
+/* Call it before any other thread is created: threads inherit the blocked signals. Returns 0 or a negative
+ * errno. */
 int cnn_stop_init(struct cnn_stop *stop);
 void cnn_stop_finish(struct cnn_stop *stop);
 
 bool cnn_stop_asked(struct cnn_stop *stop);
-/* Sleeps until a stop is requested or the time has passed; whether it was requested. */
+/* Sleeps until a stop is requested or the time has passed. Returns whether it was requested. */
 bool cnn_stop_wait(struct cnn_stop *stop, double seconds);
 
 #endif

@@ -10,9 +10,9 @@
 #include "nets/worker/job/job.h"
 #include "proto/log.h"
 
-enum { N_FIELDS = 8, N_FIELDS_BEFORE = 7 }; /* before `passed` was among them */
+enum { N_FIELDS = 8, N_FIELDS_BEFORE = 7 }; /* older files lack `passed` */
 
-/* As the file has it: 64-bit numbers, little-endian. */
+/* The file's format: 64-bit little-endian numbers. */
 static void pack(const struct cnn_train_state *p, unsigned char *bytes)
 {
     const uint64_t fields[N_FIELDS] = {p->steps, p->draws,          p->seed,           p->batch,
@@ -41,7 +41,7 @@ int cnn_train_state_save(struct psc *psc, const char *path, const float *x,
     char before[PATH_MAX];
     pack(place, bytes);
     if (name_before(before, sizeof before, path) == 0)
-        rename(path, before); /* the first time there is none */
+        rename(path, before); /* there is no file at the first save */
     return psc_save(psc, path, x, bytes, sizeof bytes);
 }
 
@@ -58,7 +58,7 @@ bool cnn_train_state_exists(const char *path)
            (name_before(before, sizeof before, path) == 0 && access(before, F_OK) == 0);
 }
 
-/* The newest, unless the one before is the center's. */
+/* The newer file, unless only the previous one matches the center's version. */
 static const char *choose(struct psc *psc, const char *path, const char *before)
 {
     struct psc_info info = {.size = sizeof info};
@@ -95,19 +95,20 @@ int cnn_train_state_load(struct psc *psc, const char *path, float *x, struct cnn
     struct cnn_train_state found = unpack(bytes);
     if (n_bytes != sizeof bytes && n_bytes != 8 * N_FIELDS_BEFORE) {
         ps_log(PS_LOG_ERROR, "state.failed",
-               "--state: %s holds another program's state: %zu bytes of its own", path, n_bytes);
+               "--state: %s was not saved by psworker: it holds %zu bytes of another program", path, n_bytes);
         return CNN_EXIT_USAGE;
     }
     if (found.seed != place->seed || found.batch != place->batch) {
         ps_log(PS_LOG_ERROR, "state.failed",
-               "--state: %s is of --seed %" PRIu64 " --batch %" PRIu64 "; given are %" PRIu64 " and %" PRIu64,
+               "--state: %s was saved with --seed %" PRIu64 " --batch %" PRIu64 "; given are %" PRIu64
+               " and %" PRIu64,
                path, found.seed, found.batch, place->seed, place->batch);
         return CNN_EXIT_USAGE;
     }
     if (found.rank != place->rank)
         ps_log(PS_LOG_WARN, "state.rank",
-               "--state: %s is of rank %" PRIu64 ", this worker has %" PRIu64
-               ": it goes on with the data in its own rank's order (--rank asks for one)",
+               "--state: %s was saved by rank %" PRIu64 ", this worker has rank %" PRIu64
+               ": it reads the data in its own rank's order (request a rank with --rank)",
                path, found.rank, place->rank);
     found.rank = place->rank;
     *place = found;

@@ -1,4 +1,4 @@
-/* allreduce.c: what to measure, and how it is told. */
+/* allreduce.c: options, measurements and output. */
 #include "tests/bench/allreduce/allreduce.h"
 
 #include <getopt.h>
@@ -13,15 +13,15 @@
 
 #include "proto/codecs/codec.h"
 
-const char bench_allreduce_help[] = "sums over the ring of libpsclient, beside MPI_Allreduce";
+const char bench_allreduce_help[] = "sums over the ring of libpsclient, compared with MPI_Allreduce";
 
 static const char usage_text[] =
     "usage: psbench allreduce [--road tcp|unix] [--floats 431080] [--ranks 2] [--codec raw|all|NAME] "
     "[--links 1]\n"
     "                         [--segment 131072] [--busy 0] [--repeat 7] [--small] [--no-mpi] [--json]\n"
-    "  --road R     tcp on loopback (default), or unix: UNIX sockets, beside MPI's shared memory\n"
-    "  --busy N     N processes beside that only burn time\n"
-    "  --small      LeNet's and AlexNet's gradients as one vector each, and as one for each tensor\n";
+    "  --road R     tcp on loopback (default), or unix: UNIX sockets, compared with MPI's shared memory\n"
+    "  --busy N     N further processes that only use CPU time\n"
+    "  --small      the gradients of LeNet and AlexNet, each as one vector and as one vector per tensor\n";
 
 enum { MAX_BUSY = 64 };
 
@@ -66,7 +66,7 @@ static bool check_codec(const char *name)
     return false;
 }
 
-/* 0: go on; -1: help was asked for; 2. */
+/* 0; -1: help was requested; 2: usage. */
 static int parse(int argc, char **argv, struct options *o)
 {
     static const struct option longs[] = {{"road", required_argument, NULL, 'r'},
@@ -112,7 +112,7 @@ static int parse(int argc, char **argv, struct options *o)
         }
     }
     if (optind < argc)
-        fprintf(stderr, "psbench allreduce: '%s' is no option\n", argv[optind]);
+        fprintf(stderr, "psbench allreduce: '%s' is not an option\n", argv[optind]);
     return optind < argc ? 2 : 0;
 }
 
@@ -169,7 +169,7 @@ static void print_text(const struct options *o, const char *what, const struct b
                        const char *why)
 {
     double mb = bytes_of(parts) * 1e-6;
-    printf("%s, %zu message%s, %.2f MB, %d ranks, %s, %s, %u link%s, segments of %u bytes, %llu busy beside, "
+    printf("%s, %zu message%s, %.2f MB, %d ranks, %s, %s, %u link%s, segments of %u bytes, %llu busy, "
            "median "
            "of %d runs of %d calls\n",
            what, parts->n, parts->n > 1 ? "s" : "", mb, o->crowd.ranks, o->crowd.road, o->crowd.codec,
@@ -186,8 +186,8 @@ static void print_text(const struct options *o, const char *what, const struct b
         printf("  %-22s not measured: %s\n", mpi_name(o), why);
 }
 
-/* So many calls that the scheduler's turns show where there are neighbours: 64 MB, but no more than keep sums
- * of sums within float32. */
+/* Enough calls, 64 MB in total, that the effects of scheduling show under load, but not so many that repeated
+ * sums overflow float32. */
 static int calls_of(const struct bench_crowd *c, const struct bench_parts *parts)
 {
     double calls = 64e6 / fmax(bytes_of(parts), 1), most = c->ranks > 1 ? 100 / log2(c->ranks) : 100;

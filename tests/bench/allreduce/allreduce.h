@@ -1,4 +1,4 @@
-/* allreduce.h: psbench allreduce, the ring of libpsclient beside MPI_Allreduce in the same run. */
+/* allreduce.h: psbench allreduce: the ring of libpsclient compared with MPI_Allreduce in the same run. */
 #ifndef TEST_BENCH_ALLREDUCE_ALLREDUCE_H
 #define TEST_BENCH_ALLREDUCE_ALLREDUCE_H
 
@@ -17,22 +17,22 @@ struct bench_parts {
 };
 
 struct bench_times {
-    double seconds[BENCH_MAX_REPEATS]; /* of a call in each repetition, at the last rank */
-    double max_error, max_sum;         /* of the ring: against a sum in double */
+    double seconds[BENCH_MAX_REPEATS]; /* per call, for each repetition, at the last rank to finish */
+    double max_error, max_sum;         /* of the ring, compared with a sum in double */
 };
 
 struct bench_crowd {
     int ranks, repeats;
-    int calls;        /* in a repetition, one behind the other, between two barriers */
+    int calls;        /* consecutive calls of a repetition, between two barriers */
     const char *road; /* "tcp", "unix" */
     const char *codec;
     uint32_t links, segment_bytes;
 };
 
-/* Processes over a ring. False, with a message, when one fails. */
+/* Measures processes over a ring. False, with a message, if one fails. */
 bool bench_ring(const struct bench_crowd *c, const struct bench_parts *parts, struct bench_times *out);
-/* The same over MPI: tcp, or for unix its shared memory. False: there is none, or it failed, which is said
- * in `why`. */
+/* The same over MPI: tcp, or for unix its shared memory. False if there is no MPI or it failed; *why tells
+ * the reason. */
 bool bench_mpi(const struct bench_crowd *c, const struct bench_parts *parts, struct bench_times *out,
                const char **why);
 

@@ -1,11 +1,11 @@
-/* gradient.h: the vectors that psbench allreduce sums, over the ring and over MPI alike. */
+/* gradient.h: the vectors that psbench allreduce sums, over the ring and over MPI. */
 #ifndef TEST_BENCH_ALLREDUCE_GRADIENT_H
 #define TEST_BENCH_ALLREDUCE_GRADIENT_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* In [-1, 1), over several binades, so that sums of two are rounded; the same at every run. */
+/* In [-1, 1), over several binades, so that sums of two are rounded; the same in every run. */
 static inline float bench_gradient(int rank, size_t i)
 {
     uint64_t z = ((uint64_t)rank << 40) + i + 1;

@@ -1,4 +1,4 @@
-/* mpi.c: psbench-mpi, which stands beside this program, under mpirun. */
+/* mpi.c: runs psbench-mpi, which is in the same folder as this program, under mpirun. */
 #include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "tests/bench/allreduce/allreduce.h"
 
-/* tcp is asked for by name; otherwise OpenMPI takes its shared memory between ranks of one machine. */
+/* tcp is requested by name; by default OpenMPI uses shared memory between ranks of one machine. */
 static bool command_of(const struct bench_crowd *c, const struct bench_parts *parts, char *out, size_t size)
 {
     char self[PATH_MAX];
@@ -32,7 +32,7 @@ bool bench_mpi(const struct bench_crowd *c, const struct bench_parts *parts, str
     int n = 0;
     for (size_t k = 0; k < parts->n; k++)
         if (parts->counts[k] > INT_MAX) {
-            *why = "it counts in int";
+            *why = "its counts are int";
             return false;
         }
     *why = "mpirun failed";

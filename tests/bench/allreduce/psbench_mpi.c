@@ -1,6 +1,6 @@
-/* psbench-mpi REPEAT FLOATS...: what psbench allreduce compares with, started by it under mpirun. Sums
- * vectors of FLOATS values one after the other, in place, and prints the seconds of each repetition, a line
- * each: from a barrier to the end at the last rank. */
+/* psbench-mpi REPEAT FLOATS...: the comparison of psbench allreduce, which starts it under mpirun. Sums
+ * vectors of FLOATS values in turn, in place, and prints the seconds of each repetition on a line: from a
+ * barrier to the end at the last rank. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ int main(int argc, char **argv)
         MPI_Abort(MPI_COMM_WORLD, 2);
     for (size_t i = 0; i < total; i++)
         from[i] = bench_gradient(rank, i);
-    for (int k = -2; k < repeats; k++) { /* two touch every page and connect */
+    for (int k = -2; k < repeats; k++) { /* two warm-up repetitions touch every page and connect */
         double s = repeat_once(x, from, total, k < 0 ? 1 : calls, argv + 3, argc - 3);
         if (rank == 0 && k >= 0)
             printf("%.9f\n", s);

@@ -1,4 +1,4 @@
-/* ring.c: processes that sum vectors over a ring, and what that takes. */
+/* ring.c: times processes that sum vectors over a ring. */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -125,7 +125,7 @@ bool bench_ring(const struct bench_crowd *c, const struct bench_parts *parts, st
     snprintf(place, sizeof place, "file:%s/ring", dir);
     fflush(stdout);
     for (int r = 0; r < c->ranks; r++) {
-        page->rc[r] = PSC_ESYSTEM; /* what stands there when it dies */
+        page->rc[r] = PSC_ESYSTEM; /* the result of a process that dies */
         if ((pids[r] = fork()) == 0)
             be_rank(c, parts, r, place, page);
     }

@@ -1,8 +1,7 @@
-/* center.c: a real psd with a large center under rule adam, seen from outside, so that any psd can be
- * measured. One worker brings the center, whose pages nobody has touched: they cost this process nothing.
- * From then on it exchanges a small tensor of each lane's slice, one after the other, all the time: its
- * longest wait is the longest stop of a lane. A thread asks the status socket all the time: its longest wait
- * is that of the loop. */
+/* center.c: a real psd with a large center under rule adam, measured from outside, so that any version of psd
+ * can be measured. One worker offers the center; its pages are untouched and need no memory here. The worker
+ * then exchanges a small tensor of each lane's slice in turn: its longest wait is the longest stop of a lane.
+ * A thread polls the status socket: its longest wait is the longest stop of the loop. */
 #include "tests/bench/center/center.h"
 
 #include <getopt.h>
@@ -23,9 +22,10 @@ const char bench_center_help[] = "a large center: until it is ready, its loop an
 
 static const char usage_text[] =
     "usage: psbench center [--floats 50000000] [--lanes 2] [--seconds 3] [--psd PROGRAM] [--json]\n"
-    "  --floats N   of the center; psd takes 24 bytes for each: x, two of adam's state, and a copy of all "
+    "  --floats N   of the center; psd takes 24 bytes for each: x, two vectors of adam's state, and a copy "
+    "of all "
     "three\n"
-    "  --seconds S  for so long the worker exchanges before the checkpoint\n";
+    "  --seconds S  how long the worker exchanges before the checkpoint\n";
 
 enum { MAX_LANES = 64, SMALL = 1024, BEFORE = 4096, BYTES_A_FLOAT = 24, SPARE_MIB = 1024, SAVE_S = 600 };
 
@@ -35,7 +35,7 @@ struct options {
     bool json;
 };
 
-/* What is measured until when. */
+/* The phases of the measurement. */
 enum phase { STARTING, STEADY, SAVING, N_PHASES };
 
 struct watch {
@@ -49,10 +49,10 @@ struct watch {
 struct result {
     double ready_s, save_s, resident_gb;
     double loop_ms[N_PHASES], lane_ms[N_PHASES];
-    double told_ms; /* psd_lane_longest_stop_seconds after the checkpoint; NaN: this psd does not tell */
+    double told_ms; /* psd_lane_longest_stop_seconds after the checkpoint; NaN: this psd lacks the metric */
 };
 
-/* An answer that is under way when a phase ends counts for the one that it began in. */
+/* An answer counts for the phase in which its request was sent. */
 static void *watch_loop(void *arg)
 {
     struct watch *w = arg;
@@ -73,7 +73,7 @@ struct names {
     char small[MAX_LANES][24], before[MAX_LANES][24], rest[MAX_LANES][24];
 };
 
-/* Each lane's slice: a small tensor, not at its edge, and what is left. */
+/* Divides each lane's slice into a small tensor, not at its edge, and the rest. */
 static size_t make_model(const struct options *opt, struct names *names, struct psc_tensor *tensors)
 {
     uint64_t each = opt->floats / opt->lanes, at = 0;
@@ -92,7 +92,7 @@ static size_t make_model(const struct options *opt, struct names *names, struct 
     return n;
 }
 
-/* One exchange with every lane; the longest of them. */
+/* Makes one exchange with every lane. Returns the longest time. */
 static bool exchange_all(struct psc *c, const struct options *opt, const struct names *names,
                          double *longest_ms)
 {
@@ -192,7 +192,7 @@ static void print(const struct options *opt, const struct result *r)
             4e-9 * (double)opt->floats, r->resident_gb, r->ready_s, r->loop_ms[STARTING], r->loop_ms[STEADY],
             r->loop_ms[SAVING], r->lane_ms[STEADY], r->lane_ms[SAVING], r->save_s);
         if (!isnan(r->told_ms))
-            printf("; psd tells of %.2f ms", r->told_ms);
+            printf("; psd reports %.2f ms", r->told_ms);
         putchar('\n');
         return;
     }
@@ -206,7 +206,7 @@ static void print(const struct options *opt, const struct result *r)
     printf("}\n");
 }
 
-/* Whether this machine has the memory; psd does not look before it takes it. */
+/* Whether this machine has enough memory; psd does not check. */
 static bool has_room(const struct options *opt)
 {
     char line[128];
@@ -235,7 +235,7 @@ static bool parse_count(const char *option, size_t min, size_t max, size_t *out)
     return false;
 }
 
-/* 0; 2; -1: only help was asked for */
+/* 0; 2; -1: help was requested */
 static int parse(int argc, char **argv, struct options *opt)
 {
     static const struct option longs[] = {{"floats", required_argument, NULL, 'f'},
@@ -259,7 +259,7 @@ static int parse(int argc, char **argv, struct options *opt)
             return letter == 'h' ? -1 : 2;
     }
     if (optind < argc)
-        fprintf(stderr, "psbench center: '%s' is no option\n", argv[optind]);
+        fprintf(stderr, "psbench center: '%s' is not an option\n", argv[optind]);
     opt->floats -= opt->floats % opt->lanes;
     return optind < argc ? 2 : 0;
 }

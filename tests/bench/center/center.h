@@ -1,4 +1,4 @@
-/* center.h: psbench center. What a large center costs one psd: until it is ready, and at a checkpoint. */
+/* center.h: psbench center. The cost of a large center for psd: until it is ready, and at a checkpoint. */
 #ifndef TEST_BENCH_CENTER_CENTER_H
 #define TEST_BENCH_CENTER_CENTER_H
 

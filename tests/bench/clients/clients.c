@@ -1,6 +1,6 @@
-/* clients.c: many clients of a real psd. The first is the library's and brings the center. The others are
- * connections of this process, which say what the library says on the control socket: Hello, Begin, and a
- * heartbeat every second. So this process costs little beside psd, and no data moves. */
+/* clients.c: many clients of a real psd. The first uses the library and offers the center. The others are
+ * connections of this process that send the library's control messages: Hello, Begin, and a heartbeat every
+ * second. So this process uses little CPU compared with psd, and no data is transferred. */
 #include "tests/bench/clients/clients.h"
 
 #include <getopt.h>
@@ -21,8 +21,8 @@ const char bench_clients_help[] = "many clients of a real psd: joining, its loop
 
 static const char usage_text[] =
     "usage: psbench clients [--clients 1000] [--floats 431080] [--seconds 10] [--psd PROGRAM] [--json]\n"
-    "  --clients N   so many join at once, and say each second that they are there\n"
-    "  --seconds S   for so long the loop's time is taken and /workers asked for\n";
+    "  --clients N   number of clients that join at once and send a heartbeat every second\n"
+    "  --seconds S   how long the loop's CPU time is measured and /workers requested\n";
 
 enum { BEAT_MS = 1000, HANG_S = 300, MAX_ASKED = 1000 };
 
@@ -53,7 +53,7 @@ static void send_message(void *socket, int what, void *message)
 {
     Ps__ToServer m = PS__TO_SERVER__INIT;
     m.what_case = (Ps__ToServer__WhatCase)what;
-    m.hello = message; /* a union of pointers */
+    m.hello = message; /* a union of pointers: sets any member */
     ps_control_send(socket, &m.base);
 }
 
@@ -88,11 +88,11 @@ static void say_heartbeat(const struct client *c)
     send_message(c->socket, PS__TO_SERVER__WHAT_HEARTBEAT, &beat);
 }
 
-/* One answer. False: psd refuses. */
+/* Handles one answer. False if psd refuses. */
 static bool take_reply(struct crowd *w, struct client *c, const Ps__ToClient *m)
 {
     if (m == NULL || m->what_case == PS__TO_CLIENT__WHAT_ERROR) {
-        fprintf(stderr, "psbench clients: psd says: %s\n", m != NULL ? m->error->sentence : "no message");
+        fprintf(stderr, "psbench clients: psd answered: %s\n", m != NULL ? m->error->sentence : "no message");
         return false;
     }
     if (m->what_case == PS__TO_CLIENT__WHAT_WELCOME) {
@@ -108,7 +108,7 @@ static bool take_reply(struct crowd *w, struct client *c, const Ps__ToClient *m)
     return true;
 }
 
-/* What has come, and comes within so many ms. */
+/* Handles messages for up to `ms` ms. */
 static bool hear(struct crowd *w, long ms)
 {
     if (zmq_poll(w->items, (int)w->n, ms) < 0)
@@ -160,7 +160,7 @@ static void close_all(struct crowd *w)
     free(w->items);
 }
 
-/* From the first Hello to the last Begun. */
+/* Times all joins, from the first Hello to the last Begun. */
 static bool join_all(struct crowd *w, struct result *r)
 {
     double begin = ps_now_s();
@@ -175,7 +175,7 @@ static bool join_all(struct crowd *w, struct result *r)
     return w->begun == w->n;
 }
 
-/* Seconds of a processor that psd's loop, its first thread, has had. */
+/* CPU seconds of psd's loop, which runs in its first thread. */
 static double loop_cpu_s(pid_t pid)
 {
     char path[64], text[512] = "";
@@ -196,7 +196,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Beats are spread over each second, as those of processes are. */
+/* Heartbeats are spread over each second, like those of independent processes. */
 static bool live(struct crowd *w, const struct daemon *d, size_t seconds, struct result *r)
 {
     static double asked_ms[MAX_ASKED];
@@ -282,7 +282,7 @@ static bool parse_count(const char *option, size_t min, size_t max, size_t *out)
     return false;
 }
 
-/* 0; 2; -1: only help was asked for */
+/* 0; 2; -1: help was requested */
 static int parse(int argc, char **argv, struct options *opt)
 {
     static const struct option longs[] = {{"clients", required_argument, NULL, 'n'},
@@ -306,7 +306,7 @@ static int parse(int argc, char **argv, struct options *opt)
             return letter == 'h' ? -1 : 2;
     }
     if (optind < argc)
-        fprintf(stderr, "psbench clients: '%s' is no option\n", argv[optind]);
+        fprintf(stderr, "psbench clients: '%s' is not an option\n", argv[optind]);
     return optind < argc ? 2 : 0;
 }
 

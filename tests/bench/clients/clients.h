@@ -1,4 +1,4 @@
-/* clients.h: psbench clients. What many clients cost one psd on its control socket. */
+/* clients.h: psbench clients. The cost of many clients on psd's control socket. */
 #ifndef TEST_BENCH_CLIENTS_CLIENTS_H
 #define TEST_BENCH_CLIENTS_CLIENTS_H
 

@@ -1,5 +1,5 @@
-/* codec.c: every codec's speed beside memcpy's, one message's largest error, and that of sums that are
- * encoded at each hop, as a ring does. */
+/* codec.c: the speed of every codec compared with memcpy, the largest error of a message, and that of a sum
+ * that is encoded at each hop of a ring. */
 #include "proto/clock.h"
 #include "tests/bench/codec/codec.h"
 
@@ -18,8 +18,8 @@ const char bench_codec_help[] = "codecs: GB/s of float32, the largest error of a
 static const char usage_text[] =
     "usage: psbench codec [--floats 131072] [--members 8] [--rounds 200] [--json]\n"
     "  --floats N   values of a message, 2 to 100000000\n"
-    "  --members P  of the sum, 2 to 1024: each adds a vector of its own, encoded at every hop\n"
-    "  --rounds R   times that each is measured, 1 to 100000; the median counts\n";
+    "  --members P  members of the sum, 2 to 1024; each adds its own vector, encoded at every hop\n"
+    "  --rounds R   repetitions of each measurement, 1 to 100000; the median counts\n";
 
 struct options {
     size_t floats, members, rounds;
@@ -28,7 +28,8 @@ struct options {
 
 struct result {
     double encode_gb_s, decode_gb_s, add_gb_s, copy_gb_s;
-    double one, sum; /* the largest error: of the block's largest value, of the sum of the members' */
+    double one, sum; /* the largest errors, relative to the block's largest value and to the sum of those of
+                        the members */
     double sum_bound;
 };
 
@@ -65,11 +66,11 @@ static int parse(int argc, char **argv, struct options *opt)
             return 2;
     }
     if (optind < argc)
-        fprintf(stderr, "psbench codec: '%s' is no option\n", argv[optind]);
+        fprintf(stderr, "psbench codec: '%s' is not an option\n", argv[optind]);
     return optind < argc ? 2 : 0;
 }
 
-/* Normal, as gradients and weights nearly are (Box, Muller 1958), from a generator that is the same at every
+/* Normally distributed, like gradients and weights approximately are (Box, Muller 1958); the same in every
  * run. */
 static float roll(uint64_t *state)
 {
@@ -121,7 +122,7 @@ static bool measure_speed(const struct options *opt, const struct ps_codec *c, c
     return fine;
 }
 
-/* The largest |x| of value i's block. */
+/* The largest |x| in the block of value i. */
 static double size_of(const struct ps_codec *c, const float *x, size_t n, size_t i)
 {
     size_t first = i - i % c->error.block, end = n - first < c->error.block ? n : first + c->error.block;
@@ -131,13 +132,14 @@ static double size_of(const struct ps_codec *c, const float *x, size_t n, size_t
     return largest;
 }
 
-/* Beyond the absolute part of its bound, which only values near 0 meet. */
+/* The relative error beyond the absolute part of the bound, which matters only for values near 0. */
 static double part_of(const struct ps_codec *c, double error, double hops, double size)
 {
     return fmax(0, fabs(error) - hops * c->error.absolute) / size;
 }
 
-/* x is member 0's; the others' follow from the same generator. larger: the sum of the members' sizes. */
+/* x: the vector of member 0; those of the others come from the same generator. larger: the sum of the
+ * members' block sizes. */
 static void measure_errors(const struct options *opt, const struct ps_codec *c, float *x, float *sum,
                            double *exact, double *larger, unsigned char *payload, struct result *r)
 {

@@ -1,4 +1,4 @@
-/* codec.h: psbench codec. How fast each codec is, and what it takes from values and from sums. */
+/* codec.h: psbench codec. The speed of each codec, and its errors in values and sums. */
 #ifndef TEST_BENCH_CODEC_CODEC_H
 #define TEST_BENCH_CODEC_CODEC_H
 

@@ -1,6 +1,6 @@
-/* data.c: images/s of a training stream, made when asked for and made ahead, and of photographs what the JPEG
- * library alone decodes; in turn so that a noisy neighbour meets all of them; medians. The reader takes
- * batches and does nothing else. */
+/* data.c: images/s of a training stream with and without prefetch and, for photographs, of the JPEG library
+ * alone. The measurements alternate, so that other load affects all of them; medians count. The reader only
+ * takes batches. */
 #include "proto/clock.h"
 #include "tests/bench/data/data.h"
 
@@ -33,10 +33,9 @@ static void usage(FILE *out)
 {
     fputs("usage: psbench data [--data digits] [--side 0] [--batch 64] [--prefetch 4] [--data-threads 1] "
           "[--seconds 5] [--view crop] [--json]\n"
-          "  --data: digits, mnist:DIR, cifar10:DIR or images:DIR; --side: of the images, 0: as they are "
-          "stored, "
+          "  --data: digits, mnist:DIR, cifar10:DIR or images:DIR; --side: size of the images, 0: as stored, "
           "or 224;\n"
-          "  --view: of images, as psworker has it. Images in JPEG are also decoded by libjpeg-turbo alone: "
+          "  --view: of images, as in psworker. JPEG images are also decoded with libjpeg-turbo alone: "
           "the "
           "same files, from\n"
           "  memory, at the same scale, on one thread\n",
@@ -114,8 +113,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Images a second, of the wall's time and of this thread's: the second is what a neighbour does not disturb.
- */
+/* Images per second of wall time and of this thread's CPU time; other load does not affect the second. */
 struct rate {
     double wall, cpu;
 };
@@ -128,11 +126,11 @@ static double thread_s(void)
            1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
-/* One of the ways to images: how many the call gave, or negative errno. */
+/* One source of images. Returns the number of images of a call, or a negative errno. */
 struct way {
     struct cnn_stream *stream; /* NULL: jpegs */
     struct bench_jpegs *jpegs;
-    uint32_t n_ready; /* batches that wait when a block begins, and do not count */
+    uint32_t n_ready; /* batches that are ready when a block begins; not counted */
 };
 
 static int draw(const struct way *way)
@@ -144,7 +142,7 @@ static int draw(const struct way *way)
     return 1;
 }
 
-/* Over one block. False: the stream failed. */
+/* Measures one block. False if the stream failed. */
 static bool run_block(const struct way *way, struct rate *out)
 {
     for (uint32_t i = 0; i < way->n_ready; i++)
@@ -163,7 +161,7 @@ static bool run_block(const struct way *way, struct rate *out)
     return true;
 }
 
-/* A stream that is not being read has its queue full and its threads asleep: no way disturbs the other. */
+/* A stream that is not being read has a full queue and sleeping threads, so it does not disturb the other. */
 static bool measure(const struct options *o, const struct way *ways, uint32_t n_ways, struct rate *rates,
                     struct ps_error *err)
 {
@@ -188,7 +186,7 @@ static bool measure(const struct options *o, const struct way *ways, uint32_t n_
     return true;
 }
 
-/* alone: libjpeg-turbo's; 0: not measured. */
+/* alone: the rate of libjpeg-turbo; 0: not measured. */
 static void print(const struct options *o, const char *name, const struct rate rates[N_WAYS])
 {
     const struct rate alone = rates[DECODE_ALONE], reader = rates[BY_READER];
@@ -203,7 +201,7 @@ static void print(const struct options *o, const char *name, const struct rate r
         printf("}\n");
         return;
     }
-    printf("%s, batch %u\n  by the reader     %10.0f images/s\n  %u made ahead, %u thread%s %8.0f images/s\n",
+    printf("%s, batch %u\n  by the reader     %10.0f images/s\n  %u prefetched, %u thread%s %8.0f images/s\n",
            name, o->batch, reader.wall, o->prefetch, o->threads, o->threads == 1 ? " " : "s",
            rates[AHEAD].wall);
     if (alone.wall > 0)

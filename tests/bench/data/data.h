@@ -1,4 +1,4 @@
-/* data.h: psbench data, how fast a data set gives batches. */
+/* data.h: psbench data: the speed of a data set's batches. */
 #ifndef TEST_BENCH_DATA_DATA_H
 #define TEST_BENCH_DATA_DATA_H
 

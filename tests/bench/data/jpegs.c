@@ -7,12 +7,12 @@
 
 #include "nets/data/images/images.h"
 
-enum { MOST = 4096, STEP = 1237 }; /* from one to the next: as little in order as a shuffled set */
+enum { MOST = 4096, STEP = 1237 }; /* from one image to the next; imitates a shuffled set */
 
 struct jpeg {
     uint8_t *bytes;
     size_t len;
-    int width, height; /* as it is decoded */
+    int width, height; /* as decoded */
 };
 
 struct bench_jpegs {
@@ -23,7 +23,7 @@ struct bench_jpegs {
     uint8_t *rgb;
 };
 
-/* As the loader would decode it; false: it is no JPEG, or damaged. */
+/* Reads one image and its scale of decoding; false if it is not a JPEG or damaged. */
 static bool read_one(const struct cnn_images *set, uint32_t index, const struct cnn_view *view,
                      struct cnn_images_scratch *scratch, struct jpeg *out)
 {

@@ -1,4 +1,4 @@
-/* jpegs.h: what libjpeg-turbo alone decodes of a set of photographs, one after the other. */
+/* jpegs.h: decodes the photographs of a set with libjpeg-turbo alone. */
 #ifndef TEST_BENCH_DATA_JPEGS_H
 #define TEST_BENCH_DATA_JPEGS_H
 
@@ -8,8 +8,8 @@
 
 struct bench_jpegs;
 
-/* Reads up to 4096 of the training images into memory. *out is NULL where there are no JPEG files. side: of
- * the views whose scale of decoding is taken. */
+/* Reads up to 4096 of the training images into memory. *out is NULL if there are no JPEG files. side: size of
+ * the views, which determines the scale of decoding. */
 int bench_jpegs_open(const struct cnn_data *data, uint32_t side, struct bench_jpegs **out,
                      struct ps_error *err);
 void bench_jpegs_close(struct bench_jpegs *b);

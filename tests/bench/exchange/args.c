@@ -16,15 +16,15 @@ static const char usage_text[] =
     "                        [--chunk-floats 131072] [--window 2] [--admission fcfs] [--codec raw]\n"
     "                        [--answer-codec raw] [--curve] [--psd PROGRAM] [--json]\n"
     "  --transport T   tcp on loopback (default), ipc: UNIX sockets, shm: shared memory, rdma\n"
-    "  --in-place      x lies in psc_alloc's memory, and psc_step exchanges it by rule elastic: over shm "
+    "  --in-place      x is in psc_alloc's memory, and psc_step exchanges it with rule elastic: over shm "
     "the\n"
-    "                  lane does both halves where x lies; the optimizer's time is left out\n"
-    "  --compute-ms M  the worker is busy for so long between two exchanges; that time is left out\n"
-    "  --servers S     psd processes that hold a part of the vector each, with so many lanes each\n"
+    "                  lane updates x in place; the optimizer's time is not counted\n"
+    "  --compute-ms M  the worker computes for M ms between two exchanges; not counted\n"
+    "  --servers S     psd processes, each with a part of the vector and --lanes lanes\n"
     "  --admission A   fcfs (default) or hogwild\n"
-    "  --codec C       how messages travel: raw (default), fp16, bf16, trunc16 or int8; --answer-codec: "
+    "  --codec C       encoding of messages: raw (default), fp16, bf16, trunc16 or int8; --answer-codec: "
     "answers\n"
-    "  --curve         with keys: peers prove who they are, and what travels is encrypted\n"
+    "  --curve         with keys: peers authenticate, and the traffic is encrypted\n"
     "  --count N       N exchanges of each worker instead of --seconds\n";
 
 struct number {
@@ -35,7 +35,7 @@ struct number {
     double *real;
 };
 
-/* 1: it is none of these letters; 0; 2 */
+/* 0; 1: not one of these letters; 2: invalid value */
 static int take_number(const struct number *rows, size_t n, int letter)
 {
     for (size_t i = 0; i < n; i++) {
@@ -147,6 +147,6 @@ int bench_exchange_parse(int argc, char **argv, struct bench_exchange_options *o
             return rc == 1 ? (letter == 'h' ? -1 : 2) : rc;
     }
     if (optind < argc)
-        fprintf(stderr, "psbench exchange: '%s' is no option\n", argv[optind]);
+        fprintf(stderr, "psbench exchange: '%s' is not an option\n", argv[optind]);
     return optind < argc ? 2 : 0;
 }

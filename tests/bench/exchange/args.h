@@ -1,4 +1,4 @@
-/* args.h: what psbench exchange is asked for. */
+/* args.h: the options of psbench exchange. */
 #ifndef TEST_BENCH_EXCHANGE_ARGS_H
 #define TEST_BENCH_EXCHANGE_ARGS_H
 
@@ -15,7 +15,7 @@ struct bench_exchange_options {
     char key[128]; /* the workers' key file, with --curve */
 };
 
-/* Over defaults in *opt. 0; -1: help was asked for; 2 with a line on stderr. */
+/* Overrides the defaults in *opt. 0; -1: help was requested; 2 with a message on stderr. */
 int bench_exchange_parse(int argc, char **argv, struct bench_exchange_options *opt);
 
 #endif

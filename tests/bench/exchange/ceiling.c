@@ -18,11 +18,11 @@ enum { MAX_CONNECTIONS = 64 };
 
 struct echo {
     int client, server;
-    size_t bytes, chunk; /* of the vector's share; a chunk */
+    size_t bytes, chunk; /* of the connection's share of the vector; of a chunk */
     uint32_t window;
     double seconds;
     char *vector;
-    double moved; /* bytes, both ways */
+    double moved; /* bytes, both directions */
     pthread_t threads[2];
 };
 
@@ -53,7 +53,7 @@ static void *serve(void *arg)
     return NULL;
 }
 
-/* Sends up to `window` chunks ahead of what came back. */
+/* Keeps up to `window` chunks in flight. */
 static void *ask(void *arg)
 {
     struct echo *e = arg;
@@ -94,7 +94,8 @@ static bool connect_pair(struct echo *e)
         return false;
     setsockopt(e->client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     setsockopt(e->server, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    /* Blocking sends ahead of reads must fit the sockets' buffers, or both ends would wait for the other. */
+    /* Blocking sends before reads must fit into the sockets' buffers, or both ends would wait for each
+     * other. */
     int buffer = (int)((e->window + 1) * e->chunk);
     setsockopt(e->client, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof buffer);
     setsockopt(e->server, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof buffer);

@@ -1,4 +1,4 @@
-/* exchange.c: worker processes exchange a vector with a real psd as fast as they can. */
+/* exchange.c: worker processes exchange a vector with a real psd at full speed. */
 #include "proto/clock.h"
 #include "tests/bench/exchange/exchange.h"
 
@@ -22,10 +22,10 @@ const char bench_exchange_help[] = "exchanges of workers with a real psd: GB/s, 
 
 enum { MAX_LATENCIES = 4000000 };
 
-/* What a worker process sends up its pipe; then its latencies follow. */
+/* The result that a worker process writes to its pipe, followed by its latencies. */
 struct result {
     uint64_t exchanges, retries, n_latencies;
-    uint64_t sent, received; /* payload, of the exchanges counted */
+    uint64_t sent, received; /* payload bytes of the counted exchanges */
     double begin_s, end_s;
     int rc;
     char error[256];
@@ -33,7 +33,7 @@ struct result {
 
 struct worker {
     pid_t pid;
-    int go[2], up[2]; /* parent tells to go; worker tells ready, then its result */
+    int go[2], up[2]; /* the parent's start signal; the worker's ready signal and result */
     struct result result;
     double *latencies;
 };
@@ -62,7 +62,7 @@ static bool read_all(int fd, void *p, size_t n)
     return true;
 }
 
-/* *x: psc_alloc's memory with --in-place, else the caller's own. */
+/* *x: memory of psc_alloc with --in-place, otherwise of malloc. */
 static int join(const struct bench_exchange_options *opt, const char *server, struct psc **c, float **x)
 {
     struct psc_options po;
@@ -85,9 +85,8 @@ static void compute(double ms)
         ;
 }
 
-/* One, with *took_s: over the transport, by psc_exchange; with --in-place that of a psc_step, without its
- * optimizer.
- */
+/* Makes one exchange with psc_exchange; with --in-place with psc_step. *took_s: its time, without the
+ * optimizer. */
 static int exchange(const struct bench_exchange_options *opt, struct psc *c, float *x, float *other,
                     double *took_s)
 {
@@ -134,7 +133,7 @@ static void worker_main(const struct bench_exchange_options *opt, const char *se
     char byte = 0;
 
     r.rc = join(opt, server, &c, &x);
-    for (int i = 0; i < 2 && r.rc == PSC_OK; i++) /* touch every page, warm every buffer */
+    for (int i = 0; i < 2 && r.rc == PSC_OK; i++) /* warm-up: touches every page and buffer */
         r.rc = exchange(opt, c, x, other, &took_s);
     if (psc_info(c, &info) == PSC_OK)
         sent = info.bytes_sent, received = info.bytes_received;
@@ -228,7 +227,7 @@ static struct totals sum(const struct bench_exchange_options *opt, const struct 
     return t;
 }
 
-/* Of all servers, those that hold something. */
+/* Lanes of all servers that have a part of the vector. */
 static uint32_t lanes_used(const struct bench_exchange_options *opt)
 {
     uint64_t each = opt->floats / opt->servers;
@@ -289,7 +288,7 @@ static void report(const struct bench_exchange_options *opt, const struct totals
             rss_after - rss_before);
 }
 
-/* Of all servers: CPU seconds, and resident MB. */
+/* CPU seconds, and resident MB, of all servers. */
 static double cpu_of(const struct servers *s)
 {
     double cpu = 0;
@@ -324,7 +323,7 @@ static int measure(const struct bench_exchange_options *opt, struct servers *s)
     return 0;
 }
 
-/* A pair for psd and one for all workers, in psd's directory. */
+/* Creates a key pair for psd and one for all workers, in psd's directory. */
 static int make_keys(struct bench_exchange_options *opt, const struct daemon *d, char key[256],
                      char allow[256])
 {
@@ -378,7 +377,7 @@ int bench_exchange(int argc, char **argv)
                               NULL,
                               NULL,
                               NULL};
-    size_t n = sizeof settings / sizeof *settings - 4; /* the first that is NULL */
+    size_t n = sizeof settings / sizeof *settings - 4; /* the first unused entry */
     struct servers servers;
     int rc = bench_exchange_parse(argc, argv, &opt);
 

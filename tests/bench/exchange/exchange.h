@@ -1,5 +1,5 @@
-/* exchange.h: psbench exchange. Workers against a real psd, beside what sockets and memory can do in the same
- * run. */
+/* exchange.h: psbench exchange. Exchanges of workers with a real psd, compared with the limits of sockets and
+ * memory in the same run. */
 #ifndef TEST_BENCH_EXCHANGE_EXCHANGE_H
 #define TEST_BENCH_EXCHANGE_EXCHANGE_H
 

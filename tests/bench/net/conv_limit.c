@@ -24,7 +24,7 @@ struct conv_limit {
     struct item items[];
 };
 
-/* The convolution with every layout left to the library. */
+/* The convolution with layouts chosen by the library. */
 struct shapes {
     dnnl_memory_desc_t in, out, weight, bias;
     dnnl_dims_t stride, dilation, pad, pad_end;
@@ -72,7 +72,7 @@ static dnnl_status_t describe_pass(enum pass pass, const struct shapes *s, dnnl_
     }
 }
 
-/* The arguments of each pass, ended by 0. */
+/* The arguments of each pass, terminated by 0. */
 static const struct {
     int arg;
     dnnl_query_t what;
@@ -91,7 +91,7 @@ static const struct {
      {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md}},
 };
 
-/* Small values instead of whatever malloc left: denormals and NaNs have speeds of their own. */
+/* Small normal values: denormals and NaNs change the speed. */
 static void fill(dnnl_memory_t memory, size_t bytes)
 {
     void *data;

@@ -1,4 +1,4 @@
-/* fma.c: twelve independent chains hide the latency of the multiply-add on every core we know. */
+/* fma.c: twelve independent chains hide the latency of the multiply-add on all known cores. */
 #include "proto/clock.h"
 #include "tests/bench/net/fma.h"
 
@@ -10,7 +10,8 @@
 
 struct isa {
     int lanes;
-    void (*run)(uint64_t n, float *out); /* n rounds of CHAINS multiply-adds; out keeps them alive */
+    void (*run)(uint64_t n, float *out); /* n rounds of CHAINS multiply-adds; out prevents their
+                                            elimination */
 };
 
 #ifdef __x86_64__

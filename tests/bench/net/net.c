@@ -1,6 +1,6 @@
-/* net.c: times a training step and its parts in turn, many short repetitions of each, so that a noisy
- * neighbour meets all of them; reports medians. GFLOP/s
- * count the multiply-adds of dense passes: a backend that skips zeros may seem to beat its convolutions. */
+/* net.c: times a training step and its parts alternately, in many short repetitions, so that other load
+ * affects all of them; reports medians. GFLOP/s count the multiply-adds of dense passes, so a backend that
+ * skips zeros may seem faster than its convolutions. */
 #include "proto/clock.h"
 #include "tests/bench/net/net.h"
 
@@ -15,7 +15,7 @@
 #include "tests/bench/net/conv_limit.h"
 #include "tests/bench/net/fma.h"
 
-const char bench_net_help[] = "training steps of a net: images/s, beside the machine's limits";
+const char bench_net_help[] = "training steps of a net: images/s, compared with the machine's limits";
 
 #define MAX_REPETITIONS 1000
 #define BLOCK_S         0.08 /* one repetition of a step */
@@ -28,8 +28,8 @@ struct options {
     bool json;
 };
 
-/* What one repetition measures; seconds a step, but for the last two. library: what of `step` went into the
- * backend's library's kernels. */
+/* The result of one repetition: seconds per step, except for the last two. library: the part of `step` spent
+ * in the kernels of the backend's library. */
 struct sample {
     double step, forward, backward, update, library, fma_gflops, conv_gflops;
 };
@@ -172,7 +172,7 @@ static int convolve(struct bench *b)
     return 0;
 }
 
-/* Seconds a call over n calls; negative errno when one failed. */
+/* *out: seconds per call over n calls. A negative errno if one failed. */
 static int timed(struct bench *b, int (*call)(struct bench *), size_t n, double *out)
 {
     double start = ps_now_s();
@@ -209,7 +209,7 @@ static int measure(struct bench *b)
     double once = 0, end;
     int rc;
 
-    for (int i = 0; i < 5; i++) /* the first steps touch memory and start threads */
+    for (int i = 0; i < 5; i++) /* warm-up: the first steps touch memory and start threads */
         if ((rc = timed(b, train_step, 1, &once)) < 0)
             return rc;
     size_t steps = once < BLOCK_S ? (size_t)(BLOCK_S / once) + 1 : 1;
@@ -235,7 +235,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The middle, or with `largest` the last, of one field of all samples. */
+/* The median, or with `largest` the maximum, of one field of all samples. */
 static double pick(const struct bench *b, size_t field, bool largest)
 {
     double values[MAX_REPETITIONS];
@@ -325,7 +325,7 @@ static void tear_down(struct bench *b)
     free(b);
 }
 
-/* Prepares and measures what b->opt asks for; the exit code. */
+/* Prepares and measures. Returns the exit code. */
 static int run_command(struct bench *b, const char *command)
 {
     struct ps_error err = {""};

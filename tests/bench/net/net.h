@@ -1,4 +1,4 @@
-/* net.h: psbench net. Speed of a training step, beside what the machine can do in the same run. */
+/* net.h: psbench net. The speed of a training step, compared with the machine's limits in the same run. */
 #ifndef TEST_BENCH_NET_NET_H
 #define TEST_BENCH_NET_NET_H
 
@@ -9,7 +9,7 @@ int bench_net(int argc, char **argv);
 
 extern const char bench_net_help[];
 
-/* Medians of one step, of a net that cnn_model_find finds. Errors go to stderr; the exit code as above. */
+/* Medians of one step of a net, found by cnn_model_find. Errors go to stderr; the exit code is as above. */
 struct bench_net_times {
     double forward_s, backward_s, update_s;
 };

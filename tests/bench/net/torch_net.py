@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Nets here and in PyTorch (channels_last, float32), in turn, so that a noisy neighbour meets both.
+"""Compares nets of psd with the same nets in PyTorch (channels_last, float32). The two alternate, so that other load affects both.
 
     python3 -m venv /tmp/torch-venv && /tmp/torch-venv/bin/pip install torch 'numpy<2'
     /tmp/torch-venv/bin/python tests/bench/net/torch_net.py build [--threads 1] [--batch 16] [--rounds 5] [NET...]
 
 A round is some seconds of training steps (forward, backward, momentum update) of each. Prints the medians of images/s and of the
-rounds' ratios, and what part of the step the net's own convolutions take alone. PyTorch is no dependency of psd: this is run
-by hand.
+rounds' ratios, and the speed relative to that of the net's convolutions alone. psd does not depend on PyTorch: run this by hand.
 """
 import argparse
 import json

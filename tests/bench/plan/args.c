@@ -23,9 +23,9 @@ static void usage(FILE *out)
         "    --gb-s G           of a link one way, or --link 1gbit, 100mbit\n"
         "    --gamma-ns NS      adding one float\n"
         "  and\n"
-        "    --sync-us US       what keeping in step costs an allreduce (0, or fitted)\n"
-        "    --server-gb-s G    psd's own link, one way; else as the workers'\n"
-        "    --half-duplex      both ways share a link\n"
+        "    --sync-us US       synchronisation cost of an allreduce (0, or fitted)\n"
+        "    --server-gb-s G    psd's link, one way (that of the workers)\n"
+        "    --half-duplex      both directions share a link\n"
         "    --lanes N          of psd (2); --chunk-floats N (131072)\n",
         out);
     sim_usage(out);
@@ -55,7 +55,7 @@ static bool read_count(const char *name, const char *text, double most, uint32_t
     return false;
 }
 
-/* Calls `take` with each part of "a,b,c". */
+/* Calls `take` for each part of "a,b,c". */
 static bool read_list(const char *name, const char *text,
                       bool (*take)(struct plan_options *o, const char *name, const char *part),
                       struct plan_options *o)
@@ -255,11 +255,11 @@ static void fill_lists(struct plan_options *o)
         o->codecs[o->n_codecs++] = rows[i];
 }
 
-/* What two options say of the same, or what one needs of another. */
+/* Checks conflicts and dependencies between options. */
 static bool is_whole(const struct plan_options *o)
 {
     if (o->floats > 0 && o->net != NULL)
-        fputs("psbench plan: --net and --floats both say how many floats there are; give one\n", stderr);
+        fputs("psbench plan: --net and --floats both give the number of floats; give one\n", stderr);
     else if (o->floats > 0 && isnan(o->compute_s))
         fputs("psbench plan: --floats needs --compute-ms: without a net there is nothing to time\n", stderr);
     else

@@ -7,9 +7,9 @@
 #include "tests/bench/plan/model.h"
 
 enum { N_UNKNOWN = 3 }; /* alpha, beta, S */
-enum { TURNS = 20 };    /* of weighing anew; by far enough */
+enum { TURNS = 20 };    /* of reweighting; far more than needed */
 
-/* What each of the unknown counts for in the time of the sample. */
+/* The coefficient of each unknown in the time of the sample. */
 static void row_of(const struct plan_sample *s, bool half_duplex, double *row)
 {
     double p = s->members;
@@ -23,8 +23,8 @@ static double sums_s(const struct plan_sample *s, double gamma_s)
     return (s->members - 1.0) / s->members * s->n_bytes / sizeof(float) * gamma_s;
 }
 
-/* Solves m x = m[3] for the unknown in `use`, by elimination; the others become 0. False: they cannot be told
- * apart. */
+/* Solves m x = m[3] for the unknowns in `use` by elimination; the others become 0. False if the system is
+ * singular. */
 static bool solve(double m[N_UNKNOWN][N_UNKNOWN + 1], const bool *use, double *x)
 {
     double a[N_UNKNOWN][N_UNKNOWN + 1];
@@ -52,8 +52,8 @@ static double time_of(const struct plan_sample *s, double gamma_s, bool half_dup
     return row[0] * x[0] + row[1] * x[1] + row[2] * x[2] + sums_s(s, gamma_s);
 }
 
-/* Normal equations, each row divided by the root of its time and of what was found before (x; NULL: nothing
- * yet): so twice as slow and twice as fast weigh alike. */
+/* Normal equations. Each row is divided by the square root of its time and of the previous prediction (x;
+ * NULL: none), so that errors by a factor of two in either direction weigh the same. */
 static void gather(const struct plan_sample *s, size_t n, double gamma_s, bool half_duplex, const double *x,
                    double m[N_UNKNOWN][N_UNKNOWN + 1])
 {
@@ -69,7 +69,7 @@ static void gather(const struct plan_sample *s, size_t n, double gamma_s, bool h
     }
 }
 
-/* None below 0: the one that is most so is taken as 0, and the rest found anew. */
+/* Constrains the unknowns to be at least 0: sets the most negative to 0 and solves again for the rest. */
 static bool least_squares(double m[N_UNKNOWN][N_UNKNOWN + 1], bool *use, double *x)
 {
     for (int tries = 0; tries < N_UNKNOWN; tries++) {

@@ -1,4 +1,4 @@
-/* link.c: allreduces of a few sizes between two processes over loopback, for the fit. */
+/* link.c: measures allreduces of several sizes between two processes over loopback, for the fit. */
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -15,8 +15,8 @@
 
 enum { MEMBERS = 2, MAX_TURNS = 200, LEAST_TURNS = 5, TIMEOUT_MS = 20000 };
 
-/* One float for alpha, and for beta the job's vector and large parts of it: one beta has to stand for caches
- * and memory alike, so that it is found where it is used. */
+/* One float for alpha; for beta the job's vector and large parts of it. One beta stands for caches and
+ * memory, so it is fitted at the sizes where it is used. */
 enum { MAX_FLOATS = 1 << 26 };
 static const size_t shares[] = {MAX_FLOATS, 4, 2, 1};
 enum { N_SIZES = sizeof shares / sizeof *shares };
@@ -33,7 +33,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Rank 0 says with a flag before each sum whether there is one more, so that both make the same calls. */
+/* Rank 0 sends a flag before each sum that tells whether there is another, so that both make the same
+ * calls. */
 static int time_size(struct psc_clique *q, float *x, size_t n, double seconds, double *median)
 {
     double times[MAX_TURNS], end = ps_now_s() + seconds;
@@ -59,7 +60,7 @@ static int time_size(struct psc_clique *q, float *x, size_t n, double seconds, d
     return PSC_OK;
 }
 
-/* One member: opens, measures every size, and closes. samples: [N_SIZES], of rank 0. */
+/* One member: opens the ring, measures every size, and closes. samples: [N_SIZES], written by rank 0. */
 static int measure(int rank, const char *rendezvous, const struct plan_options *o, double n_floats,
                    struct plan_sample *samples)
 {
@@ -80,7 +81,7 @@ static int measure(int rank, const char *rendezvous, const struct plan_options *
             rc = time_size(q, x, n, o->seconds / N_SIZES, &samples[i].seconds);
         }
     if (rc != PSC_OK && rank == 0)
-        fprintf(stderr, "psbench plan: the ring that is measured: %s\n",
+        fprintf(stderr, "psbench plan: the measured ring: %s\n",
                 q != NULL ? psc_clique_error(q) : psc_result_name(rc));
     psc_clique_close(q);
     free(x);
@@ -123,7 +124,8 @@ int plan_measure_link(const struct plan_options *o, double n_floats, double gamm
     rc = with_other(rendezvous, o, n_floats, samples);
     rmdir(dir);
     if (rc == 0 && plan_fit(samples, N_SIZES, gamma_s, o->half_duplex, link, error) < 0) {
-        fputs("psbench plan: the measured times fit no link; give --alpha-us and --gb-s\n", stderr);
+        fputs("psbench plan: the measured times do not fit the model of a link; give --alpha-us and --gb-s\n",
+              stderr);
         return -1;
     }
     return rc;

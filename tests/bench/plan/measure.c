@@ -1,4 +1,4 @@
-/* measure.c: a float's time in each codec, and a training step's, on this machine. */
+/* measure.c: measures the time per float of each codec, and of a training step, on this machine. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "tests/bench/net/net.h"
 #include "tests/bench/plan/plan.h"
 
-/* More than a core's own cache holds, as a gradient is; whole blocks of any codec. */
+/* Larger than a core's cache, like a gradient; a multiple of every codec's block. */
 enum { FLOATS = 1 << 20, MAX_TURNS = 1000, LEAST_TURNS = 5 };
 
 struct passes {
@@ -39,7 +39,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Medians of each pass, seconds a float; they take turns, so that a noisy neighbour meets all. */
+/* Median of each pass in seconds per float. The passes alternate, so that other load affects all of them. */
 static void time_passes(const struct passes *p, double seconds, double *medians)
 {
     static void (*const run[])(const struct passes *p) = {encode, decode, add};

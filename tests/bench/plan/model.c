@@ -8,7 +8,7 @@ const char *const plan_term_names[PLAN_N_TERMS] = {
     [PLAN_WIRE] = "wire",     [PLAN_ARITHMETIC] = "arithmetic", [PLAN_SYNC] = "sync",
 };
 
-/* What keeps being looked at while one iteration is put together. */
+/* The inputs of the prediction of one iteration. */
 struct trip {
     const struct plan_link *link;
     const struct plan_codec *codec;
@@ -39,7 +39,7 @@ static void add_broadcast(const struct trip *t, double members)
     t->terms[PLAN_WIRE] += ways * t->job->n_floats * sizeof(float) * t->link->beta_s;
 }
 
-/* Seconds in which the slower of the server's link, which all share, and a client's own carries both ways. */
+/* Seconds for both directions on the slower link: the server's, which all share, or a client's own. */
 static double both_ways(const struct trip *t, double clients)
 {
     const struct plan_link *l = t->link;
@@ -78,7 +78,7 @@ static enum plan_term largest_of(const double *terms, enum plan_term from, enum 
     return best;
 }
 
-/* One after the other. */
+/* The terms are sequential. */
 static void in_turn(struct plan_prediction *p)
 {
     p->iteration_s = p->terms[PLAN_UPDATE] + p->terms[PLAN_COMPUTE] + comm_of(p->terms);
@@ -114,7 +114,7 @@ static void predict_cliques(const struct trip *t, struct plan_prediction *p)
     in_turn(p);
 }
 
-/* Each worker at its own pace, until the server's link or lanes have no time left. */
+/* Each worker runs at its own pace, until the server's link or lanes are saturated. */
 static void at_own_pace(const struct trip *t, struct plan_prediction *p, double period)
 {
     const struct plan_link *l = t->link;
@@ -129,7 +129,7 @@ static void at_own_pace(const struct trip *t, struct plan_prediction *p, double 
     if (fmax(wire, work) <= p->iteration_s)
         return;
     p->largest = wire >= work ? PLAN_WIRE : PLAN_ARITHMETIC;
-    p->terms[p->largest] += fmax(wire, work) - p->iteration_s; /* spent waiting for it */
+    p->terms[p->largest] += fmax(wire, work) - p->iteration_s; /* time spent waiting for it */
     p->iteration_s = fmax(wire, work);
 }
 
@@ -153,7 +153,7 @@ const struct plan_method plan_methods[] = {
 };
 const size_t plan_n_methods = sizeof plan_methods / sizeof *plan_methods;
 
-/* In the order of plan_methods. */
+/* Indexed like plan_methods. */
 static void (*const predictors[])(const struct trip *t, struct plan_prediction *p) = {
     predict_sync, predict_d_sync, predict_cliques, predict_pipe, predict_async, predict_easgd,
 };

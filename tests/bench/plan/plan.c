@@ -1,4 +1,4 @@
-/* plan.c: measures what was not given, predicts, and says what it would choose. */
+/* plan.c: measures what was not given, predicts, and recommends a method. */
 #include "tests/bench/plan/plan.h"
 
 #include <math.h>
@@ -15,12 +15,13 @@ struct plan {
     struct plan_link link;
     struct plan_codec codecs[PLAN_MAX_CODECS];
     struct plan_job job;
-    double gamma_s, fit_error; /* fit_error: NaN when the link was given */
+    double gamma_s, fit_error; /* fit_error: NaN if the link was given */
     struct plan_prediction *rows;
     size_t n_rows;
 };
 
-/* gamma is the raw codec's sum; where it is given, the other codecs keep what they take beyond it. */
+/* gamma is the sum of the raw codec. If it is given, the other codecs keep their measured difference to
+ * it. */
 static int find_codecs(struct plan *p)
 {
     struct plan_codec raw;
@@ -128,7 +129,8 @@ static void print_row_json(const struct plan_prediction *r, uint32_t period)
            r->method->every_gradient ? 1 : period);
 }
 
-/* Of all rows with so many workers that do not take every gradient, the fastest, if it is faster than `r`. */
+/* The fastest prediction for that number of workers of a method that does not apply every gradient, if faster
+ * than `r`. */
 static const struct plan_prediction *faster_one(const struct plan *p, const struct plan_prediction *r)
 {
     const struct plan_prediction *best = NULL;
@@ -147,13 +149,13 @@ static void sentence_of(const struct plan *p, const struct plan_prediction *r, c
         [PLAN_LATENCY] = "the messages' latency",
         [PLAN_WIRE] = "the bytes on the link",
         [PLAN_ARITHMETIC] = "adding, encoding and decoding",
-        [PLAN_SYNC] = "keeping in step",
+        [PLAN_SYNC] = "synchronisation",
     };
     const struct plan_prediction *faster = faster_one(p, r);
     double share = r->terms[r->largest] / r->iteration_s;
     int n = snprintf(text, size,
-                     "%u worker%s: %s with codec %s, %.0f images/s (%.0f %% of %u alone); what is largest "
-                     "in its iteration is %s (%s, %.0f %%)",
+                     "%u worker%s: %s with codec %s, %.0f images/s (%.0f %% of %u alone); the largest part "
+                     "of its iteration is %s (%s, %.0f %%)",
                      r->workers, r->workers == 1 ? "" : "s", r->method->name, r->codec->name, r->images_s,
                      100 * r->efficiency, r->workers, meaning[r->largest], plan_term_names[r->largest],
                      100 * fmin(share, 1));

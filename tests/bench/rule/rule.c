@@ -1,6 +1,6 @@
-/* rule.c: each rule's pass over vectors that no cache holds, and a plain loop that reads and writes as many,
- * in turn so that a noisy neighbour meets both; medians. One thread; a vector is walked chunk by chunk, as a
- * lane does it. */
+/* rule.c: the pass of each rule over vectors larger than all caches, and a plain loop over as many vectors.
+ * The two alternate, so that other load affects both; medians count. One thread; vectors are processed chunk
+ * by chunk, as in a lane. */
 #include "tests/bench/rule/rule.h"
 
 #include <getopt.h>
@@ -17,25 +17,25 @@
 #include "server/rules/rules.h"
 #include "tests/bench/streams.h"
 
-const char bench_rule_help[] = "each rule's pass over memory, beside plain loops over as many vectors";
+const char bench_rule_help[] = "each rule's pass over memory, compared with plain loops over as many vectors";
 
 enum { MAX_ROUNDS = 1000, CHUNK_FLOATS = 131072 };
 #define HUGE_PAGE ((size_t)2 << 20)
 
 struct options {
     size_t n_floats;
-    double seconds;   /* of each rule */
+    double seconds;   /* per rule */
     const char *rule; /* NULL: all */
     bool json;
 };
 
-/* Center, message, state; the plain loop takes them in the same order. */
+/* Center, message, state; the plain loop uses them in the same order. */
 struct vectors {
     float *x[BENCH_MAX_STREAMS];
     size_t n;
 };
 
-/* Of this thread: turns that others had at the core are not counted. */
+/* CPU time of this thread, which excludes time when other processes run. */
 static double now(void)
 {
     struct timespec t;
@@ -46,7 +46,7 @@ static double now(void)
 static void usage(FILE *out)
 {
     fputs("usage: psbench rule [--rule NAME] [--floats 67108864] [--seconds 2] [--json]\n"
-          "  --rule: that one alone; --floats: values of each vector; --seconds: for each rule\n",
+          "  --rule: only that rule; --floats: values of each vector; --seconds: for each rule\n",
           out);
 }
 
@@ -101,7 +101,7 @@ static bool parse(int argc, char **argv, struct options *o)
     return false;
 }
 
-/* In huge pages where the system has them, as the center is. */
+/* In huge pages if available, like the center. */
 static bool vectors_create(struct vectors *v, size_t n)
 {
     size_t len_bytes = (n * sizeof(float) + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
@@ -120,7 +120,7 @@ static void vectors_destroy(struct vectors *v)
         free(v->x[k]);
 }
 
-/* Values that stay ordinary numbers under every rule. Not timed: a message is new each time. */
+/* Values that remain normal numbers under every rule. Not timed. */
 static void fill_message(struct vectors *v)
 {
     for (size_t i = 0; i < v->n; i++)
@@ -146,7 +146,7 @@ static double time_rule(const struct psd_rule *rule, const struct vectors *v)
                                   .compensation = 0.04f,
                                   .outer_eta = 1e-3f,
                                   .outer_momentum = 0.9f,
-                                  .delay = 1, /* every move is the dear one */
+                                  .delay = 1, /* every update is the expensive one */
                                   .share = 0.25f,
                                   .kappa = -0.6f,
                                   .n_moves = 1,
@@ -163,7 +163,7 @@ static double time_rule(const struct psd_rule *rule, const struct vectors *v)
 static double time_plain(const struct vectors *v, uint32_t n_streams)
 {
     void (*run)(float *const *x, float c, size_t n) = bench_streams_best()->run[n_streams];
-    volatile float nothing = 0; /* the compiler does not know it */
+    volatile float nothing = 0; /* unknown to the compiler */
     double begin = now();
     for (size_t at = 0; at < v->n; at += CHUNK_FLOATS) {
         float *x[] = {v->x[0] + at, v->x[1] + at, v->x[2] + at, v->x[3] + at};
@@ -184,7 +184,7 @@ static double median(double *of, int n)
     return n % 2 ? of[n / 2] : (of[n / 2 - 1] + of[n / 2]) / 2;
 }
 
-/* Prints the rule's line; its time over that of the plain loop. */
+/* Prints the rule's line. Returns the ratio of its time to that of the plain loop. */
 static double measure(const struct options *o, const struct psd_rule *rule, struct vectors *v)
 {
     static double times[2][MAX_ROUNDS];

@@ -1,4 +1,4 @@
-/* rule.h: psbench rule, what each rule's pass over memory costs beside plain loops. */
+/* rule.h: psbench rule: the cost of each rule's pass over memory, compared with plain loops. */
 #ifndef TEST_BENCH_RULE_RULE_H
 #define TEST_BENCH_RULE_RULE_H
 

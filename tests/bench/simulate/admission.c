@@ -1,6 +1,5 @@
-/* admission.c: when an exchange that has come is applied, and answered: as server/admissions does it, in
- * the time that it takes a lane. What is taken in costs a chunk's time at once; what is applied, its bytes'.
- */
+/* admission.c: when an arrived exchange is applied and answered, as in server/admissions, and the time that
+ * it takes a lane. Receiving costs the time of a chunk; applying costs the time of its bytes. */
 #include <string.h>
 
 #include "tests/bench/simulate/run.h"
@@ -21,7 +20,7 @@ double sim_lane_s(const struct sim *s, const struct sim_cost *cost, uint32_t k)
     return s->piece_chunks[k] * cost->chunk_s + apply_s(s, cost, k);
 }
 
-/* As psd counts it: others' exchanges that became whole since the client's last answer. */
+/* Staleness as in psd: exchanges of other clients that were completed since the client's last answer. */
 static void note_staleness(struct sim *s, const struct sim_piece *p)
 {
     uint64_t stale = s->moves - p->client->seen_moves;
@@ -65,13 +64,13 @@ static void stage(struct sim_place *place, struct sim_piece *p)
     place->n_staged++;
 }
 
-/* Rounds: sync, backup, quorum. One that belongs to the cut that was made of its round is a member of it. */
+/* Rounds: sync, backup, quorum. Whether the piece is a member of its round, which may be partial. */
 static bool is_member(const struct sim *s, const struct sim_place *place, const struct sim_piece *p)
 {
     return !s->admission->partial_rounds || p->client->member_of == place->done + 1;
 }
 
-/* Under sync all; else as many as the cut has, once there is one. */
+/* Under sync all clients; otherwise the members of the partial round, once it is decided. */
 static bool is_round_whole(const struct sim *s, const struct sim_place *place)
 {
     if (!s->admission->partial_rounds)
@@ -93,7 +92,7 @@ static void try_round(struct sim_place *place)
                       place);
 }
 
-/* All that are of this round have their answer; who is not a member came too late. */
+/* Answers all pieces of this round; those of non-members came too late. */
 static void end_round(void *owner)
 {
     struct sim_place *place = owner;
@@ -163,7 +162,7 @@ static uint32_t needed(const struct sim *s)
     return m->quorum < p ? m->quorum : p;
 }
 
-/* An exchange of the open round has begun in every lane. */
+/* Called when an exchange of the open round has begun in every lane. */
 static void begun_everywhere(struct sim *s)
 {
     bool quorum = strcmp(s->admission->name, "quorum") == 0;
@@ -203,8 +202,8 @@ static void arrive_round(struct sim *s, struct sim_piece *p)
     take_in(s, p, staged_round);
 }
 
-/* Round-robin: by rank, and in the first round only when all have come. With `serial` a lane's last answer
- * waits until its worker's turn comes again. */
+/* Round-robin: by rank; the first round waits for all clients. With `serial` a lane's last answer waits for
+ * the worker's next turn. */
 static void end_turn(void *owner);
 
 static void try_turn(struct sim_place *place)
@@ -214,7 +213,7 @@ static void try_turn(struct sim_place *place)
     bool all_or_later = place->done > 0 || place->turn > 0 || place->n_staged == s->n_clients;
     if (place->busy || p == NULL || !all_or_later)
         return;
-    if (p->applied) { /* its turn has come again */
+    if (p->applied) { /* its next turn */
         place->by_rank[place->turn] = NULL;
         place->n_staged--;
         sim_answer(s, p);
@@ -261,7 +260,7 @@ static void arrive_turn(struct sim *s, struct sim_piece *p)
     take_in(s, p, staged_turn);
 }
 
-/* Stale clocks: message n of a client is applied when every client has sent its message n - slack. */
+/* SSP: message n of a client is applied when every client has sent its message n - slack. */
 static uint32_t ring_of(const struct sim *s, uint64_t clock)
 {
     return (uint32_t)(clock % (s->method->slack + 3));
@@ -274,7 +273,7 @@ static void apply_stale(struct sim *s, struct sim_piece *p)
     sim_station_enter(&s->lanes[p->lane].work, &p->task, apply_s(s, &s->machine->lane, p->k), apply_alone, p);
 }
 
-/* The slowest has moved on: what is staged was one too far ahead, all of it. */
+/* The slowest client has advanced: all staged pieces, which were one clock too far ahead, may be applied. */
 static void release(struct sim_place *place)
 {
     struct sim_piece *p = place->first, *next;

@@ -1,4 +1,4 @@
-/* args.c: the options of psbench plan --simulate: one row each. */
+/* args.c: the options of psbench plan --simulate, one row each. */
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
@@ -26,12 +26,12 @@ void sim_usage(FILE *out)
         "                    [--clique 2] [--jitter SIGMA] [--slow-share S --slow-factor F] [--cores N]\n"
         "                    [--exchanges 20] [--pieces 8] [--seed 1] [--json]\n"
         "                    [--check [--steps 100] [--rounds 3]] [--psd PROGRAM] [--seconds 1]\n"
-        "  --method M     of psd's presets, with psd's parameters; may be repeated. All of them\n"
-        "  --alpha-us, --gb-s  of a client's link: everyone has cores of their own then. Without: this "
+        "  --method M     one of psd's presets, with psd's parameters; may be repeated (all)\n"
+        "  --alpha-us, --gb-s  of a client's link; each process then has its own cores. Default: this "
         "machine\n"
-        "  --cores N      that all processes share; 0: each its own\n"
-        "  --jitter S     a step's time is lognormal with this sigma\n"
-        "  --check        real psd and workers, whose computing is sleep, beside the simulated ones\n"
+        "  --cores N      cores that all processes share; 0: each has its own\n"
+        "  --jitter S     the time of a step is lognormal with this sigma\n"
+        "  --check        also run real psd and workers, which sleep instead of computing\n"
         "  measured on this machine unless given, microseconds a chunk and GB/s:\n"
         "    --caller US,GB_S --client-io --server-io --lane --merge --ring\n",
         out);
@@ -45,7 +45,7 @@ static const struct row {
     const char *name;
     enum kind kind;
     size_t at;
-    double least, most, unit; /* unit: what one of the option's is in the struct */
+    double least, most, unit; /* unit: the option's unit in the struct's */
 } rows[] = {
     {"simulate", FLAG, 0, 0, 0, 0},
     {"method", METHOD, 0, 0, 0, 0},
@@ -113,7 +113,7 @@ static bool count(const struct row *r, const char *text, uint32_t *out)
     return false;
 }
 
-/* "US,GB_S": 0 GB/s would be no time at all, so "inf" is what costs nothing. */
+/* "US,GB_S"; "inf" GB/s means no cost per byte. */
 static bool cost(const struct row *r, const char *text, struct sim_cost *out)
 {
     char *end;
@@ -201,7 +201,7 @@ static bool is_whole(const struct sim_options *o)
 {
     const char *why = NULL;
     if (o->floats > 0 && o->net != NULL)
-        why = "--net and --floats both say how many floats there are; give one";
+        why = "--net and --floats both give the number of floats; give one";
     else if (o->floats > 0 && isnan(o->compute_s))
         why = "--floats needs --compute-ms: without a net there is nothing to time";
     else if (isnan(o->alpha_s) != isnan(o->beta_s))

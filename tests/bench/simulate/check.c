@@ -1,4 +1,4 @@
-/* check.c: real jobs on this machine, whose computing is sleep, and the same ones simulated. */
+/* check.c: compares real jobs on this machine, which sleep instead of computing, with simulations. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 enum { MAX_ROUNDS = 101 };
 
-/* A method with so many workers, in each round. */
+/* The results of a method with a number of workers, for each round. */
 struct pair {
     const char *method;
     uint32_t workers;
@@ -31,7 +31,7 @@ static int simulate(const struct sim_options *o, const char *text, uint32_t work
     struct sim_codecs codecs;
     struct ps_error err;
     l.workers = workers;
-    l.pieces = UINT32_MAX; /* chunks move one by one */
+    l.pieces = UINT32_MAX; /* chunks move individually */
     if (sim_method_read(text, workers, &m, &codecs, &err) < 0 ||
         sim_measure_codecs(o, &codecs, machine) < 0 || sim_run(&m, machine, &l, out, &err) < 0) {
         fprintf(stderr, "psbench plan: %s\n", err.text);
@@ -122,7 +122,7 @@ static int print_all(const struct sim_options *o, struct pair *pairs, size_t n_p
     return 0;
 }
 
-/* Costs are measured anew in each round: what else the machine does changes, and is to meet both alike. */
+/* Costs are measured in each round: the load of the machine changes, and must affect both in the same way. */
 static int run_round(const struct sim_options *given, struct pair *pairs, size_t n_pairs, uint32_t round)
 {
     struct sim_options o = *given;

@@ -1,4 +1,4 @@
-/* client.c: what a client does between exchanges: steps that take time, sums of its clique. */
+/* client.c: a client between exchanges: steps, and sums of its clique. */
 #include <math.h>
 
 #include "tests/bench/simulate/run.h"
@@ -41,7 +41,7 @@ double sim_own_steps_s(const struct sim *s)
     return s->method->steps_warm ? l->update_warm_s + (n - 1) * l->update_s : n * l->update_s;
 }
 
-/* On a core. */
+/* Runs the period's steps on a core. */
 static void make_steps(struct sim_client *c, sim_handler then)
 {
     sim_station_enter(&c->caller, &c->task, sim_own_steps_s(c->sim), then, c);
@@ -79,7 +79,7 @@ static void beside_computed(void *owner)
     joined(c);
 }
 
-/* With overlap the exchange travels during one of the period's steps. */
+/* With overlap the exchange runs during one of the period's steps. */
 static void exchange_beside(void *owner)
 {
     struct sim_client *c = owner;

@@ -1,5 +1,6 @@
-/* costs.c: what this machine needs for a byte, found from real jobs of one worker whose computing is
- * sleep: threads' CPU time, and the latency that makes the simulated exchange as long as the real one. */
+/* costs.c: the costs of this machine per byte, measured with real jobs of one worker that sleeps instead of
+ * computing: CPU time of threads, and the latency for which the simulated exchange takes as long as the real
+ * one. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,14 +12,15 @@
 #include "tests/bench/simulate/real.h"
 #include "tests/bench/simulate/simulate.h"
 
-/* A vector that shows what large ones cost; the sleep where nobody said how long computing takes. */
+/* The vector's limit is large enough to show the cost of large vectors; the sleep is the default time of
+ * computing. */
 enum { MOST_FLOATS = 1 << 24, REPEATS = 3 };
 #define SLEEP_S 0.005
-/* The latency is found by halving: to a microsecond in any case. */
+/* Bisection steps for the latency: precise to less than a microsecond. */
 enum { HALVINGS = 24 };
 #define MOST_ALPHA_S 0.1
 
-/* Of some runs, by their iteration: the k-th. */
+/* Runs several times. Returns the k-th run in order of iteration time. */
 static int run_some(const struct sim_real_job *job, int which, struct sim_real_times *out)
 {
     struct sim_real_times runs[REPEATS];
@@ -40,7 +42,7 @@ static int run_median(const struct sim_real_job *job, struct sim_real_times *out
     return run_some(job, REPEATS / 2, out);
 }
 
-/* A given cost stays. */
+/* Sets a cost unless it was given. */
 static void take_cost(struct sim_options *o, enum sim_thread thread, double seconds, double bytes)
 {
     if (isnan(o->costs[thread].chunk_s))
@@ -65,8 +67,8 @@ static void fill(const struct sim_options *o, struct sim_machine *m)
     m->ring = o->costs[SIM_RING];
 }
 
-/* The local link's latency: that with which the simulated iteration is as long as the real one. *alpha_s: the
- * field of the machine that it is. */
+/* Fits the local link's latency, so that the simulated iteration takes as long as the real one. *alpha_s: the
+ * field of the machine to fit. */
 static int fit_alpha(const char *method, struct sim_machine *machine, struct sim_load load, uint32_t workers,
                      double iteration_s, double *alpha_s)
 {
@@ -109,7 +111,8 @@ static struct sim_real_job job_of(const struct sim_options *o, const struct sim_
                                  .steps = o->steps};
 }
 
-/* One worker of async-sgd: all threads but those of merges and rings; sync-sgd: the lane's in a round. */
+/* One worker of async-sgd gives the costs of all threads except for merges and rings; sync-sgd gives the
+ * lane's cost in a round. */
 static int measure_exchange(struct sim_options *o, struct sim_machine *m, const struct sim_load *load,
                             bool local)
 {
@@ -140,9 +143,9 @@ static int measure_exchange(struct sim_options *o, struct sim_machine *m, const 
     return 0;
 }
 
-/* Two workers of d-sync, each of which sends and takes its vector once. What the caller needs beside sums is
- * what one alone needs. The least disturbed runs: a hop's latency is a small part of what two take, and there
- * are many hops. */
+/* Two workers of d-sync, each of which sends and receives its vector once. The caller's cost besides sums is
+ * that of a single worker. Uses the fastest runs: a hop's latency is a small part of the time, and there are
+ * many hops. */
 static int measure_ring(struct sim_options *o, struct sim_machine *m, struct sim_load *load, bool local)
 {
     struct sim_real_job job = job_of(o, load, "d-sync");
@@ -167,7 +170,7 @@ static int measure_ring(struct sim_options *o, struct sim_machine *m, struct sim
     return local ? fit_alpha(job.method, m, same, 2, two.iteration_s, &m->ring_alpha_s) : 0;
 }
 
-/* A step of the worker's own, and what a sleep takes beyond what was asked for. */
+/* Measures the worker's own step, and how much longer a sleep takes than requested. */
 static int measure_steps(const struct sim_options *o, struct sim_load *load)
 {
     struct sim_real_job job = job_of(o, load, "async-easgd:period=1000000");

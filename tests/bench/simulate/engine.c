@@ -103,7 +103,7 @@ static void run_task(struct sim_station *at, struct sim_task *task)
     sim_at(at->engine, at->engine->now_s + task->seconds, end_task, task);
 }
 
-/* It has a thread. */
+/* Called when the task has a thread. */
 static void start_task(struct sim_station *st, struct sim_task *task)
 {
     if (st->cores == NULL) {
@@ -172,7 +172,7 @@ double sim_dice_uniform(struct sim_dice *d)
     return ((double)(sim_dice_bits(d) >> 12) + 0.5) * 0x1p-52;
 }
 
-/* Box and Muller 1958; the second value is not kept, so that the state is one number. */
+/* Box and Muller 1958; the second value is dropped, so that the state is one number. */
 double sim_dice_normal(struct sim_dice *d)
 {
     double u = sim_dice_uniform(d), v = sim_dice_uniform(d);

@@ -1,9 +1,9 @@
-/* engine.h: a discrete-event engine: events in order of time, stations that serve tasks first come, first
- * served, and a seeded generator. Knows nothing of parameter servers.
+/* engine.h: a discrete-event engine: events in time order, stations that serve tasks first come, first
+ * served, and a seeded generator. It is independent of parameter servers.
  *
- * Equal runs give equal results, bit for bit: events of one time run in the order in which they were made,
- * and chance comes from seeds alone. Times are seconds from 0. Memory that cannot be had is remembered
- * (`failed`), and the run ends. */
+ * Equal runs give bit-identical results: events of the same time run in the order of their creation, and
+ * randomness comes only from seeds. Times are in seconds from 0. If memory runs out, `failed` is set and the
+ * run ends. */
 #ifndef TEST_BENCH_SIMULATE_ENGINE_H
 #define TEST_BENCH_SIMULATE_ENGINE_H
 
@@ -29,12 +29,12 @@ struct sim_engine {
 };
 
 void sim_engine_finish(struct sim_engine *e);
-/* Runs `run(owner)` at that time, which is not before now. */
+/* Schedules run(owner) for that time, which must not be before now. */
 void sim_at(struct sim_engine *e, double at_s, sim_handler run, void *owner);
-/* Runs the next event; false when there is none, or the engine has failed. */
+/* Runs the next event; false if there is none, or the engine has failed. */
 bool sim_next(struct sim_engine *e);
 
-/* Something to be done at a station. Its owner's: it must not move while it is there. */
+/* A task at a station. Owned by its owner; it must not move while at the station. */
 struct sim_task {
     struct sim_task *next;
     struct sim_station *station;
@@ -47,11 +47,11 @@ struct sim_queue {
     struct sim_task *first, *last;
 };
 
-/* So many servers, or threads, that take tasks in order of arrival. With `cores` a task needs one of these as
- * well once it has a thread, and holds both. */
+/* A number of servers, or threads, that take tasks in order of arrival. With `cores`, a task that has a
+ * thread also needs a core, and holds both. */
 struct sim_station {
     struct sim_engine *engine;
-    struct sim_station *cores; /* NULL: whoever has a thread can run */
+    struct sim_station *cores; /* NULL: a task with a thread can run */
     uint32_t servers, busy;
     struct sim_queue waiting;
     double busy_s; /* summed over servers */
@@ -60,7 +60,7 @@ struct sim_station {
 
 void sim_station_init(struct sim_station *st, struct sim_engine *e, uint32_t servers,
                       struct sim_station *cores);
-/* The task takes so long there; then done(owner). One that takes no time passes at once. */
+/* Enters a task that takes `seconds`; then calls done(owner). A task of 0 seconds completes at once. */
 void sim_station_enter(struct sim_station *st, struct sim_task *task, double seconds, sim_handler done,
                        void *owner);
 

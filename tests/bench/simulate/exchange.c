@@ -1,5 +1,5 @@
-/* exchange.c: the way of a piece: from the thread that calls through those of the connection and the
- * links to its lane, and back. */
+/* exchange.c: the path of a piece: from the calling thread through the connection's threads and the links to
+ * its lane, and back. */
 #include <math.h>
 
 #include "tests/bench/simulate/run.h"
@@ -29,9 +29,9 @@ static double cost_of(const struct sim_cost *cost, double chunks, double bytes)
     return cost->chunk_s * chunks + cost->byte_s * bytes;
 }
 
-/* The place of a stage, and what the piece takes there. */
+/* The station of a stage, and the time of the piece there. */
 struct visit {
-    struct sim_station *at; /* NULL: a flight */
+    struct sim_station *at; /* NULL: in transit, no station */
     double seconds;
 };
 
@@ -42,7 +42,7 @@ static struct visit thread_visit(struct sim_piece *p, struct sim_station *at, co
     return (struct visit){at, cost_of(cost, p->sim->piece_chunks[p->k], bytes)};
 }
 
-/* What the caller does to values, whatever they travel as. */
+/* The caller's work on values, which does not depend on the codec's size. */
 static struct visit caller_visit(struct sim_piece *p, double codec_s)
 {
     const struct sim_cost *cost = &p->sim->machine->caller;
@@ -58,7 +58,7 @@ static struct visit link_visit(struct sim_piece *p, struct sim_station *at, cons
     return (struct visit){at, p->sim->piece_floats[p->k] * codec->bytes_per_float * beta_s};
 }
 
-/* A link that carries one way at a time is one station. */
+/* A half-duplex link is one station. */
 static struct visit visit_of(struct sim_piece *p)
 {
     const struct sim_machine *m = p->sim->machine;

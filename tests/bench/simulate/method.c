@@ -1,4 +1,4 @@
-/* method.c: what a method asks of time: psd's own presets and configuration, read as psd reads them. */
+/* method.c: a method's properties from psd's presets and configuration, read by psd's own code. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 enum { MAX_PART = 128 };
 
-/* What is told to psworker or to scripts, not to psd. */
+/* Reads the setting that is for psworker or scripts, not for psd. */
 static bool take_members(const char *part, struct sim_method *m, struct ps_error *err, int *rc)
 {
     char *end;
@@ -49,10 +49,10 @@ static const struct ps_method *row_of(const char *text, size_t len)
     return NULL;
 }
 
-/* The most that psd takes; more are simulated all the same. */
+/* The maximum of psd; more can be simulated. */
 enum { MOST_CLIENTS = 1024 };
 
-/* Some parts must know the number of clients; as scripts/compare does, it is given to whoever takes it. */
+/* Some methods need the number of clients; as in scripts/compare, it is given to methods that accept it. */
 static int check(const struct psd_config *given, uint32_t clients, struct psd_config *cfg,
                  bool *takes_workers, struct ps_error *err)
 {
@@ -91,7 +91,8 @@ static int fill(const struct psd_config *cfg, uint32_t workers, struct sim_metho
     if (m->is_clique)
         m->members = workers;
     if (workers % m->members != 0)
-        return ps_fail(err, -EINVAL, "%s: %u workers are no cliques of %u", m->name, workers, m->members);
+        return ps_fail(err, -EINVAL, "%s: %u workers cannot form cliques of %u", m->name, workers,
+                       m->members);
     return 0;
 }
 
@@ -106,7 +107,7 @@ int sim_method_read(const char *text, uint32_t workers, struct sim_method *out, 
     int rc;
 
     if (row == NULL)
-        return ps_fail(err, -EINVAL, "'%s' is no method of psd", text);
+        return ps_fail(err, -EINVAL, "'%s' is not a method of psd", text);
     m.name = row->name;
     if (row->rule == NULL)
         return ps_fail(err, -EINVAL,
@@ -117,7 +118,7 @@ int sim_method_read(const char *text, uint32_t workers, struct sim_method *out, 
     if ((rc = take_parts(text[len] == ':' ? text + len + 1 : "", &given, &m, &why)) < 0)
         return ps_fail(err, rc, "%s: %s", row->name, why.text);
     if (m.members > workers)
-        return ps_fail(err, -EINVAL, "%s: %u workers are no cliques of %u", m.name, workers, m.members);
+        return ps_fail(err, -EINVAL, "%s: %u workers cannot form cliques of %u", m.name, workers, m.members);
     if ((rc = check(&given, workers / m.members, &cfg, &m.takes_workers, &why)) < 0)
         return ps_fail(err, rc, "%s: %s", row->name, why.text);
     if ((rc = fill(&cfg, workers, &m, err)) < 0)

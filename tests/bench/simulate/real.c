@@ -17,7 +17,7 @@
 #include "proto/clock.h"
 #include "tests/support/daemon.h"
 
-/* Periods before what is measured; of long ones a few steps. */
+/* Warm-up periods before the measurement; at most some steps of long periods. */
 enum { WARM_UPS = 4, MOST_WARM_UP_STEPS = 64, MAX_SETTINGS = 24, SETTING_BYTES = 96, WAIT_S = 120 };
 
 /* CPU seconds of a process's threads. */
@@ -44,7 +44,7 @@ struct crew {
     struct sim_method method;
     struct sim_codecs codecs;
     struct daemon psd;
-    char dir[64]; /* the ring's meeting place */
+    char dir[64]; /* for the ring's rendezvous */
     struct page *page;
     pid_t pids[SIM_REAL_MAX_WORKERS];
 };
@@ -68,7 +68,7 @@ static bool read_first(const char *dir, const char *name, const char *file, char
     return found;
 }
 
-/* Of ZeroMQ's threads, by their names; of the first; of all others. */
+/* CPU times of ZeroMQ's threads, found by name; of the first thread; of all others. */
 static struct threads threads_of(pid_t pid)
 {
     struct threads t = {0};
@@ -297,7 +297,7 @@ static int run_workers(struct crew *w, struct sim_real_times *out)
     return fine ? 0 : -1;
 }
 
-/* "METHOD:KEY=VALUE,..." as psd takes it. */
+/* Runs "METHOD:KEY=VALUE,..." with psd. */
 static int run_with_psd(struct crew *w, struct sim_real_times *out)
 {
     const struct sim_real_job *j = w->job;

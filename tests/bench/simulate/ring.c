@@ -1,6 +1,6 @@
-/* ring.c: a job that is one clique: the members compute, and sum what came of it over a ring of their
- * own. Where they share cores each hop of each member is an event; where everyone has their own, a sum takes
- * what its closed form says, and only who comes late to it is followed. */
+/* ring.c: a job that is one clique: the members compute, and sum the results over a ring. If they share
+ * cores, each hop of each member is an event. If each has its own core, a sum takes its closed form, and only
+ * the arrival of members is simulated. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -49,8 +49,8 @@ static double period_s(struct sim_client *c, uint32_t member)
     return seconds;
 }
 
-/* With cores of their own. A member goes on when it has what it needs: this sum, or, in a pipeline, the one
- * before; a sum begins when all have come to it. */
+/* Without shared cores. A member continues when it has this sum or, in a pipeline, the previous one. A sum
+ * begins when all members have arrived. */
 static int run_closed(struct sim *s)
 {
     struct sim_client *c = &s->clients[0];
@@ -78,16 +78,16 @@ static int run_closed(struct sim *s)
     return 0;
 }
 
-/* A member whose hops are events. */
+/* A member on shared cores, whose hops are events. */
 struct member {
     struct sim *sim;
     struct member *right;
     struct sim_station thread;
     struct sim_task task, own;
-    uint32_t id, hop;             /* tasks of the sum under way that are done */
-    uint64_t arrived;             /* blocks from the left, of all sums */
-    uint64_t sums, ended;         /* begun; ended */
-    bool summing, working, waits; /* a hop runs; the member can do nothing before a sum has ended */
+    uint32_t id, hop;             /* completed tasks of the current sum */
+    uint64_t arrived;             /* blocks received from the left, of all sums */
+    uint64_t sums, ended;         /* sums begun; sums ended */
+    bool summing, working, waits; /* working: a hop is running; waits: for the end of a sum */
     double waits_since_s;
 };
 
@@ -98,7 +98,7 @@ static uint32_t hops_of(const struct sim *s)
 
 static void hop_done(void *owner);
 
-/* Takes the next block in and sends one on; the first is only sent, the last only taken. */
+/* Receives the next block and sends one; the first is only sent, the last only received. */
 static void try_hop(struct member *m)
 {
     const struct sim *s = m->sim;
@@ -145,7 +145,7 @@ static void hop_done(void *owner)
 
 static void compute(struct member *m);
 
-/* The member's round is over: the first member's rounds are the job's. */
+/* Ends the member's round. The rounds of the first member count as those of the job. */
 static void next_round(void *owner)
 {
     struct member *m = owner;

@@ -1,4 +1,4 @@
-/* run.c: builds a job, runs it, and says what came of it. */
+/* run.c: builds a job, runs it, and computes the result. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -7,10 +7,10 @@
 #include "proto/model/shard.h"
 #include "tests/bench/simulate/run.h"
 
-/* Bins of the staleness: as many as workers can be ahead, several times over. */
+/* Bins of the staleness histogram: several times the number of workers. */
 enum { BINS_EACH = 8, BINS_MORE = 64 };
 
-/* The cut of proto/model/shard.c, of equal slices; chunks moved together are as many in each piece. */
+/* Divides the vector as proto/model/shard.c, into equal slices; each piece has the same number of chunks. */
 static int cut(struct sim *s)
 {
     double slice = s->load->n_floats / (s->admission->whole ? 1 : s->n_lanes);
@@ -69,7 +69,7 @@ static int make_servers(struct sim *s)
     return rc;
 }
 
-/* A window of pieces for each lane: no more are ever on their way. */
+/* One window of pieces for each lane: the most in flight. */
 static int make_client(struct sim *s, struct sim_client *c, uint32_t id)
 {
     struct sim_station *cores = s->machine->cores > 0 ? &s->cores : NULL;
@@ -88,7 +88,7 @@ static int make_client(struct sim *s, struct sim_client *c, uint32_t id)
         c->pieces[i] = (struct sim_piece){.sim = s, .client = c, .next = c->free};
         c->free = &c->pieces[i];
     }
-    for (uint32_t i = 0; i < members; i++) { /* slow ones are spread evenly, the last worker first */
+    for (uint32_t i = 0; i < members; i++) { /* slow workers are spread evenly, starting from the last */
         double rank = (double)id * members + i + 1, share = s->load->slow_share;
         c->factors[i] =
             floor(rank * share + 1e-9) > floor((rank - 1) * share + 1e-9) ? s->load->slow_factor : 1;
@@ -168,7 +168,7 @@ static double nic_busy_s(const struct sim *s)
     return most;
 }
 
-/* What came before is not counted: pipelines were filling. */
+/* Resets the counts: the pipelines are full now. */
 static void begin_tally(struct sim *s)
 {
     memset(s->staleness, 0, s->n_bins * sizeof *s->staleness);
@@ -240,7 +240,8 @@ static int check(const struct sim_method *m, const struct sim_machine *machine, 
         return ps_fail(err, -EINVAL, "%s: %u members on shared cores; allowed are %d", m->name, m->members,
                        SIM_MAX_RING);
     if (l->workers % m->members != 0)
-        return ps_fail(err, -EINVAL, "%s: %u workers are no cliques of %u", m->name, l->workers, m->members);
+        return ps_fail(err, -EINVAL, "%s: %u workers cannot form cliques of %u", m->name, l->workers,
+                       m->members);
     if (strcmp(m->admission, "hogwild") == 0 && machine->servers > 1)
         return ps_fail(err, -EINVAL, "%s: hogwild is of one server, whose lanes share the whole center",
                        m->name);

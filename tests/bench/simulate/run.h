@@ -1,18 +1,18 @@
-/* run.h: the parts of a simulated job, for this folder alone. A struct sim owns all of them. */
+/* run.h: the parts of a simulated job. Private to this folder. A struct sim owns all of them. */
 #ifndef TEST_BENCH_SIMULATE_RUN_H
 #define TEST_BENCH_SIMULATE_RUN_H
 
 #include "tests/bench/simulate/engine.h"
 #include "tests/bench/simulate/model.h"
 
-/* A chunk, or some that move as one, on its way to a lane and back. */
+/* A chunk, or a group of chunks, in flight to a lane and back. */
 struct sim_piece {
     struct sim_task task;
     struct sim_piece *next; /* staged at the lane, or free */
     struct sim *sim;
     struct sim_client *client;
     uint32_t lane, k;
-    bool counted, applied; /* its place's clock has it; it has moved the center */
+    bool counted, applied; /* counted by its chunk's clock; applied to the center */
     int stage;
 };
 
@@ -26,18 +26,19 @@ struct sim_client {
     struct sim *sim;
     uint32_t id, first_lane;
     struct sim_dice dice;
-    double *factors; /* [members]: how many times as long its steps take */
+    double *factors; /* [members]: slowdown factor of its steps */
     struct sim_station caller, up, down;
     struct sim_task task;
     struct sim_window *windows;       /* [n_lanes] */
-    struct sim_piece *pieces, *free;  /* [n_lanes * window]; those not on their way */
-    uint32_t lanes_left, lanes_begun; /* of the exchange under way: not answered; where it has begun */
-    uint32_t landed;                  /* pieces of it, in the client's first lane */
-    uint32_t joins;                   /* what is waited for: its exchange, and a step beside it */
-    double begun_s, computed_s;       /* of the exchange; of the step beside it */
+    struct sim_piece *pieces, *free;  /* [n_lanes * window]; those not in flight */
+    uint32_t lanes_left, lanes_begun; /* of the current exchange: lanes not answered; lanes where it has
+                                         begun */
+    uint32_t landed;                  /* its applied pieces in the client's first lane */
+    uint32_t joins;                   /* pending: its exchange, and an overlapped step */
+    double begun_s, computed_s;       /* of the exchange; of the overlapped step */
     uint64_t exchanges;
-    uint64_t round, seen_round; /* that the message belongs to; the least that its answers have seen */
-    uint64_t member_of;         /* round whose message is this client's, plus 1 */
+    uint64_t round, seen_round; /* the round of the message; the lowest round seen by its answers */
+    uint64_t member_of;         /* 1 + the round that this client is a member of */
     uint64_t seen_moves;
     bool was_dropped;
 };
@@ -48,7 +49,7 @@ struct sim_place {
     struct sim_task merge;
     struct sim_piece *first, *last; /* staged, in order of arrival */
     uint32_t lane, k, n_staged, n_members;
-    bool busy;                  /* something is being applied */
+    bool busy;                  /* a piece is being applied */
     uint64_t done;              /* rounds */
     uint32_t turn;              /* round-robin */
     struct sim_piece **by_rank; /* [clients], round-robin */
@@ -68,11 +69,11 @@ struct sim_server {
 
 struct sim_admission {
     const char *name;
-    void (*arrive)(struct sim *s, struct sim_piece *p); /* it has reached its lane */
-    bool rounds;                                        /* moves are one a round: no exchange is stale */
-    bool partial_rounds;                                /* a round is of those who came first */
+    void (*arrive)(struct sim *s, struct sim_piece *p); /* called when a piece reaches its lane */
+    bool rounds;                                        /* one update per round: no exchange is stale */
+    bool partial_rounds;                                /* a round consists of the first arrivals */
     bool by_rank, clocks;
-    bool whole; /* a lane serves some clients with the whole center */
+    bool whole; /* each lane serves some clients with the whole center */
 };
 const struct sim_admission *sim_admission_find(const char *name);
 
@@ -88,21 +89,21 @@ struct sim {
     const struct sim_load *load;
     const struct sim_admission *admission;
     struct sim_station cores;
-    uint32_t n_clients, n_lanes, n_servers, n_pieces; /* pieces: of a lane */
+    uint32_t n_clients, n_lanes, n_servers, n_pieces; /* n_pieces: per lane */
     double *piece_floats, *piece_chunks;              /* [n_pieces] */
     struct sim_client *clients;
     struct sim_lane *lanes;
     struct sim_server *servers;
     double sum_s, broadcast_s; /* of a clique */
-    uint64_t moves;            /* exchanges that are whole in their client's first lane */
+    uint64_t moves;            /* exchanges completed in their client's first lane */
     struct {
-        uint64_t round;   /* the open one */
-        uint32_t n;       /* members of the round before it */
+        uint64_t round;   /* the open round */
+        uint32_t n;       /* members of the previous round */
         uint32_t n_begun; /* messages of the open round that have begun in every lane */
-        bool waits;       /* the grace time runs */
+        bool waits;       /* the grace time is running */
         uint64_t graced;
     } cut;
-    uint64_t *staleness; /* [n_bins], the last is all above */
+    uint64_t *staleness; /* [n_bins], the last counts all larger values */
     uint32_t n_bins;
     uint64_t n_warm, n_all;
     struct sim_tally tally;
@@ -113,20 +114,20 @@ struct sim {
 
 /* client.c */
 void sim_client_start(struct sim_client *c);
-void sim_client_answered(struct sim_client *c);                  /* its exchange is whole */
-double sim_member_step_s(struct sim_client *c, uint32_t member); /* what its next step takes */
+void sim_client_answered(struct sim_client *c);                  /* its exchange is complete */
+double sim_member_step_s(struct sim_client *c, uint32_t member); /* time of its next step */
 double sim_step_s(struct sim_client *c);                         /* of the slowest member */
-double sim_own_steps_s(const struct sim *s);                     /* a worker's, of a period */
+double sim_own_steps_s(const struct sim *s);                     /* of a worker, per period */
 
 /* exchange.c */
 void sim_exchange_start(struct sim_client *c);
-void sim_answer(struct sim *s, struct sim_piece *p);  /* from its lane on its way back */
-void sim_applied(struct sim *s, struct sim_piece *p); /* it has moved the center */
+void sim_answer(struct sim *s, struct sim_piece *p);  /* the answer leaves its lane */
+void sim_applied(struct sim *s, struct sim_piece *p); /* it was applied to the center */
 
 /* admission.c */
-double sim_lane_s(const struct sim *s, const struct sim_cost *cost, uint32_t k); /* applying a message */
+double sim_lane_s(const struct sim *s, const struct sim_cost *cost, uint32_t k); /* to apply a message */
 
-/* ring.c: jobs that are one clique; what sums take over links and threads of their own. */
+/* ring.c: jobs that are one clique; time of sums without shared cores. */
 int sim_ring_run(struct sim *s);
 double sim_ring_byte_s(const struct sim_machine *m);
 double sim_allreduce_s(const struct sim_machine *m, double n_floats, double members);

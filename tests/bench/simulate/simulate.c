@@ -13,7 +13,7 @@ struct simulation {
     struct sim_load load;
 };
 
-/* mpi-* are of cliques: of --clique, unless they say so. */
+/* mpi-* methods use cliques of --clique members, unless they set members. */
 static const char *with_members(const struct sim_options *o, const char *text, uint32_t workers, char *room,
                                 size_t size)
 {
@@ -125,14 +125,15 @@ static bool run_method(struct simulation *s, const char *text)
             continue;
         }
         if (!any && simulate(s, text, 1, &one, &err) < 0)
-            one = r; /* such as cliques of a size that is given: the first is what others are compared with */
+            one = r; /* with a given clique size one worker may be impossible: the first result is the
+                        reference then */
         print_row(s, text, &one, &r);
         any = true;
     }
     return any;
 }
 
-/* Each method has its rows, or lines that say why there are none. */
+/* Prints the rows of each method, or the reasons why there are none. */
 static bool run_all(struct simulation *s)
 {
     bool any = false;
@@ -160,7 +161,7 @@ static void print_inputs(const struct simulation *s)
     if (m->cores > 0)
         printf("%u cores for all\n", m->cores);
     else
-        puts("cores for everyone");
+        puts("separate cores for all");
     printf("microseconds a chunk, GB/s:");
     for (int i = 0; i < SIM_N_THREADS; i++)
         printf(" --%s %.3g,%.3g", sim_thread_names[i], s->opt.costs[i].chunk_s * 1e6,

@@ -1,4 +1,5 @@
-/* simulate.h: psbench plan --simulate, jobs of psd that are run event by event, and beside real ones. */
+/* simulate.h: psbench plan --simulate: event-driven simulation of jobs of psd, with a comparison with real
+ * jobs. */
 #ifndef TEST_BENCH_SIMULATE_SIMULATE_H
 #define TEST_BENCH_SIMULATE_SIMULATE_H
 
@@ -7,9 +8,9 @@
 #include "tests/bench/simulate/model.h"
 
 #define SIM_MAX_METHODS 64
-#define SIM_MAX_WORKERS 16 /* numbers of them */
+#define SIM_MAX_WORKERS 16 /* different numbers of workers */
 
-/* What a machine's threads need for a chunk and a byte, each NaN until given or measured. */
+/* Costs of a machine's threads per chunk and per byte; NaN until given or measured. */
 enum sim_thread {
     SIM_CALLER,
     SIM_CLIENT_IO,
@@ -22,48 +23,48 @@ enum sim_thread {
 extern const char *const sim_thread_names[SIM_N_THREADS];
 
 struct sim_options {
-    const char *methods[SIM_MAX_METHODS]; /* as sim_method_read takes them */
+    const char *methods[SIM_MAX_METHODS]; /* see sim_method_read */
     size_t n_methods;
     uint32_t workers[SIM_MAX_WORKERS];
     size_t n_workers;
     const char *net, *psd;
-    double floats;              /* 0: the net's */
-    double compute_s, update_s; /* NaN: timed, of a net; measured */
+    double floats;              /* 0: those of the net */
+    double compute_s, update_s; /* NaN: measured */
     double jitter, slow_share, slow_factor;
-    double alpha_s, beta_s, server_beta_s, sync_s; /* NaN: this machine's */
+    double alpha_s, beta_s, server_beta_s, sync_s; /* NaN: those of this machine */
     struct sim_cost costs[SIM_N_THREADS];
-    double seconds; /* of each measurement */
+    double seconds; /* per measurement */
     uint32_t batch, servers, lanes, window, chunk_floats, cores, exchanges, pieces, clique, seed, steps,
         rounds;
-    bool named; /* the methods were; else they are all of psd's */
+    bool named; /* methods were given; otherwise all methods of psd */
     bool half_duplex, check, json;
 };
 
-/* Whether the command line asks for a simulation. */
+/* Whether the command line has --simulate or --check. */
 bool sim_is_asked(int argc, char **argv);
-/* The command; argv as psbench plan has it. Returns the exit code. */
+/* Runs the command; argv as in psbench plan. Returns the exit code. */
 int bench_simulate(int argc, char **argv);
 
-/* args.c. Of the simulation's own options. */
+/* args.c. The options of the simulation. */
 void sim_usage(FILE *out);
-/* 0; 1: help was printed; -1: the command line is wrong, and stderr says how. */
+/* 0; 1: help was printed; -1: the command line is invalid, with a message on stderr. */
 int sim_parse(int argc, char **argv, struct sim_options *o);
 
-/* costs.c. Fills what is NaN of the machine and of the load's steps, from real jobs of one worker, and of
- * two in a ring; *load's other parts are what they are. -1 with a sentence on stderr. */
+/* costs.c. Measures the NaN fields of the machine and of the load's steps, with real jobs of one worker and
+ * of two in a ring. -1 with a message on stderr. */
 int sim_measure_costs(struct sim_options *o, struct sim_machine *machine, struct sim_load *load);
-/* The codecs of a method, each measured when first asked for; machine->link must be there. */
+/* Measures the codecs of a method, each once; machine->link must be set. */
 int sim_measure_codecs(const struct sim_options *o, const struct sim_codecs *names,
                        struct sim_machine *machine);
 
-/* Whether each method that was named can be simulated for some of the numbers of workers; with a check, for
- * each, as workers by themselves or as one clique. Else a sentence on stderr. */
+/* Whether each given method can be simulated for at least one number of workers; with --check, for each
+ * number, as single workers or as one clique. False with a message on stderr. */
 bool sim_methods_fit(const struct sim_options *o);
 
-/* What of the load the options say. */
+/* The load from the options. */
 struct sim_load sim_load_of(const struct sim_options *o);
 
-/* check.c: real jobs beside simulated ones, in rounds. The exit code. */
+/* check.c: compares real jobs with simulated ones, in rounds. Returns the exit code. */
 int sim_check(const struct sim_options *o);
 
 #endif

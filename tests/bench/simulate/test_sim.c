@@ -1,4 +1,4 @@
-/* The simulator: cases that were worked out by hand, and what must hold of any run. */
+/* Tests of the simulator: cases computed by hand, and invariants of every run. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,10 +8,10 @@
 #include "tests/bench/simulate/model.h"
 #include "tests/support/unit.h"
 
-/* What is expected below is sums of a few hundred numbers: exact but for roundings. */
+/* Expected values below are sums of a few hundred numbers: exact except for rounding. */
 #define CLOSE 1e-9
 
-/* One lane, one chunk, and links that cost; 4 MB at 1 GB/s are 4 ms. */
+/* One lane, one chunk, and links with a cost; 4 MB at 1 GB/s take 4 ms. */
 static const struct plan_codec raw = {"raw", 4, 0, 0, 0};
 static struct sim_machine machine1(void)
 {
@@ -61,17 +61,18 @@ START_TEST(one_worker_alone_takes_the_sum_of_its_way)
     ck_assert_double_eq_tol(r.waited, 1 - 0.020 / r.iteration_s, CLOSE);
     ck_assert_double_eq_tol(r.lanes_busy, 2.01e-3 / r.iteration_s, CLOSE);
     ck_assert_double_eq(r.staleness_mean, 0);
-    m.link.half_duplex = true; /* nothing of one exchange goes both ways at once */
+    m.link.half_duplex = true; /* one exchange never uses both directions at once */
     ck_assert_double_eq_tol(simulate("async-sgd", &m, &l).iteration_s, r.iteration_s, CLOSE);
     m.message.bytes_per_float = m.answer.bytes_per_float = 2;
-    m.message.encode_s = 1e-9, m.answer.decode_s = 2e-9; /* and at the lane none; the caller has all values */
+    m.message.encode_s = 1e-9, m.answer.decode_s = 2e-9; /* no cost at the lane; the caller processes all
+                                                            values */
     way = 4e6 * 1e-9 + 2e6 * (0.5 + 0.25 + 1 + 1) * 1e-9 + 1e-4;
     ck_assert_double_eq_tol(simulate("async-sgd", &m, &l).iteration_s, 0.020 + 2 * way + 1e-5 + 2e-3 + 3e-3,
                             CLOSE);
 }
 END_TEST
 
-/* By itself 4 ms, right after an exchange 1 ms, by a clique's mean 2 ms. */
+/* By itself 4 ms, directly after an exchange 1 ms, with a clique's mean 2 ms. */
 START_TEST(the_workers_own_step_depends_on_what_came_before)
 {
     struct sim_machine m = machine1();
@@ -86,9 +87,10 @@ START_TEST(the_workers_own_step_depends_on_what_came_before)
 }
 END_TEST
 
-/* Four chunks of a quarter each, one after the other over the slowest stage, of which 2 are on their way:
- * with links alone of 1 ms a chunk each way (own and server's) and no latency, a window of 2 leaves one chunk
- * of work between what comes and what goes; a large one is a pipeline of 4 stages: 4 + 3 ms. */
+/* Four chunks of a quarter each in sequence over the slowest stage, at most 2 in flight. Only links cost: 1
+ * ms per chunk and direction, on the client's and the server's link, without latency. With a window of 2 one
+ * chunk of work remains between arrivals and departures; a large window is a pipeline of 4 stages: 4 + 3
+ * ms. */
 START_TEST(chunks_follow_each_other_through_the_window)
 {
     struct sim_machine m = machine1();
@@ -101,14 +103,14 @@ START_TEST(chunks_follow_each_other_through_the_window)
     ck_assert_double_eq_tol(simulate("async-sgd", &m, &l).iteration_s, 0.020 + 2 * 4e-3 + 1e-3, CLOSE);
     m.window = 64;
     ck_assert_double_eq_tol(simulate("async-sgd", &m, &l).iteration_s, 0.020 + 7e-3, CLOSE);
-    l.pieces = 1; /* as one */
+    l.pieces = 1; /* as one piece */
     ck_assert_double_eq_tol(simulate("async-sgd", &m, &l).iteration_s, 0.020 + 16e-3, CLOSE);
     l.pieces = 64, m.link.lanes = 2; /* two lanes share the same links */
     ck_assert_double_eq_tol(simulate("async-sgd", &m, &l).iteration_s, 0.020 + 7e-3, CLOSE);
 }
 END_TEST
 
-/* Only merging costs, 1 ns a byte: a round of p takes p times 4 ms beyond the slowest's computing. */
+/* Only merging costs, 1 ns per byte: a round of p takes p times 4 ms after the slowest worker's computing. */
 START_TEST(a_round_takes_the_slowest_and_all_merges)
 {
     struct sim_machine m = machine1();
@@ -127,8 +129,8 @@ START_TEST(a_round_takes_the_slowest_and_all_merges)
 }
 END_TEST
 
-/* A lane that needs 4 ms an exchange: with p of them and 20 ms of computing it is idle below p = 6 and the
- * bound beyond it. Everybody comes in turn, so that nothing is waited for below. */
+/* A lane that needs 4 ms per exchange: with p workers and 20 ms of computing it is the bound from p = 6 on.
+ * Below that workers arrive in turn and never wait. */
 START_TEST(a_saturated_lane_is_the_bound)
 {
     struct sim_machine m = machine1();
@@ -141,14 +143,14 @@ START_TEST(a_saturated_lane_is_the_bound)
         ck_assert_double_eq_tol(r.lanes_busy, p * 0.004 / r.iteration_s, 0.01);
     }
     struct sim_load l = load1(8);
-    l.jitter = 0.5; /* by chance somebody waits, and the lane is idle now and then */
+    l.jitter = 0.5; /* workers wait at random, and the lane is idle at times */
     struct sim_result r = simulate("async-sgd", &m, &l);
     ck_assert_double_gt(r.iteration_s, 0.032);
     ck_assert_double_lt(r.lanes_busy, 1);
 }
 END_TEST
 
-/* The server's link carries all: p times 4 ms; two servers have one each. */
+/* The server's link carries all messages: p times 4 ms; two servers have one link each. */
 START_TEST(the_servers_link_is_shared_and_servers_are_not)
 {
     struct sim_machine m = machine1();
@@ -164,7 +166,7 @@ START_TEST(the_servers_link_is_shared_and_servers_are_not)
 }
 END_TEST
 
-/* All alike take turns, so each meets the p - 1 others' moves. */
+/* Equal workers take turns, so each exchange is stale by the p - 1 others. */
 START_TEST(first_come_is_p_minus_1_stale)
 {
     struct sim_machine m = machine1();
@@ -197,7 +199,7 @@ START_TEST(stale_clocks_hold_their_bound)
         snprintf(text, sizeof text, "ssp-sgd:slack=%u", slacks[i]);
         r[i] = simulate(text, &m, &l);
         ck_assert_uint_le(r[i].most_apart, slacks[i]);
-        if (i < 3) { /* in the long run all go at the slowest's pace */
+        if (i < 3) { /* in the long run all run at the pace of the slowest */
             ck_assert_uint_eq(r[i].most_apart, slacks[i]);
             ck_assert_double_eq_tol(r[i].iteration_s, 0.100, 0.002);
         }
@@ -208,7 +210,7 @@ START_TEST(stale_clocks_hold_their_bound)
 }
 END_TEST
 
-/* In turn each as often as the others, at the slowest's pace; with serial one computes at a time. */
+/* All take turns equally often, at the pace of the slowest; with serial only one computes at a time. */
 START_TEST(round_robin_goes_by_rank)
 {
     struct sim_machine m = machine1();
@@ -225,8 +227,8 @@ START_TEST(round_robin_goes_by_rank)
 }
 END_TEST
 
-/* The slow one's messages come too late: a round does not wait for it, and they are not counted as samples.
- */
+/* The messages of the slow worker are late: a round does not wait for them, and they do not count as
+ * samples. */
 START_TEST(a_round_of_the_first_waits_for_no_straggler)
 {
     struct sim_machine m = machine1();
@@ -245,15 +247,14 @@ START_TEST(a_round_of_the_first_waits_for_no_straggler)
     ck_assert_double_eq_tol(q.iteration_s, r.iteration_s, CLOSE);
     q = simulate("sync-sgd:admission=quorum,quorum=4,grace_ms=30", &m, &l);
     ck_assert_double_eq_tol(q.iteration_s, 0.0503, 0.012); /* 20 ms, 30 of grace, merging */
-    /* With nobody to do without they are sync. */
+    /* Without a dropped worker they are equal to sync. */
     struct sim_result s = simulate("sync-sgd", &m, &l);
     ck_assert_double_eq(simulate("backup-sgd:backup=0", &m, &l).iteration_s, s.iteration_s);
     ck_assert_double_eq(simulate("sync-sgd:admission=quorum,quorum=8", &m, &l).iteration_s, s.iteration_s);
 }
 END_TEST
 
-/* Of an exchange of 16.2 ms beside 20 ms of computing nothing is waited for; of one beside 5 ms the rest is.
- */
+/* An exchange of 16.2 ms is hidden by 20 ms of computing; with 5 ms of computing the rest is waited for. */
 START_TEST(overlap_hides_the_shorter)
 {
     struct sim_machine m = machine1();
@@ -268,9 +269,9 @@ START_TEST(overlap_hides_the_shorter)
 }
 END_TEST
 
-/* 4 members: 6 hops of a quarter, 1 ms and 0.1 ms of latency each. The event-driven ring, on cores enough,
- * takes as long; on one core the members' work is added up, 24 ms, beside which who is done first computes.
- */
+/* 4 members: 6 hops of a quarter, 1 ms and 0.1 ms of latency each. The event-driven ring with enough cores
+ * takes as long. On one core the work of the members adds up to 24 ms, while members that finish first
+ * compute. */
 START_TEST(a_ring_takes_its_closed_form)
 {
     struct sim_machine m = machine1();
@@ -292,9 +293,9 @@ START_TEST(a_ring_takes_its_closed_form)
 }
 END_TEST
 
-/* Two cliques of two: a sum to the leader (0.1 + 4 ms), an exchange of two clients whose round waits for both
- * over psd's link (0.2 ms, 4 ms of their own each way, 12 of psd's: they come 4 ms apart, as they were
- * answered), a broadcast (0.1 + 4 ms). */
+/* Two cliques of two: a sum to the leader (0.1 + 4 ms); an exchange of two clients whose round waits for both
+ * over psd's link (0.2 ms, 4 ms per direction on their links, 12 ms on psd's: they arrive 4 ms apart, as they
+ * were answered); a broadcast (0.1 + 4 ms). */
 START_TEST(a_clique_is_one_client)
 {
     struct sim_machine m = machine1();
@@ -303,15 +304,15 @@ START_TEST(a_clique_is_one_client)
     ck_assert_uint_eq(r.clients, 2);
     ck_assert_double_eq_tol(r.iteration_s, 0.020 + 4.1e-3 + 20.2e-3 + 4.1e-3, CLOSE);
     ck_assert_double_eq_tol(r.samples_s, 256 / r.iteration_s, 1e-6);
-    l.jitter = 0.3; /* a clique waits for its slowest */
+    l.jitter = 0.3; /* a clique waits for its slowest member */
     double apart = simulate("mpi-asgd:members=1", &m, &l).iteration_s;
     l.workers = 64;
     ck_assert_double_gt(simulate("mpi-asgd:members=64", &m, &l).iteration_s, 1.3 * apart);
 }
 END_TEST
 
-/* Whatever is sent arrives, is applied or dropped once, and is answered; but for what is on its way when the
- * run ends. One worker's run ends with its last answer. */
+/* Everything sent arrives, is applied or dropped once, and is answered, except for pieces in flight when the
+ * run ends. The run of one worker ends with its last answer. */
 START_TEST(nothing_is_lost_or_made)
 {
     struct sim_machine m = machine1();
@@ -359,7 +360,7 @@ START_TEST(equal_seeds_give_equal_runs)
 }
 END_TEST
 
-/* A row of the table that neither runs nor says why would be forgotten. */
+/* Every row of the table runs or reports why it cannot. */
 START_TEST(every_method_runs_or_says_why_not)
 {
     for (const struct ps_method *row = ps_methods; row->name != NULL; row++)

@@ -1,4 +1,5 @@
-/* Command lines of the simulator, and methods, that say nonsense: named, with what is allowed. */
+/* Invalid command lines and methods of the simulator are refused with a message that names what is
+ * allowed. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,14 +13,14 @@ static const struct {
     const char *text, *says;
     uint32_t workers;
 } bad_methods[] = {
-    {"async-sdg", "'async-sdg' is no method of psd", 4},
+    {"async-sdg", "'async-sdg' is not a method of psd", 4},
     {"sgd", "without psd", 4},
     {"async-sgd:slack=3", "slack", 4},
     {"ssp-sgd:slack=many", "slack", 4},
     {"ssp-sgd:slakc=3", "slakc", 4},
     {"ssp-sgd:,", "empty", 4},
-    {"mpi-sgd:members=3", "4 workers are no cliques of 3", 4},
-    {"mpi-sgd:members=8", "4 workers are no cliques of 8", 4},
+    {"mpi-sgd:members=3", "4 workers cannot form cliques of 3", 4},
+    {"mpi-sgd:members=8", "4 workers cannot form cliques of 8", 4},
     {"mpi-sgd:members=0", "members is '0'", 4},
     {"diloco:fragments=2", "fragments", 4},
     {"diloco:dynamic_period=true", "dynamic_period", 4},

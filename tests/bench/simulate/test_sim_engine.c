@@ -1,4 +1,4 @@
-/* The engine of the simulator: events in order, stations, chance. */
+/* Tests of the simulator's engine: order of events, stations, random numbers. */
 #include <stdlib.h>
 
 #include "tests/bench/simulate/engine.h"
@@ -37,7 +37,7 @@ START_TEST(events_run_by_time_and_then_as_they_were_made)
 }
 END_TEST
 
-/* Enough events that the heap is many levels deep: they come out sorted. */
+/* Enough events that the heap has many levels: they run in time order. */
 struct ascent {
     struct sim_engine engine;
     double last_s;
@@ -63,8 +63,8 @@ START_TEST(ten_thousand_events_come_out_sorted)
 }
 END_TEST
 
-/* Two servers, tasks of 3, 1, 1, 1: the last begins when the first two of one second have gone through. With
- * one core for both, they follow each other. */
+/* Two servers, tasks of 3, 1, 1, 1 seconds: the last begins after the first two tasks of one second. With one
+ * core for both servers the tasks run in sequence. */
 START_TEST(stations_serve_in_order_of_arrival)
 {
     for (int shared = 0; shared < 2; shared++) {

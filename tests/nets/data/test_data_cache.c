@@ -212,7 +212,7 @@ START_TEST(another_file_is_left_alone)
     fputs("somebody's thesis", f);
     fclose(f);
     ck_assert_int_eq(open_set("crop", true, 1, &data, &err), -EINVAL);
-    assert_says(err.text, ".cache: no image cache; allowed: one, or a name that is free");
+    assert_says(err.text, ".cache: not an image cache; allowed: an image cache, or a new path");
     f = fopen(cache_path, "r");
     ck_assert_ptr_nonnull(fgets(text, sizeof text, f));
     ck_assert_str_eq(text, "somebody's thesis");
@@ -312,7 +312,7 @@ START_TEST(rows_that_point_out_of_the_file)
         cnn_cache_pack_row(rows[i].at, rows[i].width, rows[i].height, 0, bytes + 64);
         cnn_cache_pack_header(&wish, sizeof bytes, cnn_cache_sum(bytes + 64, 24), bytes);
         ck_assert_int_eq(cnn_cache_check(bytes, sizeof bytes, &wish, &c, &err), -EBADMSG);
-        assert_says(err.text, "byte 64: a row of the index that points out of the file");
+        assert_says(err.text, "byte 64: an index row that points outside the file");
     }
 }
 END_TEST

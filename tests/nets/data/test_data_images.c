@@ -141,14 +141,14 @@ START_TEST(a_class_is_one_folder)
     write_image("left/train/a/1.jpg", flat_jpeg(8, 8, red));
     write_image("left/train/b/1.jpg", flat_jpeg(8, 8, red));
     write_image("right/train/a/1.jpg", flat_jpeg(8, 8, red));
-    expect_refused(-EBADMSG, "two classes of one name: left/train/a and right/train/a");
+    expect_refused(-EBADMSG, "two classes with the same name: left/train/a and right/train/a");
 }
 END_TEST
 
 START_TEST(an_image_lies_in_a_folder)
 {
     write_image("1.jpg", flat_jpeg(8, 8, red));
-    expect_refused(-EBADMSG, "1.jpg: an image outside of a class' folder");
+    expect_refused(-EBADMSG, "1.jpg: an image outside a class folder");
 }
 END_TEST
 
@@ -468,7 +468,7 @@ static const char *write_bad(int i, const char **part)
     static const char *const names[N_BAD] = {"cut.jpg",    "text.jpg",    "empty.jpg",
                                              "large.jpg",  "large.png",   "head.jpg",
                                              "broken.png", "removed.jpg", "pipe.jpg"};
-    static const char *const parts[N_BAD] = {"JPEG: the file is cut short: it has no end",
+    static const char *const parts[N_BAD] = {"JPEG: the file is truncated: it has no end marker",
                                              "neither a JPEG nor a PNG file",
                                              "the file is empty",
                                              "an image of 30000 x 30000 pixels; allowed: 1 to 67108864",
@@ -610,7 +610,7 @@ START_TEST(views_that_are_none)
     }
     ck_assert_int_eq(cnn_data_open_with("digits", &(struct cnn_data_options){.view = "crop"}, &data, &err),
                      -EINVAL);
-    assert_says(err.text, "data set digits has no choice of views");
+    assert_says(err.text, "data set digits does not support --view");
     data = open_well("crop:side=20", 0);
     struct cnn_stream *s = NULL;
     struct cnn_stream_options opt = {.batch = 1, .height = 24, .width = 16};

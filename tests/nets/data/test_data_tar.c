@@ -167,14 +167,14 @@ static struct tar_bytes bad_archive(int i)
 
 static const char *const bad_parts[] = {
     "byte 1024: the archive ends within a header",
-    "byte 1024: a member ends behind the end of the archive",
+    "byte 1024: a member extends past the end of the archive",
     "byte 1024: the header's checksum is wrong",
     "byte 1024: a member's size that cannot be read",
     "byte 1024: a member's size that cannot be read",
     "byte 1536: a pax record that cannot be read",
     "byte 1536: an extension header that is empty or too long",
     "byte 1024: a sparse member; allowed: whole files",
-    "byte 2048: a member ends behind the end of the archive",
+    "byte 2048: a member extends past the end of the archive",
 };
 
 START_TEST(bad_archives_are_named_by_their_byte)

@@ -59,7 +59,7 @@ START_TEST(something_is_left_to_train)
     ck_assert_int_eq(freeze("lenet", "*,!fc2.*", &err), 0);
     finish();
     ck_assert_int_eq(freeze("lenet", "conv7.*", &err), -EINVAL);
-    ck_assert_msg(strstr(err.text, "\"conv7.*\" meets no tensor") != NULL, "%s", err.text);
+    ck_assert_msg(strstr(err.text, "\"conv7.*\" matches no tensor") != NULL, "%s", err.text);
     finish();
 }
 END_TEST

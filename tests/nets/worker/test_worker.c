@@ -825,7 +825,7 @@ static const struct {
     {"--method sgd --schedule cosine:9:2", "--schedule", "cosine:STEPS[:FLOOR]"},
     {"--method sgd --schedule multi-step:0.2", "--schedule", "multi-step:FACTOR:STEP"},
     {"--method sgd --schedule multi-step:0.2:9:9", "--schedule", "rising"},
-    {"--method sgd --schedule plateau", "--schedule", "plateau is psd's"},
+    {"--method sgd --schedule plateau", "--schedule", "plateau needs a server"},
     {"--method sgd --schedule step:0.3", "--schedule", "step:FACTOR:STEPS"},
     {"--method sgd --schedule step:0.3:0", "--schedule", "step:FACTOR:STEPS"},
     {"--method sgd --schedule step:0.3:9:9", "--schedule", "step:FACTOR:STEPS"},

@@ -221,7 +221,7 @@ START_TEST(a_last_state_that_is_not_saved_is_no_success)
                   "psworker says '%s'", text);
     atomic_store(&page->write_errno, 0); /* what was saved before is there still */
     ck_assert_int_eq(psworker(arguments, text, sizeof text), 0);
-    ck_assert_msg(strstr(text, "going on after 2 steps") != NULL, "psworker says '%s'", text);
+    ck_assert_msg(strstr(text, "resuming after 2 steps") != NULL, "psworker says '%s'", text);
     shim_unset();
     daemon_remove(&d);
 }

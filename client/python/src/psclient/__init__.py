@@ -1,13 +1,13 @@
-"""psclient: the client of psd, a parameter server, for NumPy and, as psclient.torch, for PyTorch.
+"""psclient: the client of psd, a parameter server, for NumPy and (psclient.torch) for PyTorch.
 
     with psclient.Worker("@endpoint") as worker:
-        x = worker.alloc(7850)                        # float32, where psd on this machine can reach it
+        x = worker.alloc(7850)                        # float32, in memory shared with a psd on this machine
         worker.begin({"w": (10, 784), "b": (10,)}, x)
         for _ in worker.steps():                      # until the server drains
             worker.step(x, gradient_at(x), n_samples=64)
 
-What a step means is the server's to say: the method, when and how to exchange (docs/METHODS.md). docs/PYTHON.md
-goes from a plain PyTorch loop to a job of many workers."""
+The server chooses the method: what a step does, and when and how to exchange (docs/METHODS.md). docs/PYTHON.md turns a
+plain PyTorch loop into a job of many workers."""
 
 from psclient._errors import (
     AuthError,

@@ -1,5 +1,5 @@
-"""Arrays as the C library takes them: float32, C-contiguous, in this machine's memory. They are used where they
-lie; nothing is ever copied or converted on the way, so what does not fit is refused by name."""
+"""Arrays for the C library: float32, C-contiguous, in host memory. They are used in place. Nothing is copied or converted:
+other arrays are refused with an error that names them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
 
-# DLPack's numbers for memory that a CPU reads: its own, and a GPU's pinned on the host.
+# DLPack's device types for memory that a CPU can read: its own, and pinned memory of GPUs.
 _ON_HOST = {1, 3, 11}
 
 
 def as_numpy(name: str, array: Any) -> npt.NDArray[Any]:
-    """A NumPy array on the same memory. `name` says whose it is where it cannot be had: TypeError."""
+    """Returns a NumPy array on the same memory. TypeError, with `name`, if that is not possible."""
     if isinstance(array, np.ndarray):
         return array
     if not hasattr(array, "__dlpack__"):
@@ -24,7 +24,7 @@ def as_numpy(name: str, array: Any) -> npt.NDArray[Any]:
         )
     device = int(array.__dlpack_device__()[0])
     if device not in _ON_HOST:
-        raise TypeError(f"{name} lies on a device (DLPack type {device}): copy it to the CPU first")
+        raise TypeError(f"{name} is on a device (DLPack type {device}): copy it to the CPU first")
     try:
         return np.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError, ValueError) as why:
@@ -32,9 +32,9 @@ def as_numpy(name: str, array: Any) -> npt.NDArray[Any]:
 
 
 def check(name: str, array: npt.NDArray[Any], n_floats: int | None, writes: bool) -> Floats:
-    """The array itself, if the library can take it: TypeError and ValueError name it and say what to do."""
+    """Returns the array if the library can use it. TypeError and ValueError name the array and a remedy."""
     if array.dtype != np.float32 or not array.dtype.isnative:
-        raise TypeError(f"{name} is of {array.dtype}; psd moves float32: convert it with .astype(numpy.float32)")
+        raise TypeError(f"{name} has type {array.dtype}; psd needs float32: convert it with .astype(numpy.float32)")
     if not array.flags.c_contiguous:
         raise ValueError(
             f"{name}, of shape {array.shape}, is not contiguous: pass numpy.ascontiguousarray({name}), "
@@ -50,6 +50,6 @@ def check(name: str, array: npt.NDArray[Any], n_floats: int | None, writes: bool
 
 
 def take(name: str, array: Any, n_floats: int | None, *, writes: bool) -> Floats:
-    """check(as_numpy(...)). NumPy marks what it has from DLPack read-only whatever it is, before its version 2.1."""
+    """check(as_numpy(...)). Before version 2.1 NumPy marks all arrays from DLPack as read-only, so that is not checked."""
     given = as_numpy(name, array)
     return check(name, given, n_floats, writes and given is array)

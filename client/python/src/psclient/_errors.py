@@ -1,83 +1,83 @@
-"""What goes wrong: one class for each result of the C library, with the sentence of psc_error."""
+"""Exceptions: one class for each result of the C library, with the message of psc_error."""
 
 from __future__ import annotations
 
 
 class Error(Exception):
-    """A call of libpsclient failed. str() is its sentence; `result` is the enum psc_result, such as -3."""
+    """A call of libpsclient failed. str() is the message; `result` is the enum psc_result, such as -3."""
 
     result = 0
     name = "PSC_OK"
 
 
 class Drained(Error):
-    """The server ends its job and lets nobody in. A drain in the middle of a job is no exception: Worker.steps."""
+    """The server is draining and accepts no new sessions. A drain during a job does not raise: see Worker.steps."""
 
     result, name = 1, "PSC_DRAINED"
 
 
 class InvalidArgument(Error, ValueError):
-    """An argument is not allowed, or a call came out of order."""
+    """An argument is not allowed, or a call is out of order."""
 
     result, name = -1, "PSC_EINVAL"
 
 
 class OutOfMemory(Error, MemoryError):
-    """There is no memory."""
+    """Out of memory."""
 
     result, name = -2, "PSC_ENOMEM"
 
 
 class ServerGone(Error, ConnectionError):
-    """The server did not answer within timeout_ms, reconnecting included."""
+    """The server did not answer within timeout_ms, including reconnects."""
 
     result, name = -3, "PSC_EGONE"
 
 
 class Evicted(Error):
-    """The server ended this session. A new Worker may go on."""
+    """The server ended this session. A new Worker may continue."""
 
     result, name = -4, "PSC_EEVICTED"
 
 
 class NotFinite(Error, ArithmeticError):
-    """The values to send hold NaN or infinity: nothing of them was sent. Worker.pull takes the center anew."""
+    """The values to send contain NaN or infinity: nothing was sent. Worker.pull restarts from the center."""
 
     result, name = -5, "PSC_EVALUE"
 
 
 class ManifestMismatch(Error, ValueError):
-    """The tensors differ from the job's; the sentence names the first that does."""
+    """The tensors differ from the job's; the message names the first difference."""
 
     result, name = -6, "PSC_EMANIFEST"
 
 
 class RankTaken(Error):
-    """The rank wanted is taken or out of range."""
+    """The requested rank is taken or out of range."""
 
     result, name = -7, "PSC_ERANK"
 
 
 class Refused(Error):
-    """The server refused the request; the sentence says why."""
+    """The server refused the request; the message says why."""
 
     result, name = -8, "PSC_EREFUSED"
 
 
 class Unsupported(Error, NotImplementedError):
-    """Server and library have no such feature, or differ in version."""
+    """The server or the library lacks the feature, or their versions differ."""
 
     result, name = -9, "PSC_EUNSUPPORTED"
 
 
 class OperatingSystemRefused(Error, OSError):
-    """No descriptors, no threads, no such file."""
+    """The system refused a descriptor, a thread or a file."""
 
     result, name = -10, "PSC_ESYSTEM"
 
 
 class DamagedState(Error):
-    """A file of Worker.save is damaged, or is none."""
+    """The file is corrupt, or not a file of Worker.save."""
 
     result, name = -11, "PSC_EDAMAGED"
 
@@ -89,13 +89,13 @@ class CliqueError(Error, ConnectionError):
 
 
 class AuthError(Error, PermissionError):
-    """The server does not let this key in, or the key file cannot be used."""
+    """The server does not allow this key, or the key file cannot be used."""
 
     result, name = -13, "PSC_EAUTH"
 
 
 class Interrupted(Error):
-    """A signal's handler raised while a call waited. Users see what it raised, such as KeyboardInterrupt."""
+    """A signal handler raised while a call waited. Users see its exception, such as KeyboardInterrupt."""
 
     result, name = -14, "PSC_EINTERRUPTED"
 

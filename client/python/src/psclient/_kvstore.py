@@ -1,4 +1,4 @@
-"""KVStore: MXNet's calls on a psd."""
+"""KVStore: MXNet's KVStore interface on psd."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Keys = Union[Key, "list[Any]", "tuple[Any, ...]"]
 
 
 class KVStore:
-    """A store of named arrays, with the calls of MXNet's distributed KVStore. What push does is the job's rule:
+    """A store of named arrays, with the calls of MXNet's distributed KVStore. The job's rule defines what push does:
     `method: async-sgd` at learning rate 1 subtracts, rule add adds (docs/METHODS.md).
 
-    init names every key with its first value; the first other call brings them to the server together, and from
-    then on keys are fixed. Values are float32 arrays; keys are strings, or integers as MXNet has them. `workers`
-    is how many call barrier; other options are Worker's."""
+    init names a key with its initial value. The first other call sends all keys to the server; afterwards the keys are
+    fixed. Values are float32 arrays; keys are strings, or integers as in MXNet. `workers` is the number of workers that call
+    barrier; other options are those of Worker."""
 
     def __init__(self, server: str, *, workers: int | None = None, **options: Any) -> None:
         self._server, self._workers, self._options = server, workers, options
@@ -33,7 +33,7 @@ class KVStore:
 
     @property
     def type(self) -> str:
-        """The server's method; MXNet has "dist_sync" and others here."""
+        """The server's method. In MXNet it is "dist_sync" or similar."""
         return self._worker.info.method
 
     @property
@@ -42,11 +42,11 @@ class KVStore:
 
     @property
     def num_workers(self) -> int:
-        """Workers in the job, as the server last said."""
+        """Workers in the job, as last reported by the server."""
         return self._worker.size
 
     def init(self, key: Keys, value: Any) -> None:
-        """Names keys and their first values, which become the center if this worker is the job's first."""
+        """Names keys and their initial values, which become the center if this worker is the first of the job."""
         if isinstance(key, (list, tuple)):
             for one, its in zip(key, self._as_many(key, value)):
                 self.init(one, its)
@@ -54,24 +54,24 @@ class KVStore:
         name = str(key)
         if self._shapes:
             raise InvalidArgument(
-                f"init: key '{name}' comes after the first push or pull, when keys are fixed: name all of them first"
+                f"init: key '{name}' comes after the first push or pull, when keys are fixed: call init for all keys first"
             )
         if name in self._first:
-            raise InvalidArgument(f"init: key '{name}' has been initialised before")
+            raise InvalidArgument(f"init: key '{name}' is already initialised")
         self._first[name] = take(f"the value of '{name}'", value, None, writes=False)
 
     @staticmethod
     def _as_many(keys: Sequence[Key], values: Any) -> Sequence[Any]:
         if not isinstance(values, (list, tuple)) or len(values) != len(keys):
-            raise InvalidArgument(f"{len(keys)} keys want a list of as many values")
+            raise InvalidArgument(f"{len(keys)} keys need a list of {len(keys)} values")
         return values
 
     def _begin(self) -> None:
         if self._shapes:
             return
         if not self._first:
-            raise InvalidArgument("init comes first: it names the keys")
-        names = sorted(self._first)  # whatever the order of init, workers agree
+            raise InvalidArgument("call init first: it names the keys")
+        names = sorted(self._first)  # independent of the order of init, so that workers agree
         shapes = {name: self._first[name].shape or (1,) for name in names}
         x = np.concatenate([self._first[name].reshape(-1) for name in names])
         self._worker.begin([Tensor(name, shape) for name, shape in shapes.items()], x)
@@ -80,19 +80,19 @@ class KVStore:
     def _name(self, key: Key) -> str:
         self._begin()
         if str(key) not in self._shapes:
-            raise InvalidArgument(f"key '{key}' was not initialised; there are {', '.join(self._shapes)}")
+            raise InvalidArgument(f"key '{key}' was not initialised; initialised are {', '.join(self._shapes)}")
         return str(key)
 
     @staticmethod
     def _sum(name: str, value: Any) -> Any:
-        """MXNet sums a list of values for one key: those of a machine's devices."""
+        """Sums a list of values for one key, as MXNet does with the values of a machine's devices."""
         if not isinstance(value, (list, tuple)):
             return value
         parts = [take(f"a value of '{name}'", part, None, writes=False) for part in value]
         return np.sum(parts, axis=0, dtype=np.float32)
 
     def push(self, key: Keys, value: Any, n_samples: int = 1) -> None:
-        """Moves the center's value by the rule. A list of values for one key is summed first."""
+        """Updates the center's value by the rule. A list of values for one key is summed first."""
         if isinstance(key, (list, tuple)):
             for one, its in zip(key, self._as_many(key, value)):
                 self.push(one, its, n_samples)
@@ -101,7 +101,7 @@ class KVStore:
         self._worker.push(name, self._sum(name, value), n_samples)
 
     def pull(self, key: Keys, out: Any = None) -> Any:
-        """The center's value, into `out` where one is given."""
+        """Returns the center's value, in `out` if given."""
         if isinstance(key, (list, tuple)):
             outs = self._as_many(key, out) if out is not None else [None] * len(key)
             return [self.pull(one, its) for one, its in zip(key, outs)]
@@ -111,7 +111,7 @@ class KVStore:
         return out
 
     def pushpull(self, key: Keys, value: Any, out: Any = None, n_samples: int = 1) -> Any:
-        """push, and what the rule answers into `out`: the center after, under elastic before."""
+        """push, and returns the rule's answer, in `out` if given: the center after the update; under elastic before it."""
         if isinstance(key, (list, tuple)):
             values = self._as_many(key, value)
             outs = self._as_many(key, out) if out is not None else [None] * len(key)
@@ -122,15 +122,15 @@ class KVStore:
         return out
 
     def set_optimizer(self, optimizer: object) -> NoReturn:
-        """Always Unsupported: a psd's update rule is its configuration's, for all workers alike."""
+        """Always raises Unsupported: the update rule is part of psd's configuration, the same for all workers."""
         raise Unsupported(
             f"set_optimizer({optimizer!r}): the rule is the server's configuration: start psd with --method and --set, "
             "or change it while it runs by `psctl reload`"
         )
 
     def barrier(self) -> None:
-        """Returns when all workers have called it: as many as the constructor's `workers`, else as are in the job.
-        They meet at psd and then talk among themselves; CliqueError when one does not come."""
+        """Returns when all workers have called it: the constructor's `workers`, otherwise the workers in the job. They find
+        each other through psd and then communicate directly. CliqueError if a worker does not call it."""
         self._begin()
         members = self._workers or self.num_workers
         if self._ring is None or self._ring.size != members:

@@ -12,7 +12,7 @@ from psclient._arrays import Floats
 
 
 class _Memory:
-    """What an array's values lie in; __array_interface__ makes NumPy hold it as long as any view of it."""
+    """The memory of an array; through __array_interface__ NumPy keeps it alive as long as any view of it."""
 
     def __init__(self, address: int, n_floats: int, memory: int) -> None:
         self.__array_interface__ = {
@@ -21,12 +21,12 @@ class _Memory:
             "data": (address, False),
             "version": 3,
         }
-        # Before psc_close as after it: libpsclient knows which.
+        # Valid before and after psc_close: libpsclient handles both.
         weakref.finalize(self, _native.lib.psc_memory_free, memory).atexit = False
 
 
 def array_at(address: int, n_floats: int, memory: C.c_void_p) -> Floats:
-    """The n_floats values there, which `memory` of psc_keep frees when the last view of them is gone."""
+    """An array of the n_floats values at `address`. `memory`, from psc_keep, is freed when its last view is gone."""
     assert memory.value is not None
     array: Floats = np.asarray(_Memory(address, n_floats, memory.value))
     return array

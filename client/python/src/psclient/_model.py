@@ -1,4 +1,4 @@
-"""A PyTorch model as psd sees it: named tensors of one flat vector, with roles."""
+"""A PyTorch model as named tensors of one flat vector, with roles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from psclient._worker import Role, Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One tensor of the vector, and where it is in the model. `tensor` is the model's own object."""
+    """One tensor of the vector. `tensor` is the model's object."""
 
     name: str
     tensor: torch.Tensor
@@ -26,7 +26,7 @@ class Entry:
         return Tensor(self.name, tuple(self.tensor.shape) or (1,), self.role, self.decays)
 
     def of(self, flat: torch.Tensor) -> torch.Tensor:
-        """This tensor's values in a flat vector, in its shape."""
+        """The tensor's part of a flat vector, in its shape."""
         return flat[self.offset : self.offset + self.tensor.numel()].view(self.tensor.shape)
 
 
@@ -35,7 +35,7 @@ def kind_of(entry: Entry) -> str:
 
 
 def _named(model: nn.Module) -> Iterator[tuple[str, torch.Tensor, bool, nn.Module]]:
-    """Every tensor that psd is to know, once, module by module: name, tensor, whether it is a parameter, its module."""
+    """Yields every tensor of the job once, in the order of modules: name, tensor, whether it is a parameter, its module."""
     seen: set[int] = set()
     for prefix, module in model.named_modules():
         dot = prefix + ("." if prefix else "")
@@ -46,7 +46,7 @@ def _named(model: nn.Module) -> Iterator[tuple[str, torch.Tensor, bool, nn.Modul
         for name, buffer in module._buffers.items():
             if buffer is None or id(buffer) in seen or name in module._non_persistent_buffers_set:
                 continue
-            if buffer.is_floating_point():  # counters are each worker's own
+            if buffer.is_floating_point():  # counters are local to each worker
                 seen.add(id(buffer))
                 yield dot + name, buffer, False, module
 
@@ -57,20 +57,20 @@ def _check(name: str, tensor: torch.Tensor, is_parameter: bool) -> None:
         raise ValueError(f"{what} has no shape yet: run the model once on a batch, then begin")
     if tensor.dtype != torch.float32:
         raise TypeError(
-            f"{what} is of {tensor.dtype}; psd's vectors are float32: keep the model in float32 and compute in "
-            "another type by torch.autocast"
+            f"{what} has type {tensor.dtype}; psd's vectors are float32: keep the model in float32 and compute in "
+            "another type with torch.autocast"
             + ("" if is_parameter else ", or register the buffer with persistent=False to keep it to this worker")
         )
     if tensor.device.type != "cpu":
-        raise TypeError(f"{what} lies on {tensor.device}; this version takes models on the CPU: model.cpu()")
+        raise TypeError(f"{what} is on {tensor.device}; this version supports models on the CPU: model.cpu()")
     if tensor.layout != torch.strided:
         raise TypeError(f"{what} is {tensor.layout}; allowed are dense tensors")
 
 
 def entries_of(model: nn.Module) -> list[Entry]:
-    """The model's tensors in the order of its modules. Parameters that need no gradient are frozen; persistent buffers of
-    floats, such as batch normalisation's, are averaged over the workers. Tensors of one dimension or none (biases,
-    normalisation) do not decay. TypeError and ValueError name what cannot be taken."""
+    """The model's tensors in the order of its modules. Parameters that need no gradient are frozen. Persistent buffers of
+    floats, such as those of batch normalisation, are averaged over the workers. Tensors of at most one dimension (biases,
+    normalisation) do not decay. TypeError and ValueError name an unsupported tensor."""
     out: list[Entry] = []
     offset = 0
     for name, tensor, is_parameter, _ in _named(model):
@@ -84,16 +84,16 @@ def entries_of(model: nn.Module) -> list[Entry]:
 
 
 def local_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Persistent buffers that stay this worker's own, such as num_batches_tracked."""
+    """Persistent buffers that are local to this worker, such as num_batches_tracked."""
     shared = {id(tensor) for _, tensor, _, _ in _named(model)}
     persistent = model.state_dict(keep_vars=True)
     return {n: b for n, b in model.named_buffers() if n in persistent and id(b) not in shared}
 
 
 class Watch:
-    """Tells when the model's tensors become others than those of the vector. `changed` is a sentence, or "".
+    """Detects when tensors of the model no longer are those of the vector. `changed` is a message, or "".
 
-    PyTorch calls these hooks where a module gets a parameter, a buffer or a module; a step then has only to compare
+    PyTorch calls these hooks when a module gets a parameter, a buffer or a module, so that a step only has to compare
     addresses."""
 
     def __init__(self, model: nn.Module, entries: list[Entry]) -> None:
@@ -112,13 +112,13 @@ class Watch:
         ]
 
     def moved(self) -> None:
-        """The tensors have been given their places in the vector."""
+        """Call it after the tensors became views of the vector."""
         self._addresses = [t.data_ptr() for t in self._tensors]
 
     def _say(self, what: str, name: str) -> None:
         self.changed = self.changed or (
-            f"{what} '{name}' was set after the start, and the job's model is the one from before: change values in "
-            "place (with torch.no_grad(): p.copy_(…)), or close this worker and begin with the model complete"
+            f"{what} '{name}' was set after the start, and the job uses the tensors from before: change values in "
+            "place (with torch.no_grad(): p.copy_(…)), or close this worker and start one with the complete model"
         )
 
     def _on_parameter(self, module: nn.Module, name: str, value: object) -> None:
@@ -141,14 +141,14 @@ class Watch:
                 self._say("parameter", f"{self._names[id(module)]}.{name}.{inner}".lstrip("."))
 
     def check(self) -> None:
-        """Raises RuntimeError that names the tensor."""
+        """Raises a RuntimeError that names the changed tensor."""
         if self.changed:
             raise RuntimeError(self.changed)
         if list(map(torch.Tensor.data_ptr, self._tensors)) != self._addresses:
             for entry, address in zip(self._entries, self._addresses):
                 if entry.tensor.data_ptr() != address:
                     raise RuntimeError(
-                        f"{kind_of(entry)} '{entry.name}' has got other memory than the worker's vector (.data = …, "
+                        f"{kind_of(entry)} '{entry.name}' is no longer in the worker's vector (.data = …, "
                         ".to(…)): change its values in place, with torch.no_grad(): p.copy_(…)"
                     )
         if [t.requires_grad for t in self._tensors] != self._trains:
@@ -156,7 +156,7 @@ class Watch:
                 if entry.tensor.requires_grad != trains:
                     raise RuntimeError(
                         f"parameter '{entry.name}' was {'trained' if trains else 'frozen'} when the job began, and its "
-                        f"role stays: requires_grad_({trains}), or close this worker and begin anew"
+                        f"role is fixed: requires_grad_({trains}), or close this worker and start another"
                     )
 
     def stop(self) -> None:

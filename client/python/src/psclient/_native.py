@@ -1,6 +1,6 @@
-"""libpsclient by ctypes: it needs neither a compiler where the package is installed nor a package beside NumPy,
-and lets other threads run while a call waits. Structures are client/psclient.h's and psclique.h's, field by
-field: tests/python/test_abi.py compares them with the compiler's."""
+"""libpsclient through ctypes. Installation needs no compiler and no package besides NumPy, and other threads run while a
+call waits. The structures match those of client/psclient.h and psclique.h field by field: tests/python/test_abi.py
+compares them with the compiler's."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ STRUCTURES = (psc_tensor, psc_local, psc_options, psc_metrics, psc_info, psc_rin
 _P, _S, _N = C.c_void_p, C.c_char_p, C.c_size_t
 _TICKET = C.POINTER(C.c_uint64)
 
-# name: what it returns, what it takes. Handles and arrays are addresses.
+# name: (result type, argument types). Handles and arrays are addresses.
 FUNCTIONS: dict[str, tuple[type | None, tuple[object, ...]]] = {
     "psc_options_init_sized": (None, (C.POINTER(psc_options), _N, _N)),
     "psc_local_init": (None, (C.POINTER(psc_local), _N, _S)),
@@ -186,7 +186,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[object, ...]]] = {
 
 
 def candidates() -> list[str]:
-    """Where the library is looked for: $PSCLIENT_LIBRARY alone; else beside the package, then the system's."""
+    """The paths tried: only $PSCLIENT_LIBRARY if set; otherwise the package's own library, then the system's."""
     chosen = os.environ.get("PSCLIENT_LIBRARY")
     if chosen:
         return [chosen]
@@ -195,7 +195,7 @@ def candidates() -> list[str]:
 
 
 def load() -> C.CDLL:
-    """The library with its functions' types; ImportError says where it was looked for."""
+    """Loads the library and sets the types of its functions. ImportError lists the paths tried."""
     failures = []
     for path in candidates():
         try:

@@ -16,9 +16,9 @@ _lib = _native.lib
 class Ring:
     """A clique of `members` processes, which make the same calls in the same order with the same counts.
 
-    rendezvous: where they meet: "file:PATH", "psd:URL" or "psd:@FILE". rank: -1: the lowest that is free. name
-    tells cliques apart that meet at one place. CliqueError names a member whose process is silent for timeout_ms, and
-    one that runs and stays away from the others' calls for step_ms."""
+    rendezvous: where the members find each other: "file:PATH", "psd:URL" or "psd:@FILE". rank: the requested rank; -1: the
+    lowest free one. name: distinguishes cliques with the same rendezvous. CliqueError names a member whose process is silent
+    for timeout_ms, or that keeps the others waiting in a call for step_ms."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class Ring:
         return int(_lib.psc_clique_size(self._handle))
 
     def allreduce(self, x: Any, codec: str | None = None) -> None:
-        """x, float32 and contiguous, becomes the sum over all members, the same bits at each."""
+        """Replaces x, float32 and contiguous, with the sum over all members, with the same bits at each."""
         array = take("x", x, None, writes=True)
         self._check(_lib.psc_allreduce(self._handle, array.ctypes.data, array.size, codec.encode() if codec else None))
 
     def broadcast(self, x: Any, root: int = 0) -> None:
-        """x becomes what it is at member `root`."""
+        """Replaces x with the x of member `root`."""
         array = take("x", x, None, writes=True)
         self._check(_lib.psc_broadcast(self._handle, array.ctypes.data, array.nbytes, root))
 
@@ -75,7 +75,7 @@ class Ring:
         self._check(_lib.psc_barrier(self._handle))
 
     def close(self) -> None:
-        """Gives up what is under way; the others' calls fail. Twice is fine."""
+        """Aborts calls in progress; calls of the other members fail. May be called twice."""
         handle, self._handle = self._handle, C.c_void_p()
         _lib.psc_clique_close(handle)
 

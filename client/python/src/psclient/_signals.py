@@ -1,8 +1,8 @@
 """Signals while a call waits in the C library.
 
-Python handles a signal between two instructions of its main thread, and a call in C has none. The library asks
-options.go_on now and then whether to go on waiting; that runs a little Python, where handlers run too, and one
-that raises (Ctrl-C: KeyboardInterrupt) ends the wait."""
+Python runs signal handlers between two bytecode instructions of its main thread, so not during a call in C. The library
+calls options.go_on periodically to ask whether to continue waiting. That runs a little Python code, where handlers can
+run; a handler that raises (Ctrl-C: KeyboardInterrupt) ends the wait."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from psclient import _native
 
 
 class Asker:
-    """`callback` is for options.go_on; `raised` what a handler has raised, or None. One Worker's own."""
+    """`callback` is for options.go_on; `raised` is the exception of a handler, or None. Belongs to one Worker."""
 
     def __init__(self) -> None:
         self.raised: BaseException | None = None
-        # A handler may run at a function's first instruction, before any `try` in it: an exception would be
-        # ctypes', which prints it and forgets it. A generator goes on inside its `try`.
+        # A handler may run at a function's first instruction, before any `try` in it. Its exception would go to ctypes,
+        # which prints and drops it. A generator resumes inside its `try`.
         generator = self._answers()
         next(generator)
         send: Callable[[int | None], int] = generator.send
@@ -40,8 +40,8 @@ class Asker:
 
 
 class Catcher:
-    """`with` it, what a handler raises at the first instruction of a callback, which ctypes would print and forget, goes to
-    `tell` instead. `code` is the callback's."""
+    """A context manager. An exception of a handler at the first instruction of a callback, which ctypes would print and
+    drop, is passed to `tell` instead. `code` is the callback's code object."""
 
     def __init__(self, code: CodeType, tell: Callable[[BaseException], None]) -> None:
         self._code, self._tell = code, tell

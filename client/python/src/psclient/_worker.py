@@ -1,4 +1,4 @@
-"""Worker: one session with a psd, the C interface of client/psclient.h."""
+"""Worker: one session with psd, the interface of client/psclient.h."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _ALL = 0  # PSC_ALL
 
 
 class Role(enum.IntEnum):
-    """What becomes of a tensor."""
+    """How training treats a tensor."""
 
     PARAM = 0
-    """Moved by the method."""
+    """Trained by the method."""
     BUFFER = 1
-    """Statistics, such as batch normalisation's: averaged over the workers, never stepped."""
+    """Statistics, such as those of batch normalisation: averaged over the workers, not changed by steps."""
     FROZEN = 2
-    """Never moved."""
+    """Never changed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
-    """One named tensor of the flat vector. They lie in it one after the other, in the order they are given in.
+    """One named tensor of the flat vector. Tensors are packed in the given order.
 
     name: unique, 1 to 127 bytes of UTF-8. shape: 1 to 8 sizes. decays: the method's weight decay applies."""
 
@@ -55,7 +55,7 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        """Floats."""
+        """Number of floats."""
         n = 1
         for d in self.shape:
             n *= d
@@ -67,7 +67,7 @@ Tensors = Union[Sequence[Tensor], Mapping[str, "tuple[int, ...]"]]
 
 @dataclasses.dataclass(frozen=True)
 class Local:
-    """A method that needs no server, of one worker or one clique: struct psc_local."""
+    """A method without a server, for one worker or one clique: struct psc_local."""
 
     method: str
     learning_rate: float = 0.05
@@ -87,7 +87,7 @@ class Local:
 
 @dataclasses.dataclass(frozen=True)
 class Info:
-    """struct psc_info: seconds, bytes of payload and counts are this handle's."""
+    """struct psc_info: seconds, bytes of payload and counts are of this handle."""
 
     n_floats: int
     center_version: int
@@ -110,14 +110,14 @@ class Info:
 
 
 class Transfer:
-    """Values that move in the background. Their arrays are the library's until wait() has returned; the worker holds
-    them till then, whoever else lets go of them."""
+    """A transfer in the background. The library uses its arrays until wait() returns; the worker holds references to them
+    until then."""
 
     def __init__(self, worker: Worker, ticket: int) -> None:
         self._worker, self._ticket = worker, ticket
 
     def wait(self) -> None:
-        """Waits until the transfer has ended; raises as the call without _start does."""
+        """Waits for the end of the transfer; raises like the call without _start."""
         self._worker._wait(self._ticket)
 
 
@@ -147,9 +147,9 @@ _open_workers: weakref.WeakSet[Worker] = weakref.WeakSet()
 
 
 def _close_all() -> None:
-    """The library's threads must not call into a Python that ends."""
+    """Closes all workers at exit: the library's threads must not call into a finalized interpreter."""
     for worker in list(_open_workers):
-        with contextlib.suppress(InvalidArgument):  # a thread is in it still
+        with contextlib.suppress(InvalidArgument):  # another thread is still using it
             worker.close()
 
 
@@ -159,19 +159,19 @@ OwnStep = Callable[[int, int, float], None]
 
 
 class Worker:
-    """A worker, or an observer, of a psd's job.
+    """A worker, or an observer, of a job of psd.
 
-    server: "tcp://HOST:PORT", "ipc://PATH" or "@FILE", an endpoint file that psd wrote. rank: wanted, -1: the
-    lowest that is free. name: shown by psctl workers. observer: only pulls the center. timeout_ms: the longest
-    silence of the server that a call bears, reconnecting included. key_file, server_key, transport: as in
-    client/psclient.h. log: takes a sentence worth logging, in a thread of the library's; None: the logger
-    "psclient". own_step(x, g, learning_rate): this worker's step where the job's optimizer is external; x and g
-    are addresses. net, data: names of what is trained, and steps: how many this worker means to take, for people
-    who look at the job. local: instead of a server. clique: the Ring that this worker is a member of.
+    server: "tcp://HOST:PORT", "ipc://PATH" or "@FILE", an endpoint file of psd. rank: the requested rank; -1: the lowest
+    free one. name: shown by psctl workers. observer: only pulls the center. timeout_ms: how long a call waits without
+    hearing from the server, including reconnects. key_file, server_key, transport: as in client/psclient.h. log: called with
+    log messages in a thread of the library; None: the logger "psclient". own_step(x, g, learning_rate): makes the local step
+    if the job's optimizer is external; x and g are addresses. net, data, steps: the names of the net and the data, and the
+    planned steps of this worker; for display only. local: a method without a server, replaces server. clique: the Ring that
+    this worker is a member of.
 
-    Connects at once; raises psclient.Error. A `with` statement closes it. It is used from one thread at a time,
-    and in the process that made it: a child of fork is refused every call. A Ctrl-C in a wait closes it and
-    raises KeyboardInterrupt."""
+    Connects at once; raises psclient.Error. A `with` statement closes it. A worker may be used by one thread at a time, in
+    the process that created it: in a child of fork every call fails. Ctrl-C during a wait closes it and raises
+    KeyboardInterrupt."""
 
     def __init__(
         self,
@@ -201,13 +201,13 @@ class Worker:
         self._draining = False
         self._asker = Asker()
         self._step_raised: BaseException | None = None
-        self._catcher: Catcher | None = None  # of an own step
+        self._catcher: Catcher | None = None  # of own_step
         self._x: object = None
         self._g: object = None
         self._x_at = self._g_at = 0
-        self._stepped: tuple[object, ...] = ()  # what lies there
+        self._stepped: tuple[object, ...] = ()  # the objects at these addresses
         self._started: dict[int, tuple[object, ...]] = {}  # by ticket
-        self._clique = clique  # the library's until close
+        self._clique = clique  # used by the library until close
         self._why_closed = "it is closed"
         options = _native.psc_options()
         _lib.psc_options_init_sized(C.byref(options), C.sizeof(options), C.sizeof(_native.psc_tensor))
@@ -218,7 +218,7 @@ class Worker:
         options.transport = _text(transport)
         options.net, options.data, options.steps = _text(net), _text(data), steps
         options.go_on = self._asker.callback
-        self._callbacks: list[object] = [self._asker.callback]  # the library's until close
+        self._callbacks: list[object] = [self._asker.callback]  # used by the library until close
         self._listen(options, log)
         if own_step is not None:
             options.own_step = self._step_of(own_step)
@@ -231,7 +231,7 @@ class Worker:
             rc = _lib.psc_open(C.byref(options), C.byref(self._handle))
             if rc != _OK:
                 why = self._error(rc)
-                self._end("it never opened")
+                self._end("it was never opened")
                 raise why
 
     def _listen(self, options: _native.psc_options, log: Callable[[str], object] | None) -> None:
@@ -256,7 +256,7 @@ class Worker:
         return out
 
     def _step_of(self, own_step: OwnStep) -> C._FuncPointer:
-        """own_step, whose exception is step()'s."""
+        """Wraps own_step; step() raises its exceptions."""
 
         def run(_arg: int | None, x: int, g: int, learning_rate: float) -> None:
             try:
@@ -272,17 +272,17 @@ class Worker:
         self._callbacks.append(callback)
         return callback
 
-    # -- What every call does --
+    # -- Common to all calls --
 
     def _use(self, call: str) -> threading.Lock:
-        """`with` what this returns, the worker is the call's."""
+        """Returns a context manager that reserves the worker for the call."""
         me = threading.current_thread().name
         if self._lock.locked():
             user, thread = self._user
             raise InvalidArgument(
                 f"{call}: thread '{thread}' is in {user} of this worker"
                 + ("; it cannot be called from there" if thread == me else f", and this is '{me}'")
-                + ": a worker is used from one thread at a time"
+                + ": a worker can be used by one thread at a time"
             )
         if not self._handle and call != "Worker":
             raise InvalidArgument(f"{call}: {self._why_closed}; open another Worker")
@@ -298,7 +298,7 @@ class Worker:
         return error_of(rc, sentence)
 
     def _check(self, rc: int) -> None:
-        """PSC_OK and a drain are no failures. What a signal's handler has raised is told in any case."""
+        """Raises for a failed result. PSC_OK and a drain do not raise. An exception of a signal handler is always raised."""
         if self._asker.raised is not None:
             raise self._error(_INTERRUPTED)
         if rc == _DRAINED:
@@ -324,9 +324,9 @@ class Worker:
     # -- Joining --
 
     def alloc(self, n_floats: int) -> Floats:
-        """[n_floats] zeros that a psd on this machine can reach: an elastic exchange of them copies nothing. Before
-        begin, whose x they may be; at most 3. They stay after close, until their last view is gone. A child of
-        fork does not have them: to touch them there is SIGSEGV."""
+        """Returns [n_floats] zeros in memory shared with a psd on this machine: elastic exchanges update it in place.
+        Call it before begin, which may get the array as x; at most 3 times. The array is valid after close, until its last
+        view is gone. It is not mapped in a child of fork: access there is a SIGSEGV."""
         address, memory = C.c_void_p(), C.c_void_p()
         with self._use("Worker.alloc"):
             self._check(_lib.psc_alloc(self._handle, n_floats, C.byref(address)))
@@ -335,10 +335,10 @@ class Worker:
         return array_at(address.value, n_floats, memory)
 
     def begin(self, tensors: Tensors, x: Any) -> None:
-        """Joins the job with a model of these tensors, names to shapes or Tensor.
+        """Joins the job with a model of these tensors: a mapping of names to shapes, or a sequence of Tensor.
 
-        x: [all floats] in: the initial point, which should depend on the seed alone; out: the point to start from,
-        the center unless this worker was the first. Raises ManifestMismatch, NotFinite and others."""
+        x: [all floats]. In: the initial point, which should depend only on the seed. Out: the point to start from, the
+        center unless this worker is the first. Raises ManifestMismatch, NotFinite and others."""
         listed = _tensors_of(tensors)
         sizes: dict[str | None, int] = {t.name: t.size for t in listed}
         sizes[None] = sum(t.size for t in listed)
@@ -350,10 +350,10 @@ class Worker:
     # -- Training --
 
     def step(self, x: Any, g: Any, n_samples: int = 1) -> None:
-        """One training step, all that the method says: the optimizer's step, and an exchange when it is due.
+        """Makes one training step of the method: the optimizer's step, and an exchange if one is due.
 
-        x: [all floats], moved; g: [all floats], the gradient at x, averaged over n_samples samples. A drain is no
-        exception: see steps. NotFinite: what was to be sent is not finite; pull takes the center anew."""
+        x: [all floats], updated; g: [all floats], the gradient at x, averaged over n_samples samples. A drain does not
+        raise: see steps. NotFinite: the values to send are not finite; pull restarts from the center."""
         if x is not self._x or g is not self._g:
             self._bind(x, g)
         with self._use("Worker.step"):
@@ -370,7 +370,7 @@ class Worker:
         x_taken, g_taken = take("x", x, n, writes=True), take("g", g, n, writes=False)
         self._x_at, self._g_at = x_taken.ctypes.data, g_taken.ctypes.data
         self._stepped = (x, g, x_taken, g_taken)
-        # NumPy does not move what is held; others' tensors may get other memory, and are looked at every time.
+        # NumPy arrays keep their memory while referenced. Other tensors may get new memory, so they are checked every time.
         still = x_taken is x and g_taken is g
         self._x, self._g = (x, g) if still else (None, None)
 
@@ -382,7 +382,7 @@ class Worker:
 
     @property
     def draining(self) -> bool:
-        """Whether the server has said that it ends the job in good order: the loop should stop."""
+        """Whether the server is draining: the training loop should stop."""
         return self._draining
 
     @overload
@@ -391,20 +391,20 @@ class Worker:
     def steps(self, of: Iterable[_T]) -> Iterator[_T]: ...
 
     def steps(self, of: Iterable[Any] | None = None) -> Iterator[Any]:
-        """What to loop over: the items of `of`, such as a DataLoader, or t = clock, clock + 1, … without; in either
-        case until the server drains."""
+        """Iterates over the items of `of`, such as a DataLoader, or over t = clock, clock + 1, … without `of`, until the
+        server drains."""
         for item in of if of is not None else itertools.count(self.clock):
             if self._draining:
                 return
             yield item
 
     def point(self, x: Any) -> None:
-        """x: [all floats] becomes the worker's own point, from which Nesterov's momentum looks ahead."""
+        """Copies the worker's own point to x [all floats]: the point from which Nesterov's momentum looks ahead."""
         array = take("x", x, self._size_of("Worker.point", None), writes=True)
         with self._use("Worker.point"):
             self._check(_lib.psc_point(self._handle, array.ctypes.data))
 
-    # -- Moving values by hand: `tensor` is a name of the manifest, None the whole vector --
+    # -- Transfers by hand: `tensor` is a name of the manifest, or None for the whole vector --
 
     def _move(self, call: str, tensor: str | None, *arrays: tuple[str, Any, bool], n: int | None = None) -> None:
         size = self._size_of(f"Worker.{call}", tensor)
@@ -423,30 +423,30 @@ class Worker:
             function = getattr(_lib, f"psc_{call}_start")
             self._check(function(self._handle, _text(tensor), *(a.ctypes.data for a in taken), *numbers, C.byref(ticket)))
             self._started[ticket.value] = (*taken, *(given for _, given, _ in arrays))
-            self._started.pop(ticket.value - _native.MAX_STARTED, None)  # the library has waited for that one
+            self._started.pop(ticket.value - _native.MAX_STARTED, None)  # the library has completed that one
         return Transfer(self, ticket.value)
 
     def init(self, tensor: str | None, x: Any) -> None:
-        """Sets the center's values to x; the rule's state stays."""
+        """Sets the center's values to x; the rule's state is unchanged."""
         self._move("init", tensor, ("x", x, False))
 
     def pull(self, tensor: str | None, x: Any) -> None:
-        """Copies the center's values into x. The whole vector into the array that step moves: the next step starts
-        over from there, without momentum."""
+        """Copies the center's values into x. If the whole vector is pulled into the array of step, the next step restarts
+        from there, without momentum."""
         self._move("pull", tensor, ("x", x, True))
 
     def pull_average(self, tensor: str | None, z: Any) -> None:
-        """The same of the average that follows the center. InvalidArgument for a job that has none."""
+        """Copies the values of the center's average into z. InvalidArgument if the job has no average."""
         self._move("pull_average", tensor, ("z", z, True))
 
     def push(self, tensor: str | None, message: Any, n_samples: int = 1) -> None:
-        """Moves the center by the job's rule with what the rule takes: x under elastic, the gradient over n_samples
-        samples under sgd, the move itself under add."""
+        """Updates the center by the job's rule. message: x under elastic, the gradient over n_samples samples under sgd,
+        the change under add."""
         self._move("push", tensor, ("message", message, False), n=n_samples)
 
     def pushpull(self, tensor: str | None, message: Any, answer: Any, n_samples: int = 1) -> None:
-        """The same; `answer` becomes what the rule answers: the center before under elastic, after under sgd. The
-        arrays must not overlap."""
+        """push, and copies the rule's answer to `answer`: the center before the update under elastic, after it under sgd.
+        The arrays must not overlap."""
         self._move("pushpull", tensor, ("message", message, False), ("answer", answer, True), n=n_samples)
 
     def init_start(self, tensor: str | None, x: Any) -> Transfer:
@@ -479,20 +479,20 @@ class Worker:
             self._check(rc)
 
     def wait(self) -> None:
-        """Waits for everything started, and for what the last step has left on its way."""
+        """Waits for all started transfers, including those of the last step."""
         self._wait(_ALL)
 
-    # -- Saving, and looking --
+    # -- Saving and reporting --
 
     def save(self, path: str | os.PathLike[str], x: Any, extra: bytes = b"") -> None:
-        """Saves the worker's own part of the job: x as step last returned it, what the library keeps beside it, t,
-        and `extra`, the caller's own. Replaces the file atomically."""
+        """Saves the worker's part of the job: x as last returned by step, the library's state, t, and `extra`, the
+        caller's bytes. Replaces the file atomically."""
         array = take("x", x, self._size_of("Worker.save", None), writes=False)
         with self._use("Worker.save"):
             self._check(_lib.psc_save(self._handle, _text(path), array.ctypes.data, extra, len(extra)))
 
     def load(self, path: str | os.PathLike[str], x: Any) -> bytes:
-        """Takes up a saved state, after begin and before the first step; returns `extra`."""
+        """Restores a saved state, after begin and before the first step; returns `extra`."""
         array = take("x", x, self._size_of("Worker.load", None), writes=True)
         room = C.create_string_buffer(max(os.path.getsize(path), 1))
         n = C.c_size_t()
@@ -501,7 +501,7 @@ class Worker:
         return room.raw[: n.value]
 
     def saved_version(self, path: str | os.PathLike[str]) -> int:
-        """The version of the center that a saved state goes with."""
+        """The version of the center that a saved state belongs to."""
         version = C.c_uint64()
         with self._use("Worker.saved_version"):
             self._check(_lib.psc_saved_version(self._handle, _text(path), C.byref(version)))
@@ -518,10 +518,11 @@ class Worker:
         center_version: int = 0,
         vector: Any = None,
     ) -> None:
-        """Tells the server how training goes, for psctl workers and the metrics; does not wait. NaN: not known.
+        """Reports metrics to the server, for psctl workers and /metrics; does not wait. NaN: unknown.
 
-        test_loss and test_accuracy are of observers, after begin: InvalidArgument from others. vector, [all floats]:
-        what an observer has scored. Where the server keeps the best center, the call waits until it has this one."""
+        Only observers may report test_loss and test_accuracy, after begin; others get InvalidArgument. vector, [all floats]:
+        the vector that the observer evaluated. If the server keeps the best center, the call waits until it has received
+        this one."""
         given = None if vector is None else take("vector", vector, self._size_of("Worker.report", None), writes=False)
         metrics = _native.psc_metrics(
             C.sizeof(_native.psc_metrics),
@@ -549,7 +550,7 @@ class Worker:
 
     @property
     def save_version(self) -> int:
-        """The center's version when the server last asked the workers to save; 0: it has not."""
+        """The center's version when the server last asked the workers to save; 0: never."""
         out = _native.psc_info(C.sizeof(_native.psc_info))
         with self._use("Worker.save_version"):
             self._check(_lib.psc_info(self._handle, C.byref(out)))
@@ -562,7 +563,7 @@ class Worker:
 
     @property
     def size(self) -> int:
-        """Workers in the job, as the server last said."""
+        """Workers in the job, as last reported by the server."""
         return int(_lib.psc_size(self._handle)) if self._handle else 0
 
     @property
@@ -577,7 +578,7 @@ class Worker:
     # -- Leaving --
 
     def close(self) -> None:
-        """Says goodbye to the server. What was started and has not ended is given up. Twice is fine."""
+        """Leaves the job. Unfinished transfers are aborted. May be called twice."""
         if self._handle:
             with self._use("Worker.close"):
                 self._end("it is closed")

@@ -6,10 +6,10 @@
         F.cross_entropy(model(images), labels).backward()
         worker.step(len(labels))                       # in place of optimizer.step()
 
-Parameters and buffers become views of one flat vector, and gradients of another: an exchange moves them where they
-lie. The method is the server's. Where its workers step (elastic, add, outer-nesterov, delayed-nesterov), psd runs with
-`optimizer: external` and the step is `optimizer`'s, or, without an optimizer here, psd's own. Rules that take gradients
-make the step themselves: there Trainer takes none."""
+Parameters and buffers become views of one flat vector, and gradients views of another: exchanges update them in
+place. The server chooses the method. Under rules whose workers step (elastic, add, outer-nesterov, delayed-nesterov),
+psd runs with `optimizer: external` and `optimizer` makes the step; without an optimizer here, psd's own does. Rules that
+take gradients make the step at the server: Trainer then takes no optimizer."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _RANK_PAUSE_S = 0.5
 
 
 def _open(server: str | None, rank: int | None, options: dict[str, Any]) -> Worker:
-    """With torchrun's RANK where there is one and no other is asked for; any without. A process that torchrun has started again
-    finds its rank taken until psd has given up the one before (limits.silence_s): it waits, as long as for a server."""
+    """Opens a Worker. If `rank` is None it is torchrun's RANK if that is set, otherwise any. The rank of a process that
+    torchrun has restarted is taken until psd evicts the old process (limits.silence_s): retries for up to timeout_ms."""
     patient = rank is None and "RANK" in os.environ
     wanted = int(os.environ.get("RANK", "-1")) if rank is None else rank
     end = time.monotonic() + options.get("timeout_ms", 60000) / 1e3
@@ -55,7 +55,7 @@ def _open(server: str | None, rank: int | None, options: dict[str, Any]) -> Work
 
 def _check_optimizer(optimizer: torch.optim.Optimizer, entries: list[Entry]) -> None:
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise TypeError("LBFGS computes gradients inside its step, which is one step of psd's: take another optimizer")
+        raise TypeError("LBFGS computes several gradients in one step, which psd does not support: use another optimizer")
     trained = {id(e.tensor): e.name for e in entries if e.role == Role.PARAM}
     known = {id(e.tensor) for e in entries}
     stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
@@ -74,7 +74,7 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, entries: list[Entry]) -> 
 
 
 def _copy(view: torch.Tensor, grad: torch.Tensor) -> None:
-    """A sparse gradient becomes dense: an embedding's rows that were not used get 0."""
+    """Copies a gradient; a sparse one becomes dense, with 0 for unused rows of an embedding."""
     if grad.layout == torch.strided:
         view.copy_(grad)
     else:
@@ -82,7 +82,7 @@ def _copy(view: torch.Tensor, grad: torch.Tensor) -> None:
 
 
 def _land(view: torch.Tensor) -> Callable[[torch.Tensor], None]:
-    """The hook that puts a parameter's gradient where psd reads it, as backward makes it."""
+    """A hook that moves a parameter's gradient into the flat vector as soon as backward has computed it."""
 
     def hook(parameter: torch.Tensor) -> None:
         grad = parameter.grad
@@ -95,14 +95,15 @@ def _land(view: torch.Tensor) -> Callable[[torch.Tensor], None]:
 
 
 class Trainer:
-    """`model` as a worker of the job of `server`; its state is the job's from here on: the center, unless this worker is
-    the first, whose weights start the job.
+    """Makes `model` a worker of `server`'s job. The model is set to the center; the first worker's weights become the
+    center.
 
-    optimizer: makes the local step where the job's optimizer is external; None: psd's own, or the rule, steps. Unsupported
-    says which is wanted. rank: wanted; None: torchrun's RANK, else any. state: a file that this worker's part of the job is
-    resumed from if it is there, and saved to whenever psd takes a checkpoint. Other options are Worker's.
+    optimizer: makes the local step if the job's optimizer is external; None: psd's optimizer or rule makes the step.
+    Unsupported is raised if this does not match the job; its message says what to pass. rank: the requested rank; None:
+    torchrun's RANK if set, otherwise any. state: a file with this worker's part of the job: resumed from if it exists, and
+    saved at each checkpoint of psd. Other options are those of Worker.
 
-    `worker` is the Worker beneath. A `with` statement closes it; the model stays usable."""
+    `worker` is the underlying Worker. A `with` statement closes it; the model remains usable."""
 
     def __init__(
         self,
@@ -119,7 +120,7 @@ class Trainer:
         if optimizer is not None:
             _check_optimizer(optimizer, self._entries)
         self._n = self._entries[-1].offset + self._entries[-1].tensor.numel()
-        # What the worker calls must not keep this object from being collected.
+        # The callback must not keep this object alive.
         me = weakref.ref(self)
 
         def own_step(_x: int, g: int, _learning_rate: float) -> None:
@@ -157,8 +158,8 @@ class Trainer:
             for entry in self._entries:
                 if not torch.isfinite(entry.tensor).all():
                     raise NotFinite(
-                        f"'{entry.name}' holds values that are not finite. A mask or the like is no part of the job: register "
-                        "it with persistent=False"
+                        f"'{entry.name}' holds values that are not finite. If it is a mask or a similar buffer, register it "
+                        "with persistent=False to leave it out of the job"
                     )
                 entry.of(self._x).copy_(entry.tensor)
         self.worker.begin([entry.described for entry in self._entries], self._x_array)
@@ -170,16 +171,16 @@ class Trainer:
         theirs = type(self.optimizer).__name__
         if info.optimizer == "none":
             raise Unsupported(
-                f"under method {info.method} the server makes the step with the gradients, and {theirs} would not be used: pass "
-                "optimizer=None, or take a method whose workers step (docs/METHODS.md) with optimizer: external"
+                f"under method {info.method} the server makes the step with the gradients, so {theirs} would not be used: pass "
+                "optimizer=None, or use a method whose workers step (docs/METHODS.md) with optimizer: external"
             )
         raise Unsupported(
-            f"the job's workers step by psd's {info.optimizer}, and {theirs} would not be used: pass optimizer=None, or start "
+            f"the job's workers step with psd's {info.optimizer}, so {theirs} would not be used: pass optimizer=None, or start "
             "psd with --set optimizer=external"
         )
 
     def _take_over(self) -> None:
-        """The model's tensors become views of the vectors."""
+        """Makes the model's tensors views of the vectors."""
         self._grads: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._hooks = []
         with torch.no_grad():
@@ -198,11 +199,11 @@ class Trainer:
     # -- Training --
 
     def step(self, n_samples: int = 1) -> None:
-        """One training step with the gradients that are there, averaged over n_samples samples: in place of optimizer.step().
-        A drain is no exception: see steps.
+        """Makes one training step with the current gradients, averaged over n_samples samples; replaces optimizer.step().
+        A drain does not raise: see steps.
 
-        RuntimeError names a tensor of the model that is no longer the vector's. NotFinite names a parameter whose gradient or
-        value is NaN or infinite: nothing of it was sent."""
+        RuntimeError names a tensor of the model that is no longer a view of the vector. NotFinite names a parameter whose
+        gradient or value is NaN or infinite: nothing was sent."""
         self._watch.check()
         self._gather()
         try:
@@ -213,7 +214,7 @@ class Trainer:
             self.save(self._state)
 
     def _gather(self) -> None:
-        """What did not land as backward ran: gradients that were set by hand, and those that are not there, which are 0."""
+        """Copies gradients that the hooks did not move: those set by hand, and missing ones, which are 0."""
         for parameter, view in self._grads:
             if parameter.grad is not view:
                 with torch.no_grad():
@@ -225,7 +226,7 @@ class Trainer:
 
     def _own_step(self, g: int) -> None:
         assert self.optimizer is not None
-        if g != self._g_at:  # the members' mean, of a clique
+        if g != self._g_at:  # in a clique g is the members' mean
             mean = np.ctypeslib.as_array((C.c_float * self._n).from_address(g))
             self._g_array[:] = mean
             for parameter, view in self._grads:
@@ -233,7 +234,7 @@ class Trainer:
         self.optimizer.step()
 
     def _name_bad(self, why: NotFinite) -> NotFinite:
-        todo = "worker.pull() takes the center to go on from; a smaller learning rate may help"
+        todo = "worker.pull() restarts from the center; a smaller learning rate may help"
         for entry in self._entries:
             if entry.role == Role.PARAM and not torch.isfinite(entry.of(self._g)).all():
                 return NotFinite(f"the gradient of '{entry.name}' is not finite: nothing was sent; {todo}")
@@ -243,7 +244,7 @@ class Trainer:
         return why
 
     def zero_grad(self) -> None:
-        """Zeroes all gradients where they lie, in one pass: what optimizer.zero_grad(set_to_none=False) does one by one."""
+        """Zeroes all gradients in place in one pass. It replaces optimizer.zero_grad(set_to_none=False)."""
         self._g.zero_()
         for parameter, view in self._grads:
             parameter.grad = view
@@ -254,20 +255,20 @@ class Trainer:
     def steps(self, of: Iterable[_T]) -> Iterator[_T]: ...
 
     def steps(self, of: Iterable[Any] | None = None) -> Iterator[Any]:
-        """What to loop over: the batches of `of`, or step numbers without, in either case until the server drains."""
+        """Iterates over the batches of `of`, or over step numbers without `of`, until the server drains."""
         return self.worker.steps(of) if of is not None else self.worker.steps()
 
     @property
     def draining(self) -> bool:
-        """Whether the server ends the job in good order: the loop should stop."""
+        """Whether the server is draining: the training loop should stop."""
         return self.worker.draining
 
     def pull(self) -> None:
-        """Takes the center into the model; the next step starts over from there."""
+        """Copies the center into the model; the next step restarts from it."""
         self.worker.pull(None, self._x_array)
 
     def wait(self) -> None:
-        """Lets what the last step has left on its way land, before the model is looked at after the last step."""
+        """Waits for transfers that the last step started. Call it before reading the model after the last step."""
         self.worker.wait()
 
     def report(self, **metrics: float) -> None:
@@ -285,9 +286,8 @@ class Trainer:
     # -- Saving --
 
     def save(self, path: _Path, user: Mapping[str, Any] | None = None) -> None:
-        """Saves this worker's part of the job: its vector and what psd's method keeps beside it, the optimizer's state,
-        PyTorch's generator on the CPU, counters of the model, and `user`, of plain values and tensors. The file is replaced
-        atomically."""
+        """Saves this worker's part of the job: its vector, the state of psd's method, the optimizer's state, PyTorch's CPU
+        generator, counters of the model, and `user`, which holds plain values and tensors. The file is replaced atomically."""
         out = io.BytesIO()
         torch.save(
             {
@@ -302,7 +302,7 @@ class Trainer:
         self._saved = self.worker.save_version
 
     def resume(self, path: _Path) -> dict[str, Any]:
-        """Takes up what save left, before the first step; returns its `user`."""
+        """Restores what save saved; call it before the first step. Returns `user`."""
         extra = torch.load(io.BytesIO(self.worker.load(path, self._x_array)), weights_only=True)
         if self.optimizer is not None and extra["optimizer"] is not None:
             self.optimizer.load_state_dict(extra["optimizer"])
@@ -317,7 +317,7 @@ class Trainer:
     # -- Leaving --
 
     def close(self) -> None:
-        """Says goodbye to the server. The model keeps its values."""
+        """Leaves the job. The model keeps its values."""
         self._watch.stop()
         for hook in self._hooks:
             hook.remove()
@@ -338,9 +338,9 @@ def evaluate(
     average: bool = False,
     **options: Any,
 ) -> dict[str, float]:
-    """Copies the job's center, or its average, into `model`, which need not be a worker's, and reports what score(model)
-    returns: "test_loss" and "test_accuracy". With both, a server that keeps the best center has this one, unless it is the
-    average. Waits for a first worker where there is none yet."""
+    """Copies the job's center, or its average, into `model`, which need not belong to a worker, and reports the
+    "test_loss" and "test_accuracy" that score(model) returns. With both, a server that keeps the best center considers this
+    one, unless it is the average. Waits for the first worker of the job."""
     entries = entries_of(model)
     x = np.zeros(entries[-1].offset + entries[-1].tensor.numel(), np.float32)
     with Worker(server, observer=True, **options) as observer:
@@ -359,9 +359,9 @@ def evaluate(
 
 
 def load_checkpoint(model: nn.Module, path: _Path) -> None:
-    """Copies the center of a psd's checkpoint into `model`, strictly by name: what one has and the other lacks is a ValueError
-    that names it. Tied parameters are there once, and counters, such as num_batches_tracked, not at all. The file is a
-    safetensors file, whose other tensors, psd.…, are the rule's."""
+    """Copies the center in a checkpoint of psd into `model`, strictly by name: ValueError names tensors that only one of
+    them has. A checkpoint has tied parameters once, and no counters such as num_batches_tracked. It is a safetensors file;
+    its other tensors, psd.…, are state of the rule."""
     with open(path, "rb") as file:
         head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         tensors = {n: t for n, t in head.items() if not n.startswith("psd.") and n != "__metadata__"}
@@ -381,12 +381,12 @@ def load_checkpoint(model: nn.Module, path: _Path) -> None:
 
 
 def ddp_hook(ring: Ring, bucket: Any, *, codec: str | None = None) -> Any:
-    """A communication hook of DistributedDataParallel: gradients are averaged over `ring` instead of the process group.
+    """A communication hook for DistributedDataParallel that averages gradients over `ring` instead of the process group.
 
     ddp.register_comm_hook(ring, psclient.torch.ddp_hook)
 
-    `codec` is how they travel, such as "fp16": functools.partial(psclient.torch.ddp_hook, codec="fp16"). Buckets are of
-    float32, on the CPU."""
+    codec: the encoding of the gradients, such as "fp16": functools.partial(psclient.torch.ddp_hook, codec="fp16"). Buckets
+    are float32 on the CPU."""
     buffer = bucket.buffer()
     ring.allreduce(buffer.detach(), codec)
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
@@ -394,6 +394,6 @@ def ddp_hook(ring: Ring, bucket: Any, *, codec: str | None = None) -> Any:
     return future
 
 
-ddp_hook.__annotations__.clear()  # DDP wants none, or its own classes; these are text
+ddp_hook.__annotations__.clear()  # DDP accepts no annotations or its own classes; these are strings
 
 __all__ = ["Trainer", "ddp_hook", "evaluate", "load_checkpoint"]
