@@ -69,7 +69,7 @@ run_tests_again() { # STAGE FOLDER MESON-OPTION...
     run_tests "$@" && return
     base=$(file_name "$name")
     [[ -f $folder/meson-logs/$base.json ]] || return 1
-    awk -F '\t' -v stage="$name" '$1 == stage && $3 ~ /FAIL|TIMEOUT|ERROR|INTERRUPT/ { print $2 }' "$stage_dir/tests.tsv" >"$tests"
+    awk -F '\t' -v stage="$name" '$1 == stage && $3 ~ /^(FAIL|TIMEOUT|ERROR|INTERRUPT|UNEXPECTEDPASS)$/ { print $2 }' "$stage_dir/tests.tsv" >"$tests"
     while read -r test; do
         echo "== $name: $test once more, by itself"
         jq -r --arg test "$test" 'select(.name | endswith(" / " + $test)) | .stdout // "", .stderr // ""' \
@@ -134,7 +134,7 @@ count_failed() {
 }
 
 names_failed() {
-    awk -F '\t' '$3 ~ /FAIL|TIMEOUT|ERROR|INTERRUPT/ { print $1 ": " $2 }' "$stage_dir/tests.tsv"
+    awk -F '\t' '$3 ~ /^(FAIL|TIMEOUT|ERROR|INTERRUPT|UNEXPECTEDPASS)$/ { print $1 ": " $2 }' "$stage_dir/tests.tsv"
 }
 
 # The center of a whole quickstart must reach the accuracy.

@@ -207,7 +207,7 @@ example() { # PAGE FILE [line]
             example "$1" "$folder/line" line </dev/null
         done <"$folder/lines"
         ;;
-    text | form | ci | slurm) ;;
+    text | form | ci | slurm | gpu) ;;
     run | tty | port | mpi | long)
         if can "$how"; then
             cp "$2" "$folder/block"
