@@ -117,6 +117,8 @@ static const struct row rows[] = {
      "with --method d-sync or pipe-sgd: how sums travel: raw, fp16, bf16, trunc16 or int8 (raw)"},
     {"pipeline-warmup", OPTIONAL, AT(pipeline_warmup), 0, 1ull << 40, "S",
      "with --method pipe-sgd: first steps, made as d-sync's (100)"},
+    {"bucket-floats", NUMBER, AT(bucket_floats), 1, 1ull << 40, "N",
+     "with --method d-sync or pipe-sgd: sums start in parts of so many floats (chosen by the library)"},
     {"clique", TEXT, AT(clique), 0, 0, "KIND",
      "be a member of a clique of workers: ring, or mpi (under mpirun)"},
     {"members", NUMBER, AT(members), 1, 1024, "M", "with --clique: how many they are"},
@@ -250,6 +252,7 @@ static int check_method(const struct cnn_worker_args *a, struct ps_error *err)
                        {"schedule", a->schedule != NULL},
                        {"warmup", a->warmup >= 0},
                        {"codec", a->codec != NULL},
+                       {"bucket-floats", a->bucket_floats > 0},
                        {"pipeline-warmup", a->pipeline_warmup >= 0}};
     struct psc_local local;
     for (size_t i = 0; a->method != NULL && i < sizeof with_server / sizeof *with_server; i++)
