@@ -81,14 +81,6 @@ void psc_start_over(struct psc *c)
     c->worker.prefetch.landed = false;
 }
 
-int psc_check_no_open_step(struct psc *c, const char *call)
-{
-    return c->worker.open.begun
-               ? ps_fail(&c->error, PSC_EINVAL,
-                         "%s: a step has begun; allowed are psc_ready and psc_step_end", call)
-               : PSC_OK;
-}
-
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b)
 {
     int rc = psc_check_use(&c->session, call, &c->error);

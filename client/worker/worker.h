@@ -101,8 +101,6 @@ void psc_start_over(struct psc *c);
 bool psc_has_prefetch(const struct psc *c);
 /* Checks a call that only a worker may make. PSC_EINVAL: too early, not a worker, or an array is missing. */
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b);
-/* PSC_EINVAL between psc_step_begin and psc_step_end, where only psc_ready is allowed. */
-int psc_check_no_open_step(struct psc *c, const char *call);
 /* Functions for psc_transfer.landed: copy the answer; copy all but the frozen values. */
 void psc_land_all(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
 void psc_land_moved(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
