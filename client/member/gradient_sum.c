@@ -13,7 +13,7 @@
 #include "client/worker/worker.h"
 
 /* A bucket that is not too small for a clique to be as fast as in one call, and not too many of them. */
-enum { SMALLEST_BUCKET = 1 << 20, MOST_BUCKETS = PSC_CLIQUE_MAX_STARTED / 2 };
+enum { SMALLEST_BUCKET = 1 << 18, MOST_BUCKETS = PSC_CLIQUE_MAX_STARTED / 2 };
 
 void psc_unit_take(struct psc_group *p, float samples)
 {
