@@ -52,9 +52,6 @@ unsigned psc_vectors_of(const struct psc *c)
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_PREFETCHED);
     if (c->feeds_back)
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_ERROR);
-    if (c->rule->begin != NULL &&
-        (c->worker.hyper.pipeline > 1 || c->worker.prefetch.landed || psc_sum_is_pending(&c->group)))
-        keeps |= PSC_VECTOR_BIT(PSC_VECTOR_GATHERED);
     if (c->averaging != NULL && c->averaging->rate != NULL)
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_Z);
     return keeps;

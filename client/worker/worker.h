@@ -27,8 +27,6 @@ enum psc_vector {
     PSC_N_SAVED,
     PSC_VECTOR_GRADIENT = PSC_N_SAVED, /* g after weight decay and masking, when it is not the caller's */
     PSC_VECTOR_MESSAGE,                /* the message, of rules that send neither x nor g */
-    PSC_VECTOR_GATHERED, /* the sum that the current step begins, while that of the step before is in progress
-                          */
     PSC_N_VECTORS,
 };
 #define PSC_VECTOR_BIT(k) (1u << (k))

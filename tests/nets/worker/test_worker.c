@@ -809,6 +809,8 @@ static const struct {
      "allowed: for training"},
     {"--method d-sync --clique ring --members 2", "--rendezvous: not given", "allowed: file:PATH"},
     {"--method sgd --codec int8", "--codec: given for sgd", "with d-sync, pipe-sgd"},
+    {"--method d-sync --pipeline 3", "--pipeline: given for d-sync", "with pipe-sgd"},
+    {"--method pipe-sgd --pipeline 17", "--pipeline: \"17\"", "1 to 16"},
     {"--method sgd --bucket-floats 5", "--bucket-floats: given for sgd", "d-sync, pipe-sgd"},
     {"--server tcp://h:1 --bucket-floats 5", "--bucket-floats: given without --method", "psd's config"},
     {"--method d-sync --pipeline-warmup 5", "--pipeline-warmup: given for d-sync", "with pipe-sgd"},
