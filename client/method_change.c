@@ -37,6 +37,7 @@ void psc_take_method(struct psc *c, const struct psc_welcome *welcome)
     snprintf(c->rule_name, sizeof c->rule_name, "%s", welcome->rule);
     snprintf(c->clique_codec, sizeof c->clique_codec, "%s", welcome->clique_codec);
     c->publish = welcome->publish;
+    c->bucket_floats = welcome->bucket_floats;
 }
 
 /* Adds the worker's unsent steps to the center; its own x becomes the center then. */

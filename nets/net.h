@@ -41,7 +41,8 @@ struct cnn_batch {
 };
 
 /* Called in the thread of the gradient as soon as n floats of g from `offset` on are final, so that they can
- * be sent while the rest is computed. Each float is reported once, from the last layer to the first. */
+ * be sent while the rest is computed. Each float is reported once, from the last layer to the first. The call
+ * may use cnn_net_update_buffers. */
 struct cnn_ready {
     void (*call)(void *arg, uint64_t offset, uint64_t n);
     void *arg;

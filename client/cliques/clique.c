@@ -115,6 +115,11 @@ const char *psc_clique_kind(const struct psc_clique *q)
     return q->kind != NULL ? q->kind->name : "";
 }
 
+size_t psc_clique_stripe(const struct psc_clique *q)
+{
+    return q->members > 1 && q->kind->stripe != NULL ? q->kind->stripe(q->state) : 1;
+}
+
 const char *psc_clique_error(const struct psc_clique *q)
 {
     return q != NULL ? q->error.text : "no memory";

@@ -31,6 +31,9 @@ struct psc_clique_ops {
     /* Runs the collective to its end: PSC_OK, or PSC_ECLIQUE (PSC_ENOMEM, PSC_ESYSTEM) with a sentence.
      * Never called with fewer than two members. */
     int (*run)(void *state, const struct psc_collective *op, struct ps_error *err);
+    /* The floats of a stripe: a vector that is summed by several calls, each from a multiple of it on, ends
+     * with the bits of one call for all. NULL: the kind does not promise that. */
+    size_t (*stripe)(const void *state);
     /* Any thread: makes a collective in progress fail soon. Called once, before destroy. */
     void (*give_up)(void *state);
     void (*destroy)(void *state);
@@ -40,6 +43,8 @@ struct psc_clique_ops {
  */
 int psc_clique_create(const struct psc_clique_ops *kind, void *state, int rank, int members,
                       struct psc_clique **out);
+/* The kind's stripe; 1: it has none, or there is one member. */
+size_t psc_clique_stripe(const struct psc_clique *q);
 /* A handle that only carries an error's sentence; NULL: no memory. */
 struct psc_clique *psc_clique_failed(const struct ps_error *err);
 

@@ -11,7 +11,7 @@
 
 #include "proto/error.h"
 
-enum { PSC_WIRE_VERSION = 2 };
+enum { PSC_WIRE_VERSION = 3 };
 enum { PSC_HELLO_BYTES = 256, PSC_REPLY_BYTES = 672, PSC_HEAD_BYTES = 48, PSC_NEWS_BYTES = 512 };
 enum { PSC_NAME_BYTES = 64, PSC_ADDRESS_BYTES = 128 }; /* with the terminator */
 enum { PSC_MAX_MEMBERS = 1024, PSC_MAX_LINKS = 16 };

@@ -131,8 +131,10 @@ void psc_group_close(struct psc *c)
         pthread_cond_destroy(&k->changed);
         pthread_mutex_destroy(&k->lock);
     }
-    if (c->group.pending && c->group.q != NULL)
-        psc_clique_wait(c->group.q, c->group.ticket);
+    if (psc_sum_is_pending(&c->group) && c->group.q != NULL)
+        psc_clique_wait(c->group.q, psc_sum_newest(&c->group)->ticket);
+    for (int i = 0; i < PSC_MAX_SUMS; i++)
+        free(c->group.pipeline[i]);
     free(c->group.sum);
     free(c->group.copy);
 }
@@ -176,7 +178,7 @@ int psc_group_share_x(struct psc *c, float *x)
         return PSC_OK;
     int rc = psc_broadcast(c->group.q, x, c->manifest->n_floats * sizeof *x, 0);
     if (rc == PSC_OK)
-        rc = psc_allreduce(c->group.q, c->group.words, 0, c->clique_codec);
+        rc = psc_allreduce(c->group.q, x, 0, c->clique_codec);
     return rc == PSC_OK ? PSC_OK : fail(c, rc);
 }
 

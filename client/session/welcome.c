@@ -89,7 +89,7 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
         w->window_chunks < 1 || m->schedule->kind >= PS_N_SCHEDULES || m->period < 1 || w->incarnation == 0 ||
         m->fragments > PS_MAX_FRAGMENTS || m->fragments > m->period || w->parts > PS_MAX_PARTS ||
         (w->parts > 1 && w->n_lanes % w->parts != 0) || m->clique_mode > PS_CLIQUE_VECTORS ||
-        m->pipeline > 2 || !(m->mix >= 0 && m->mix < 1))
+        m->pipeline > PS_MAX_PIPELINE || !(m->mix >= 0 && m->mix < 1))
         return ps_fail(err, PSC_EUNSUPPORTED, "the server's Welcome is incomplete");
     *r = (struct psc_welcome){
         .client = w->client,
@@ -100,6 +100,7 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
         .chunk_floats = w->chunk_floats,
         .clique_mode = (enum ps_clique_mode)m->clique_mode,
         .publish = m->publish > 0 ? m->publish : 1,
+        .bucket_floats = m->bucket_floats,
         .rho = m->rho,
         .message = codec_of(m->message_codec),
         .answer = codec_of(m->answer_codec),

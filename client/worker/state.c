@@ -81,6 +81,8 @@ void psc_start_over(struct psc *c)
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b)
 {
     int rc = psc_check_use(&c->session, call, &c->error);
+    if (rc == PSC_OK)
+        rc = psc_check_no_open_step(c, call);
     if (rc != PSC_OK)
         return rc;
     if (!c->begun)

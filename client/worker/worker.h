@@ -9,6 +9,7 @@
 
 #include "client/transfer/async.h"
 #include "client/transfer/transfer.h"
+#include "client/worker/ranges.h"
 #include "client/worker/rule.h"
 #include "proto/model/manifest.h"
 #include "proto/model/method.h"
@@ -43,6 +44,16 @@ struct psc_prefetch {
     struct psc_outcome outcome;
 };
 
+/* A step between psc_step_begin and psc_step_end. */
+struct psc_open_step {
+    bool begun;
+    bool gathers; /* its sum has begun */
+    float *x;
+    const float *g;
+    size_t n_samples;
+    struct psc_ranges ready; /* of g */
+};
+
 /* When a worker exchanges, and how fast it makes steps. */
 enum { PSC_PACING_STEPS = 32 };
 struct psc_pacing {
@@ -64,6 +75,7 @@ struct psc_worker {
     const float *caller_x; /* the array that psc_step moves: psc_begin's before the first step */
     bool stepped;          /* psc_step has been called */
     struct psc_prefetch prefetch;
+    struct psc_open_step open;
     struct psc_pacing pacing;
     uint64_t clock;
     double exchange_s, update_s;
@@ -118,6 +130,8 @@ void psc_buffers_finish(struct psc *c);
 
 /* weight_decay.c. Whether the gradient needs PSC_VECTOR_GRADIENT. */
 bool psc_gradient_needs_room(const struct psc *c);
+/* Whether weight decay applies to the segment. */
+bool psc_gradient_decays(const struct psc *c, const struct ps_segment *s);
 /* g with weight decay, for a step in segment s; g itself where there is none. */
 const float *psc_gradient_to_step(struct psc *c, const struct ps_segment *s, const float *g);
 /* Computes g with weight decay at x, the point at which g was taken. */

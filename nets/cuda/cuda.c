@@ -377,15 +377,22 @@ static int run_part(struct cnn_cuda *d, struct cnn_cuda_bucket *b, struct ps_err
                : put_part(d, b, err);
 }
 
-/* Enqueues the copies of losses and statistics after all other work. */
+/* Enqueues the copy of losses after all other work. */
 static int fetch_scores(struct cnn_cuda *d, size_t n_losses, struct ps_error *err)
 {
     cudaError_t e = cudaMemcpyAsync(d->host.rows, d->rows, n_losses * d->batch * sizeof *d->rows,
                                     cudaMemcpyDeviceToHost, d->compute);
-    if (e == cudaSuccess && d->is_training && d->n_stats > 0)
-        e = cudaMemcpyAsync(d->host.stats, d->stats, d->n_stats * sizeof *d->stats, cudaMemcpyDeviceToHost,
-                            d->compute);
     return cnn_cuda_check(e, "fetching the loss", NULL, err);
+}
+
+/* Enqueues the copy of the batch's statistics after the first bucket's part and before its g: they arrive
+ * with it. */
+static int fetch_statistics(struct cnn_cuda *d, struct ps_error *err)
+{
+    cudaError_t e = d->n_stats == 0 ? cudaSuccess
+                                    : cudaMemcpyAsync(d->host.stats, d->stats, d->n_stats * sizeof *d->stats,
+                                                      cudaMemcpyDeviceToHost, d->compute);
+    return cnn_cuda_check(e, "fetching the statistics", NULL, err);
 }
 
 /* The weighted mean of a loss over its rows, summed in the order of the images. */
@@ -415,6 +422,8 @@ static int put_gradient(struct cnn_cuda *d, const struct cnn_gradient_call *call
         rc = cnn_cuda_send_vector(d, call->x, err);
     for (size_t i = 0; i < d->n_buckets && rc == 0; i++) {
         rc = run_part(d, &d->buckets[i], err);
+        if (rc == 0 && i == 0)
+            rc = fetch_statistics(d, err);
         if (rc == 0)
             rc = cnn_cuda_fetch_bucket(d, &d->buckets[i], err);
     }

@@ -36,6 +36,7 @@ struct psd_config {
         enum ps_clique_mode mode;
         char codec[16]; /* of ps_codec_rows */
         uint32_t publish;
+        uint64_t bucket_floats; /* 0: auto */
     } clique;
     struct {
         char message[16], answer[16]; /* names of ps_codec rows */

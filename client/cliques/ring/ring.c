@@ -112,10 +112,17 @@ static int run(void *state, const struct psc_collective *op, struct ps_error *er
     return rc;
 }
 
+static size_t stripe(const void *state)
+{
+    const struct psc_ring *r = state;
+    return psc_ring_stripe(r);
+}
+
 static const struct psc_clique_ops psc_clique_ring = {.size = sizeof(struct psc_clique_ops),
                                                       .name = "ring",
                                                       .any_thread = true,
                                                       .run = run,
+                                                      .stripe = stripe,
                                                       .give_up = give_up,
                                                       .destroy = destroy};
 

@@ -96,6 +96,9 @@ int psc_ring_join(struct psc_ring *r, int listen_fd, const char *next, double de
 /* One collective: struct psc_clique_ops's run. */
 int psc_ring_run(void *state, const struct psc_collective *op, struct ps_error *err);
 
+/* Floats of a stripe of an allreduce. */
+size_t psc_ring_stripe(const struct psc_ring *r);
+
 /* Divides the vector for the collective and resets the flows; PSC_ENOMEM. */
 int psc_flow_begin(struct psc_ring *r, const struct psc_collective *op);
 /* Moves what is possible of one segment. Positive: some bytes; 0: none now; negative: the call has failed,

@@ -10,7 +10,7 @@
 /* Blocks begin at cache lines; the blocks of one stripe fit into a cache. */
 enum { ALIGN_UNITS = 16, STRIPE_BYTES = 4 << 20 };
 
-/* The k-th of `parts` parts of `count` units: the last ones may be shorter or empty. */
+/* The k-th of `parts` blocks of a stripe: the last ones may be shorter or empty. */
 static struct psc_span cut(struct psc_span whole, uint32_t k, uint32_t parts)
 {
     size_t each = (whole.count + parts - 1) / parts;
@@ -104,21 +104,35 @@ static int make_store(struct psc_ring *r, struct psc_ring_link *l)
                             : ps_fail(r->err, PSC_ENOMEM, "no memory for %zu bytes on their way round", need);
 }
 
-/* In units; for floats a multiple of the codec's block. */
-static size_t segment_of(const struct psc_ring *r, const struct psc_collective *op)
+/* Units of a segment where a stripe has so many blocks; of floats whole blocks of a codec. */
+static size_t segment_of(const struct psc_ring *r, bool is_bytes, uint32_t blocks)
 {
-    size_t most = STRIPE_BYTES / r->schedule.blocks,
-           bytes = r->segment_bytes < most ? r->segment_bytes : most;
-    if (op->kind == PSC_BROADCAST)
+    size_t most = STRIPE_BYTES / blocks, bytes = r->segment_bytes < most ? r->segment_bytes : most;
+    if (is_bytes)
         return bytes;
-    size_t blocks = bytes / (1024 * sizeof(float));
-    return (blocks > 0 ? blocks : 1) * 1024;
+    size_t codec_blocks = bytes / (1024 * sizeof(float));
+    return (codec_blocks > 0 ? codec_blocks : 1) * 1024;
+}
+
+size_t psc_ring_stripe(const struct psc_ring *r)
+{
+    return r->members * segment_of(r, false, r->members);
 }
 
 static struct psc_flow first_of(const struct psc_ring *r, uint32_t begin, uint32_t end)
 {
     return (struct psc_flow){
         .time = begin, .hop = begin, .left = (uint64_t)r->schedule.stripes * (end - begin)};
+}
+
+/* A link's part is a number of whole stripes, but for the end of the vector. So at which member the sum of a
+ * float begins, and with it its last bits, depends on where the float is in the vector alone: not on the
+ * number of links, nor on whether the vector is summed in one call or in several that begin at stripes. */
+static struct psc_span part_of(size_t n, size_t stripe, size_t n_stripes, uint32_t link, uint32_t links)
+{
+    size_t begin = n_stripes * link / links * stripe, end = n_stripes * (link + 1) / links * stripe;
+    begin = begin < n ? begin : n;
+    return (struct psc_span){begin, (end < n ? end : n) - begin};
 }
 
 int psc_flow_begin(struct psc_ring *r, const struct psc_collective *op)
@@ -129,14 +143,14 @@ int psc_flow_begin(struct psc_ring *r, const struct psc_collective *op)
     r->unit_bytes = bytes ? 1 : sizeof(float);
     r->plain = bytes || op->codec == NULL || op->codec->in_place;
     *s = schedule_of(r, op);
-    r->segment_units = segment_of(r, op);
-    size_t segments = op->n / r->segment_units; /* another link for less than a segment only adds latency */
-    r->active = segments < 1 ? 1 : segments < r->links ? (uint32_t)segments : r->links;
-    size_t stripe = s->blocks * r->segment_units, part = cut((struct psc_span){0, op->n}, 0, r->active).count;
-    s->stripes = part == 0 ? 1 : (uint32_t)((part + stripe - 1) / stripe);
+    r->segment_units = segment_of(r, bytes, s->blocks);
+    size_t stripe = s->blocks * r->segment_units, n_stripes = (op->n + stripe - 1) / stripe;
+    n_stripes += n_stripes == 0;
+    r->active = n_stripes < r->links ? (uint32_t)n_stripes : r->links;
+    s->stripes = (uint32_t)((n_stripes + r->active - 1) / r->active);
     for (uint32_t i = 0; i < r->active; i++) {
         struct psc_ring_link *l = &r->link[i];
-        l->part = cut((struct psc_span){0, op->n}, i, r->active);
+        l->part = part_of(op->n, stripe, n_stripes, i, r->active);
         l->out = first_of(r, s->out_begin, s->out_end);
         l->in = first_of(r, s->in_begin, s->in_end);
         l->next_quiet = false;

@@ -47,6 +47,8 @@ class psc_local(C.Structure):
         ("floor", C.c_double),
         ("milestones", C.c_uint64 * 16),
         ("n_milestones", C.c_uint32),
+        ("bucket_floats", C.c_uint64),
+        ("pipeline", C.c_uint32),
     ]
 
 
