@@ -285,7 +285,7 @@ START_TEST(server_that_forgot_the_worker_is_told_when_waited_for)
     struct psc *c = begin();
     daemon_stop(&psd, SIGKILL, UNIT_HANG_S);
     assert_ok(c, psc_push_start(c, "bn.scale", m, 1, NULL));
-    ck_assert_int_eq(daemon_start(&psd, NULL), 0); /* without --resume: it knows nobody */
+    ck_assert_int_eq(daemon_start(&psd, "--fresh"), 0); /* a new job: it knows nobody */
     int rc = psc_wait(c, PSC_ALL);
     ck_assert_msg(rc == PSC_EEVICTED || rc == PSC_EREFUSED, "%s: %s", psc_result_name(rc), psc_error(c));
     psc_close(c);
