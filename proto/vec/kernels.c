@@ -68,7 +68,7 @@ static size_t exchange_elastic(float *restrict center, float *restrict m, float 
     return bad;
 }
 
-static size_t meet_elastic(float *restrict center, float *restrict x, float a, size_t n)
+static size_t elastic_in_place(float *restrict center, float *restrict x, float a, size_t n)
 {
     uint32_t bad = 0;
     for (size_t i = 0; i < n; i++) {
@@ -427,7 +427,7 @@ const struct ps_vec PS_VEC_ROW = {
     .elastic = elastic,
     .nesterov = nesterov,
     .exchange_elastic = exchange_elastic,
-    .meet_elastic = meet_elastic,
+    .elastic_in_place = elastic_in_place,
     .exchange_descend = exchange_descend,
     .exchange_compensate = exchange_compensate,
     .exchange_mean = exchange_mean,

@@ -43,7 +43,7 @@ struct ps_vec {
     size_t (*exchange_elastic)(float *restrict center, float *restrict m, float a, size_t n);
     /* Both halves at once, with the same bits: center <- center + a (x - center), masked and counted
      * likewise, and x <- x - a (x - center before). */
-    size_t (*meet_elastic)(float *restrict center, float *restrict x, float a, size_t n);
+    size_t (*elastic_in_place)(float *restrict center, float *restrict x, float a, size_t n);
     /* center <- center - eta g; m holds g and receives the center after. Masked and counted likewise. */
     size_t (*exchange_descend)(float *restrict center, float *restrict m, float eta, size_t n);
     /* center <- center + a (m - center); m receives the center after: the running mean that buffers keep

@@ -266,7 +266,7 @@ static size_t move_in_place(struct psd_lane *lane, struct psd_norms *norms, cons
             norms->center_squares += lane->vec->squares(r.center, block.n);
         }
         psd_lane_average(lane, move, &block);
-        n_bad += move->rule->meet(move, r.center, r.m, block.n);
+        n_bad += move->rule->apply_in_place(move, r.center, r.m, block.n);
         psd_lane_skip(lane, &r, block.n);
     }
     return n_bad;

@@ -209,7 +209,7 @@ static uint32_t check_in_place(const struct psd_lane *lane, const struct psd_arr
                 a->frame.flags, asked ? "" : "not ", asked ? "not" : "just that");
         return PS__CODE__MALFORMED;
     }
-    if (!asked || (center->rule->meet != NULL && !center->admission->merges &&
+    if (!asked || (center->rule->apply_in_place != NULL && !center->admission->merges &&
                    center->message_codec->in_place && center->answer_codec->in_place))
         return 0;
     ps_fail(err, 0,

@@ -19,7 +19,7 @@ const struct psd_right psd_rights[PSD_N_MESSAGES] = {
     [PSD_SAY_PULL] = {PSD_STAGE_ACTIVE, PSD_STAGE_ACTIVE, PSD_PROOF_OWNER},
     [PSD_SAY_SET] = {PSD_STAGE_ACTIVE, NEVER, PSD_PROOF_OWNER},
     [PSD_SAY_ADD] = {PSD_STAGE_ACTIVE, NEVER, PSD_PROOF_OWNER},
-    /* Also when all of it has come: an answer was lost. */
+    /* Also after the whole offer has arrived: an answer may have been lost. */
     [PSD_SAY_OFFER] = {PSD_STAGE_OFFERING | PSD_STAGE_ACTIVE, NEVER, PSD_PROOF_OWNER},
     [PSD_SAY_KEEP] = {NEVER, PSD_STAGE_ACTIVE, PSD_PROOF_OWNER},
 };
@@ -33,7 +33,7 @@ bool psd_role_may_say(enum psd_message m, enum psd_role role, bool observer)
         return role == PSD_ROLE_ANY || role == PSD_ROLE_WORKER;
     case PSD_PROOF_SERVER:
         return role == PSD_ROLE_SERVER;
-    default: /* the session's identity has been asked at its Hello */
+    default: /* the identity of a session is checked at its Hello */
         return true;
     }
 }

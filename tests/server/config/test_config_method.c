@@ -196,15 +196,15 @@ static const struct {
     {"{kind: plateau, factors: 0}", "factors, 1 to 16 above 0 up to 1"},
     {"{kind: multi-step}", "allowed are milestones, 1 to 16 steps that rise"},
     {"{kind: multi-step, milestones: \"60000, 30000\"}", "milestones '60000, 30000'"},
-    {"{kind: multi-step, milestones: \"3, , 4\"}", "numbers with commas"},
-    {"{kind: multi-step, milestones: \"3,4,\"}", "numbers with commas"},
-    {"{kind: multi-step, milestones: \"1e15\"}", "numbers with commas"},
-    {"{kind: multi-step, milestones: \"-3\"}", "numbers with commas"},
-    {"{kind: multi-step, milestones: \"2.5\"}", "numbers with commas"},
+    {"{kind: multi-step, milestones: \"3, , 4\"}", "numbers separated by commas"},
+    {"{kind: multi-step, milestones: \"3,4,\"}", "numbers separated by commas"},
+    {"{kind: multi-step, milestones: \"1e15\"}", "numbers separated by commas"},
+    {"{kind: multi-step, milestones: \"-3\"}", "numbers separated by commas"},
+    {"{kind: multi-step, milestones: \"2.5\"}", "numbers separated by commas"},
     {"{kind: multi-step, milestones: \"1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17\"}", "at most 16"},
     {"{kind: multi-step, milestones: 300, factors: \"0.2, 0.5\"}", "one for each milestone or fewer"},
     {"{kind: multi-step, milestones: 300, factors: 5}", "factors '5'"},
-    {"{kind: multi-step, milestones: 300, factors: a fifth}", "numbers with commas"},
+    {"{kind: multi-step, milestones: 300, factors: a fifth}", "numbers separated by commas"},
 };
 
 START_TEST(schedules_are_read_from_their_lists)
