@@ -54,9 +54,9 @@ static void on_lane_note(uv_poll_t *poll, int status, int events)
     (void)events;
     struct psd_lane *lane = d->lanes.list[poll - d->lanes.polls];
     if (psd_is_head(&d->cfg))
-        psd_job_take_notes(&d->job, lane);
+        psd_job_take_events(&d->job, lane);
     else
-        psd_follower_take_notes(&d->cluster, lane);
+        psd_follower_take_events(&d->cluster, lane);
 }
 
 static int start_lanes(struct psd *d, struct ps_error *err)

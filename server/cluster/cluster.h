@@ -176,7 +176,7 @@ void psd_cluster_register(struct psd_cluster *cluster, const struct psd_peer *pe
 /* follower.c, at another server. */
 int psd_follower_open(struct psd_cluster *cluster, struct ps_error *err);
 void psd_follower_close(struct psd_cluster *cluster);
-void psd_follower_take_notes(struct psd_cluster *cluster, struct psd_lane *lane);
+void psd_follower_take_events(struct psd_cluster *cluster, struct psd_lane *lane);
 void psd_follower_tick(struct psd_cluster *cluster);
 void psd_follower_stop(struct psd_cluster *cluster, const char *why); /* asks the head to end the job */
 bool psd_follower_has_members(const struct psd_cluster *cluster);     /* whether its lanes know of any */

@@ -538,7 +538,7 @@ static void heed(struct psd_cluster *cluster, const struct psd_lane *lane, const
     }
 }
 
-void psd_follower_take_notes(struct psd_cluster *cluster, struct psd_lane *lane)
+void psd_follower_take_events(struct psd_cluster *cluster, struct psd_lane *lane)
 {
     struct psd_lane_message msg;
     psd_queue_calm(lane->out);

@@ -376,7 +376,7 @@ void psd_job_take_message(struct psd_job *job, struct psd_lane *lane, const stru
     }
 }
 
-void psd_job_take_notes(struct psd_job *job, struct psd_lane *lane)
+void psd_job_take_events(struct psd_job *job, struct psd_lane *lane)
 {
     struct psd_lane_message msg;
     psd_queue_calm(lane->out);

@@ -136,7 +136,7 @@ struct psd_lane_message psd_lane_message_admit(const struct psd_session *s, enum
 void psd_job_admit(struct psd_job *job, struct psd_session *s, enum psd_phase phase, bool keep_replay);
 /* Ends the session: lanes refuse its frames with `code` from now on, its slot is free. */
 void psd_job_end(struct psd_job *job, struct psd_session *s, uint32_t code, const char *why);
-void psd_job_take_notes(struct psd_job *job, struct psd_lane *lane);
+void psd_job_take_events(struct psd_job *job, struct psd_lane *lane);
 void psd_job_take_message(struct psd_job *job, struct psd_lane *lane, const struct psd_lane_message *msg);
 /* It cannot go on: everyone is told, and psd ends with this code. */
 void psd_job_fail(struct psd_job *job, int code, const char *why);

@@ -22,7 +22,7 @@
 #include "proto/log.h"
 #include "server/admissions/admissions.h"
 
-_Static_assert(PSD_MAX_LANES <= 64, "psd_membership.owed has a bit for each lane");
+_Static_assert(PSD_MAX_LANES <= 64, "psd_membership.awaited has a bit for each lane");
 
 static bool has_members(const struct psd_job *job)
 {
@@ -100,8 +100,8 @@ static void check_all_hold(struct psd_job *job)
 {
     struct psd_membership *m = &job->membership;
     if (job->state >= PSD_STATE_DRAINING)
-        m->owed &= ~m->away;
-    if (m->holding && m->owed == 0)
+        m->awaited &= ~m->away;
+    if (m->holding && m->awaited == 0)
         all_hold(job);
 }
 
@@ -111,7 +111,7 @@ static void hold(struct psd_job *job)
     if (m->holding)
         return;
     m->holding = true;
-    m->owed = job->lanes->n < 64 ? (UINT64_C(1) << job->lanes->n) - 1 : UINT64_MAX;
+    m->awaited = job->lanes->n < 64 ? (UINT64_C(1) << job->lanes->n) - 1 : UINT64_MAX;
     m->first = 0;
     psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_HOLD});
     check_all_hold(job);
@@ -152,9 +152,9 @@ void psd_membership_held(struct psd_job *job, const struct psd_lane *lane, uint6
 {
     struct psd_membership *m = &job->membership;
     uint64_t bit = UINT64_C(1) << lane->index;
-    if (!m->holding || (m->owed & bit) == 0)
+    if (!m->holding || (m->awaited & bit) == 0)
         return; /* it was given up */
-    m->owed &= ~bit;
+    m->awaited &= ~bit;
     if (first > m->first)
         m->first = first;
     check_all_hold(job);

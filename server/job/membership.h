@@ -16,9 +16,9 @@ struct psd_membership {
     bool revived; /* a session of the psd before goes on */
     bool holding; /* lanes have been asked to hold */
     bool join_due, save_due;
-    uint64_t owed;  /* bits of lanes that have not said that they hold */
-    uint64_t away;  /* of lanes of servers that are lost */
-    uint64_t first; /* round that no lane has begun; without rounds, the slowest's clock */
+    uint64_t awaited; /* bits of lanes that have not said that they hold */
+    uint64_t away;    /* of lanes of servers that are lost */
+    uint64_t first;   /* round that no lane has begun; without rounds, the slowest's clock */
     struct psd_members members;
 };
 

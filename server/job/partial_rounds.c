@@ -103,14 +103,14 @@ static void on_timer(struct psd_timer *timer);
 static void close_round(struct psd_job *job, uint32_t n)
 {
     struct psd_partial_rounds *k = &job->partial_rounds;
-    struct psd_members *cut = &k->cut;
-    cut->from = open_round(job);
-    cut->n = n;
-    memcpy(cut->ranks, k->candidates, n * sizeof *cut->ranks);
-    qsort(cut->ranks, n, sizeof *cut->ranks, by_rank);
+    struct psd_members *closed = &k->closed;
+    closed->from = open_round(job);
+    closed->n = n;
+    memcpy(closed->ranks, k->candidates, n * sizeof *closed->ranks);
+    qsort(closed->ranks, n, sizeof *closed->ranks, by_rank);
     for (uint32_t i = 0; i < n; i++) {
-        struct psd_partial_client *c = &k->clients[cut->ranks[i]];
-        cut->seqs[i] = c->seq;
+        struct psd_partial_client *c = &k->clients[closed->ranks[i]];
+        closed->seqs[i] = c->seq;
         c->noted = 0;
         c->candidate = false;
         c->in_round = true;
@@ -118,7 +118,7 @@ static void close_round(struct psd_job *job, uint32_t n)
     }
     k->n_closed++;
     k->lanes_under_way = job->lanes->n < 64 ? (UINT64_C(1) << job->lanes->n) - 1 : UINT64_MAX;
-    psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_CLOSE_ROUND, .p = cut});
+    psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_CLOSE_ROUND, .p = closed});
     for (uint32_t i = n; i < k->n; i++) {
         k->clients[k->candidates[i]].candidate = false;
         drop(job, k->candidates[i]);
@@ -194,23 +194,23 @@ static void look(struct psd_job *job)
 {
     struct psd_partial_rounds *k = &job->partial_rounds;
     uint32_t left = 0;
-    for (uint32_t i = 0; i < k->cut.n; i++)
-        left += k->clients[k->cut.ranks[i]].in_round;
-    for (uint32_t i = 0; i < k->cut.n; i++) {
-        uint32_t client = k->cut.ranks[i];
+    for (uint32_t i = 0; i < k->closed.n; i++)
+        left += k->clients[k->closed.ranks[i]].in_round;
+    for (uint32_t i = 0; i < k->closed.n; i++) {
+        uint32_t client = k->closed.ranks[i];
         struct psd_partial_client *c = &k->clients[client];
-        if (!c->in_round || !look_at(job, client, k->cut.seqs[i]) || left == 1)
+        if (!c->in_round || !look_at(job, client, k->closed.seqs[i]) || left == 1)
             continue;
         ps_log(PS_LOG_WARN, "round.left",
                "rank %u stands still in the middle of round %" PRIu64 ", which goes on without it", client,
-               k->cut.from);
+               k->closed.from);
         c->in_round = false;
         left--;
         count_dropped(job, client);
         /* Nothing more of it will land: a swap does not wait for it. */
         psd_method_change_give_up(
-            job, client, psd_exchange_name(job->sessions->slots[client].incarnation, k->cut.seqs[i]));
-        say_late(job, client, k->cut.seqs[i], k->lanes_under_way);
+            job, client, psd_exchange_name(job->sessions->slots[client].incarnation, k->closed.seqs[i]));
+        say_late(job, client, k->closed.seqs[i], k->lanes_under_way);
     }
 }
 
@@ -233,18 +233,18 @@ int psd_partial_rounds_init(struct psd_job *job)
     uint32_t n = job->sessions->n_slots;
     k->clients = calloc(n, sizeof *k->clients);
     k->candidates = calloc(n, sizeof *k->candidates);
-    k->cut.ranks = calloc(n, sizeof *k->cut.ranks);
-    k->cut.seqs = calloc(n, sizeof *k->cut.seqs);
+    k->closed.ranks = calloc(n, sizeof *k->closed.ranks);
+    k->closed.seqs = calloc(n, sizeof *k->closed.seqs);
     psd_timer_init(job->loop, &k->timer, job);
-    return k->clients && k->candidates && k->cut.ranks && k->cut.seqs ? 0 : -ENOMEM;
+    return k->clients && k->candidates && k->closed.ranks && k->closed.seqs ? 0 : -ENOMEM;
 }
 
 void psd_partial_rounds_finish(struct psd_job *job)
 {
     free(job->partial_rounds.clients);
     free(job->partial_rounds.candidates);
-    free(job->partial_rounds.cut.ranks);
-    free(job->partial_rounds.cut.seqs);
+    free(job->partial_rounds.closed.ranks);
+    free(job->partial_rounds.closed.seqs);
 }
 
 void psd_partial_rounds_reset(struct psd_job *job)
@@ -253,7 +253,7 @@ void psd_partial_rounds_reset(struct psd_job *job)
     psd_timer_stop(&k->timer);
     for (uint32_t i = 0; i < job->sessions->n_slots; i++)
         k->clients[i] = (struct psd_partial_client){.dropped = k->clients[i].dropped};
-    k->n = k->cut.n = 0;
+    k->n = k->closed.n = 0;
     k->n_closed = k->lanes_under_way = 0;
     k->grace_is_over = false;
 }
@@ -307,14 +307,14 @@ void psd_partial_rounds_begun(struct psd_job *job, const struct psd_lane *lane,
 void psd_partial_rounds_over(struct psd_job *job, const struct psd_lane *lane, uint64_t round)
 {
     struct psd_partial_rounds *k = &job->partial_rounds;
-    if (!has_partial_rounds(job) || k->lanes_under_way == 0 || round != k->cut.from)
+    if (!has_partial_rounds(job) || k->lanes_under_way == 0 || round != k->closed.from)
         return;
     k->lanes_under_way &= ~(UINT64_C(1) << lane->index);
     if (k->lanes_under_way != 0)
         return;
     psd_timer_stop(&k->timer);
-    for (uint32_t i = 0; i < k->cut.n; i++)
-        k->clients[k->cut.ranks[i]].in_round = false;
+    for (uint32_t i = 0; i < k->closed.n; i++)
+        k->clients[k->closed.ranks[i]].in_round = false;
     consider(job);
 }
 

@@ -16,7 +16,7 @@ struct psd_partial_client;
 struct psd_partial_rounds {
     struct psd_partial_client *clients; /* [n_slots] */
     uint32_t *candidates, n;            /* for the open round, as they came */
-    struct psd_members cut;             /* of the round closed last; lanes read it while it is under way */
+    struct psd_members closed;          /* of the round closed last; lanes read it while it is under way */
     uint64_t lanes_under_way;           /* bits of those that are not through it */
     uint64_t n_closed;                  /* rounds, in this run of psd */
     bool grace_is_over;                 /* of the open round */

@@ -17,7 +17,7 @@ struct psd_move {
     const struct ps_vec *vec;
     const struct psd_rule
         *rule;      /* the job's rule; `add` for a worker's unsent delta when the method changed */
-    bool owed;      /* the message is such a delta */
+    bool is_delta;  /* the message is such a delta */
     float alpha;    /* elastic moving rate; 0 for rules without one */
     float eta;      /* learning rate at the worker's t */
     float momentum; /* mu, delta; adam's beta1 */
