@@ -99,7 +99,7 @@ static void stop_when_possible(struct psd *d)
     }
     bool saved =
         !d->job.checkpointer.busy &&
-        d->job.checkpointer.again == 0; /* a pending request waits for the end of the method change */
+        d->job.checkpointer.pending == 0; /* a pending request waits for the end of the method change */
     if (d->job.state == PSD_STATE_STOPPING && saved &&
         (psd_cluster_has_saved(&d->cluster) || d->job.n_stops > 2) &&
         (psd_sessions_count(&d->sessions, true) == 0 || now)) {
@@ -427,7 +427,7 @@ static void close_handle(uv_handle_t *handle, void *arg)
 static void finish_writes(struct psd *d)
 {
     d->job.state = PSD_STATE_STOPPING;
-    d->job.checkpointer.again = 0;
+    d->job.checkpointer.pending = 0;
     if (d->tick.data != NULL)
         psd_timer_stop(&d->tick);
     if (d->job.partial_rounds.timer.data != NULL)
@@ -499,7 +499,7 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
     psd_wire(d);
     d->cluster.completed = complete;
     d->job.reload.source = start->source;
-    d->job.reload.recipe.base = start->recipe.base;
+    d->job.reload.layers.base = start->layers.base;
     if (d->cfg.lanes == 0)
         d->cfg.lanes = auto_lanes(d->cfg.servers.count);
     d->job.started_unix_ms = ps_wall_us() / 1000;
@@ -519,7 +519,7 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
             psd_history_add(&d->job);
         code = d->job.exit_code;
         *again = d->cluster.again;
-        start->recipe.base = d->job.reload.recipe.base;
+        start->layers.base = d->job.reload.layers.base;
         snprintf(start->listen, sizeof start->listen, "%s", d->control.url);
         if (!again->due)
             psd_notify_stopping();
@@ -551,7 +551,7 @@ int psd_run(const struct psd_config *given_cfg, const struct psd_start *given)
     do {
         again.due = false;
         code = run_once(&cfg, &start, &again);
-        cfg = start.recipe.base;
+        cfg = start.layers.base;
         psd_config_settle(&cfg, NULL, NULL); /* cannot fail: it was valid when it was applied */
         start.unset = false;
         start.resume = again.resume;

@@ -45,7 +45,7 @@ struct psd_start {
     uint64_t version;                /* of the checkpoint to resume from; UINT64_MAX: the newest */
     char listen[300];                /* address that was bound before a restart; "": as configured */
     struct psd_config_source source; /* source of the configuration, for reloads; outlives psd_run */
-    struct psd_recipe recipe;        /* recipe of the initial configuration; no settings are applied yet */
+    struct psd_config_layers layers; /* layers of the initial configuration; no settings are applied yet */
     bool unset;                      /* resume without the settings made while the job ran */
 };
 

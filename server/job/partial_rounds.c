@@ -1,19 +1,21 @@
-/* Cuts (admissions backup and quorum): which exchanges make a round is decided here, once, by what lanes say
- * has begun; the lanes' part is server/lane/partial_rounds.c.
+/* Partial rounds (admissions backup and quorum): decides which exchanges make a round, from the lanes' events
+ * about exchanges that have begun. The lanes' part is server/lane/partial_rounds.c.
  *
- * An exchange is a candidate when it has begun in every lane that moves, and was made of the center after at
- * least as many rounds as the open one has before it; one made of an older center is late. A round is closed
- * when enough candidates are there (psd_admission.needs): its set is published, candidates beyond it are
- * late, and the next round is open. That one is not closed before every lane is through the one published, so
- * that a lane knows of one set at a time.
+ * An exchange becomes a candidate when it has begun in every lane that moves, and is based on a center with
+ * all rounds before the open one; one based on an older center is late. A round is closed when there are
+ * enough candidates (psd_admission.needs): its set is published, the remaining candidates are late, and the
+ * next round is open. That one is not closed before every lane has completed the published one, so that a
+ * lane has only one set at a time.
  *
- * A member of the published set that stops in the middle of its exchange is taken out of what is not complete
- * when others wait for it and neither a chunk nor a heartbeat of it has come for PATIENCE looks, or no chunk
- * for silence_s: late from there on. The last one stays: if it is alone to blame, silence_s ends it. Looks
- * are counted, not time, so that a psd that itself stood still blames nobody.
+ * A member of the published set that stops in the middle of its exchange is removed from the chunks that are
+ * not complete (LATE), if others wait for it and neither a chunk nor a heartbeat of it has arrived for
+ * PATIENCE looks, or no chunk for silence_s. The last remaining member is never removed: limits.silence_s
+ * ends its session if it is at fault. Looks are counted instead of time, so that a pause of psd itself
+ * removes no member.
  *
- * What was begun is settled lane by lane: a lane tells of a client's next exchange only when CUT or LATE has
- * settled the one before, so that no queue ever has more than one BEGUN, or two of CUT and LATE, of a client.
+ * A BEGUN is settled lane by lane: a lane reports a client's next exchange only after CLOSE_ROUND or LATE has
+ * settled the previous one. So for each client a queue holds at most one BEGUN, and at most two of
+ * CLOSE_ROUND and LATE.
  *
  * Runs on the loop. */
 #include "server/job/job.h"
@@ -29,18 +31,19 @@
 enum { LOOK_MS = 100, PATIENCE = 20 };
 _Static_assert(PSD_MAX_LANES <= 64, "psd_cut_client.noted has a bit for each lane");
 
-/* What is known of a client's exchange. */
+/* The state of a client's exchange. */
 struct psd_partial_client {
-    uint64_t seq;               /* the newest that has begun in some lane; 0: none */
-    uint64_t seen;              /* the least rounds behind the values it was made of */
-    uint64_t noted;             /* lanes where it has begun and is not settled */
-    uint32_t n_lanes, n_landed; /* where it has begun; where it had landed before psd was restarted */
+    uint64_t seq;   /* the newest that has begun in some lane; 0: none */
+    uint64_t seen;  /* the fewest rounds in the values it is based on */
+    uint64_t noted; /* lanes where it has begun and is not settled */
+    uint32_t n_lanes,
+        n_landed; /* number of lanes where it has begun; where it had landed before psd was restarted */
     bool candidate;
     bool in_round;
-    uint64_t dropped; /* exchanges of this session that were late */
-    /* As of the last look at the round under way. */
+    uint64_t dropped; /* late exchanges of this session */
+    /* At the last look at the current round. */
     uint64_t arrived, heard_ms;
-    uint32_t still_looks, silent_looks; /* without a chunk; without anything */
+    uint32_t still_looks, silent_looks; /* looks without a chunk; looks without any message */
 };
 
 static bool has_partial_rounds(const struct psd_job *job)
@@ -128,7 +131,7 @@ static void close_round(struct psd_job *job, uint32_t n)
     psd_timer_start(&k->timer, on_timer, LOOK_MS, LOOK_MS);
 }
 
-/* Closes the open round if it may be. */
+/* Closes the open round if the conditions are met. */
 static void consider(struct psd_job *job)
 {
     struct psd_partial_rounds *k = &job->partial_rounds;
@@ -152,7 +155,7 @@ static void consider(struct psd_job *job)
     }
 }
 
-/* Chunks of the client that have come to any lane. */
+/* Chunks of the client that have arrived in any lane. */
 static uint64_t arrived(const struct psd_job *job, uint32_t client)
 {
     uint64_t n = 0;
@@ -161,9 +164,9 @@ static uint64_t arrived(const struct psd_job *job, uint32_t client)
     return n;
 }
 
-/* Clients send the chunks of a lane in order: if one has none here while the lane is not through, it may be
- * waited for. */
-static bool keeps_others_waiting(const struct psd_job *job, uint32_t client, uint64_t seq)
+/* Clients send the chunks of a lane in order: if none of the client's chunks waits in a lane that is not
+ * through, the lane may be waiting for it. */
+static bool delays_others(const struct psd_job *job, uint32_t client, uint64_t seq)
 {
     for (uint32_t i = 0; i < job->lanes->n; i++) {
         const struct psd_lane_client *c = &job->lanes->list[i]->clients[client];
@@ -180,7 +183,7 @@ static bool look_at(struct psd_job *job, uint32_t client, uint64_t seq)
 {
     struct psd_partial_client *c = &job->partial_rounds.clients[client];
     uint64_t chunks = arrived(job, client), heard_ms = job->sessions->slots[client].last_heard_ms;
-    bool moved = chunks != c->arrived || !keeps_others_waiting(job, client, seq);
+    bool moved = chunks != c->arrived || !delays_others(job, client, seq);
     bool heard = heard_ms != c->heard_ms;
     c->arrived = chunks;
     c->heard_ms = heard_ms;
@@ -189,7 +192,7 @@ static bool look_at(struct psd_job *job, uint32_t client, uint64_t seq)
     return c->silent_looks > PATIENCE || c->still_looks > job->cfg->limits.silence_s * (1000 / LOOK_MS);
 }
 
-/* Takes members that have stopped out of the round under way. */
+/* Removes members that have stopped from the current round. */
 static void look(struct psd_job *job)
 {
     struct psd_partial_rounds *k = &job->partial_rounds;
@@ -202,12 +205,12 @@ static void look(struct psd_job *job)
         if (!c->in_round || !look_at(job, client, k->closed.seqs[i]) || left == 1)
             continue;
         ps_log(PS_LOG_WARN, "round.left",
-               "rank %u stands still in the middle of round %" PRIu64 ", which goes on without it", client,
+               "rank %u has stopped during round %" PRIu64 ", which continues without it", client,
                k->closed.from);
         c->in_round = false;
         left--;
         count_dropped(job, client);
-        /* Nothing more of it will land: a swap does not wait for it. */
+        /* Nothing more of it will land, so a method change does not wait for it. */
         psd_method_change_give_up(
             job, client, psd_exchange_name(job->sessions->slots[client].incarnation, k->closed.seqs[i]));
         say_late(job, client, k->closed.seqs[i], k->lanes_under_way);
@@ -258,7 +261,8 @@ void psd_partial_rounds_reset(struct psd_job *job)
     k->grace_is_over = false;
 }
 
-/* It has begun everywhere: in the open round, or late, or nothing of it is to come. */
+/* The exchange has begun in every lane: it is a candidate for the open round, or late, or nothing more of it
+ * will arrive. */
 static void classify_late(struct psd_job *job, uint32_t client)
 {
     struct psd_partial_rounds *k = &job->partial_rounds;
@@ -282,10 +286,10 @@ void psd_partial_rounds_begun(struct psd_job *job, const struct psd_lane *lane,
 {
     struct psd_session *s = psd_sessions_find(job->sessions, msg->client, msg->incarnation);
     if (!has_partial_rounds(job) || s == NULL)
-        return; /* of a worker whose offer is whole here and not yet elsewhere it counts too */
+        return; /* an exchange also counts if its worker's offer is complete here but not in other lanes */
     struct psd_partial_client *c = &job->partial_rounds.clients[msg->client];
     uint64_t bit = UINT64_C(1) << lane->index;
-    if (msg->a < c->seq) { /* given up: elsewhere a later one has begun */
+    if (msg->a < c->seq) { /* abandoned: a later one has begun in another lane */
         say_late(job, msg->client, msg->a, bit);
         return;
     }
