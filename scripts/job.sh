@@ -7,7 +7,7 @@
 build=${PSD_BUILD:-$root/build}
 
 readonly exit_server=6 exit_diverged=7 # psworker's: its server is gone, or ended the session; no finite values
-readonly exit_unsaved=7 # psd's: the last checkpoint is not written
+readonly exit_unsaved=7 # psd's: the last checkpoint was not written
 readonly psctl_unreachable=6 # psctl's: there is no psd
 
 # The rows of ps_methods that have no rule: one worker, no psd.

@@ -256,7 +256,7 @@ static int start(int argc, char **argv, struct arguments *a)
         return code;
     if (psd_config_gather(&a->start.source, &cfg, &err) < 0)
         return fail(err.text);
-    a->start.recipe.base = cfg;
+    a->start.layers.base = cfg;
     if (psd_config_settle(&cfg, &err, &warning) < 0)
         return fail(err.text);
     ps_log_setup("psd", (enum ps_log_level)ps_log_level_parse(cfg.log_level));

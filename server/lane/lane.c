@@ -183,7 +183,7 @@ static void *lane_thread(void *arg)
         fds[1 + i] =
             (struct pollfd){.fd = lane->ports[i].transport->port_fd(lane->ports[i].port), .events = POLLIN};
     while (!lane->stop)
-        if (!psd_lane_turn(lane) && !lane->stop && !rest(lane)) {
+        if (!psd_lane_turn(lane) && !lane->stop && !prepare_sleep(lane)) {
             ps_poll(fds, 1 + lane->n_ports, IDLE_MS);
             lane->stop_ns = 0;
         }

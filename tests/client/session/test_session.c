@@ -363,7 +363,7 @@ START_TEST(an_evaluation_is_an_observers_that_has_begun)
         ck_assert_msg(unit_now_s() < end, "a worker's report does not come");
         unit_nap_ms(5);
     }
-    ck_assert_uint_eq(daemon_logged(&psd, "it is not heard"), 0);
+    ck_assert_uint_eq(daemon_logged(&psd, "it is ignored"), 0);
     m.test_accuracy = 0.75;
     assert_ok(b, join(&b, PSC_OBSERVER, -1));
     ck_assert_int_eq(psc_report(b, &m), PSC_EINVAL);

@@ -358,7 +358,7 @@ START_TEST(a_used_state_directory_is_resumed_or_set_aside)
     daemon_stop(&d, SIGKILL, WAIT_S);
 
     ck_assert_int_eq(daemon_run(&d, NULL, WAIT_S), 3);
-    ck_assert_uint_eq(daemon_logged(&d, "give --resume to go on from it, or --fresh to begin a new job"), 1);
+    ck_assert_uint_eq(daemon_logged(&d, "use --resume to resume from it, or --fresh to begin a new job"), 1);
     ck_assert_int_eq(access(newest, F_OK), 0);
     ck_assert_int_eq(daemon_start(&d, "--fresh"), 0);
     ck_assert(daemon_text(&d, "/status", "checkpoint.set_aside", aside, sizeof aside));

@@ -84,7 +84,7 @@ START_TEST(a_last_checkpoint_that_fails_is_no_success)
     fail_saves(page, ways[_i].errors);
     if (ways[_i].drain) {
         ck_assert_int_eq(psctl(&d, "drain", text, sizeof text), PSCTL_REFUSED);
-        ck_assert_msg(strstr(text, "the last checkpoint is not written") != NULL &&
+        ck_assert_msg(strstr(text, "the last checkpoint was not written") != NULL &&
                           strstr(text, "No space left on device") != NULL &&
                           strstr(text, "center-000000000001.safetensors") != NULL &&
                           strstr(text, "drained") == NULL,

@@ -131,8 +131,8 @@ START_TEST(a_resume_that_contradicts_itself_says_what_to_do)
     ck_assert_int_eq(daemon_stop(&d, SIGTERM, WAIT_S), 0);
     write_config(&d, "method: async-sgd\n");
     ck_assert_int_eq(daemon_run(&d, "--resume", WAIT_S), USAGE);
-    ck_assert_uint_gt(daemon_logged(&d, "what was set while it ran (parameters.momentum=0.5)"), 0);
-    ck_assert_uint_gt(daemon_logged(&d, "or --unset to go on without it"), 0);
+    ck_assert_uint_gt(daemon_logged(&d, "the settings made while it ran (parameters.momentum=0.5)"), 0);
+    ck_assert_uint_gt(daemon_logged(&d, "or --unset to drop them"), 0);
     write_config(&d, "method: eamsgd\n");
     ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
     ck_assert_double_eq(daemon_number(&d, "/config", "parameters.momentum"), 0.5);
@@ -469,7 +469,7 @@ START_TEST(a_server_lost_while_it_is_asked_has_it_refused)
     wait_for_swap(&t.d[0], "asking");
     restart(&t, 1);
     wait_for_swap(&t.d[0], "done");
-    ck_assert_uint_gt(daemon_logged(&t.d[0], "was lost while the configuration was to change"), 0);
+    ck_assert_uint_gt(daemon_logged(&t.d[0], "was lost during the change of the configuration"), 0);
     ck_assert_double_eq(daemon_number(&t.d[0], "/status", "generation"), 0);
     go_on(&t);
 }
@@ -484,7 +484,7 @@ START_TEST(a_server_lost_while_lanes_close_has_it_dropped)
     begin_and_close(&t, &begun, &idle);
     restart(&t, 1);
     wait_for_swap(&t.d[0], "done");
-    ck_assert_uint_gt(daemon_logged(&t.d[0], "was lost while the configuration was to change"), 0);
+    ck_assert_uint_gt(daemon_logged(&t.d[0], "was lost during the change of the configuration"), 0);
     ck_assert_double_eq(daemon_number(&t.d[0], "/status", "generation"), 0);
     ck_assert_int_eq(send_chunk(&idle, 0, 0), 0);
     ck_assert_int_eq(send_chunk(&begun, 0, 1), 0);

@@ -172,7 +172,7 @@ START_TEST(what_happens_to_a_job_is_in_its_history)
         ck_assert_msg(has_line(&d, kind, traces[i].event), "history.jsonl lacks %s, %s", kind,
                       traces[i].event);
     }
-    ck_assert(has_line(&d, "\"event_kind\":\"drain\"", "drain was asked for"));
+    ck_assert(has_line(&d, "\"event_kind\":\"drain\"", "drain was requested"));
     daemon_remove(&d);
 }
 END_TEST
