@@ -43,7 +43,7 @@ static int open_lanes(struct psd *d, struct ps_error *err)
     const struct ps_transport_limits limits = {.max_body_bytes = chunk * sizeof(float) + OVERSIZE_BYTES,
                                                .clients = d->sessions.n_slots};
     int rc = psd_lanes_open(&d->lanes, &d->cfg, d->control.url, lanes_wanted(d), &limits, err);
-    psd_stats_limit_lent(&d->job);
+    psd_stats_limit_registered(&d->job);
     return rc;
 }
 
@@ -113,7 +113,7 @@ static void on_tick(struct psd_timer *timer)
 {
     struct psd *d = timer->data;
     if (!psd_is_head(&d->cfg)) {
-        psd_stats_limit_lent(&d->job);
+        psd_stats_limit_registered(&d->job);
         psd_follower_tick(&d->cluster);
         return;
     }

@@ -44,7 +44,7 @@ void psd_job_admit(struct psd_job *job, struct psd_session *s, enum psd_phase ph
         atomic_store_explicit(&job->lanes->shared.clocks[s->client], 0, memory_order_relaxed);
     }
     struct psd_lane_message msg = psd_lane_message_admit(s, phase, keep_replay);
-    psd_stats_limit_lent(job);
+    psd_stats_limit_registered(job);
     psd_tell_lanes(job->lanes, &msg);
 }
 

@@ -29,7 +29,7 @@
 #include "server/admissions/admissions.h"
 
 enum { LOOK_MS = 100, PATIENCE = 20 };
-_Static_assert(PSD_MAX_LANES <= 64, "psd_cut_client.noted has a bit for each lane");
+_Static_assert(PSD_MAX_LANES <= 64, "psd_partial_client.noted has a bit for each lane");
 
 /* The state of a client's exchange. */
 struct psd_partial_client {

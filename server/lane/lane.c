@@ -66,7 +66,7 @@ int psd_lane_create(const struct psd_lane_options *opt, struct psd_lane **out, s
     if (lane == NULL)
         return ps_fail(err, rc, "no memory for lane %u", opt->index);
     lane->index = opt->index;
-    atomic_init(&lane->lent.max_bytes, UINT64_MAX);
+    atomic_init(&lane->registered.max_bytes, UINT64_MAX);
     lane->shared = opt->shared;
     atomic_init(&lane->stats.center_squares, NAN);
     lane->clients = calloc(opt->shared->n_slots, sizeof *lane->clients);
@@ -112,7 +112,7 @@ int psd_lane_add_port(struct psd_lane *lane, const struct ps_transport *transpor
         return ps_fail(err, -ENOSPC, "lane %u already has %d transports", lane->index, PSD_MAX_TRANSPORTS);
     struct psd_lane_port *port = &lane->ports[lane->n_ports];
     struct ps_transport_limits own = *limits;
-    own.lent = &lane->lent;
+    own.registered = &lane->registered;
     int rc = transport->port_open(hub, url, &own, &port->port, err);
     if (rc < 0)
         return rc;

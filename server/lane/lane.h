@@ -116,7 +116,8 @@ struct psd_lane {
     uint32_t index;
     struct psd_shared *shared;
     struct psd_lane_port ports[PSD_MAX_TRANSPORTS]; /* the listener's own first */
-    struct ps_lent lent; /* memory that clients have registered, on all transports; the loop sets the limit */
+    struct ps_registered
+        registered;   /* memory that clients have registered, on all transports; the loop sets the limit */
     uint32_t n_ports; /* 0 for another server's lane, which has only ports[0].url, no queues and no thread */
     const struct ps_vec *vec;   /* the racing kernels under whole lanes */
     struct psd_queue *in, *out; /* from and to the loop */

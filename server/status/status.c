@@ -58,7 +58,7 @@ static json_t *memory_json(const struct psd_status *status, const struct psd_tot
     json_object_set_new(o, "average_bytes", integer(t->average_bytes));
     json_object_set_new(o, "window_bytes", integer(t->window_bytes));
     json_object_set_new(o, "replay_bytes", integer(t->replay_bytes));
-    json_object_set_new(o, "lent_bytes", integer(t->lent_bytes));
+    json_object_set_new(o, "lent_bytes", integer(t->registered_bytes));
     json_object_set_new(o, "total_bytes", integer(total));
     json_object_set_new(o, "limit_bytes",
                         integer((uint64_t)(status->cfg->limits.memory_gib * (double)(1u << 30))));

@@ -1,4 +1,4 @@
-/* One end of a connection: what a port's clients and links have in common. */
+/* One end of a connection: the common part of a port's clients and of links. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +31,7 @@ uint64_t ps_rdma_slot_bytes(size_t max_body_bytes)
     return (PS_FRAME_BYTES + (uint64_t)max_body_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
 
-/* Fork is safe: kernels since 5.12 copy pinned pages for the child. Older ones need RDMAV_FORK_SAFE=1 in the
+/* fork is safe: kernels since 5.12 copy pinned pages for the child. Older ones need RDMAV_FORK_SAFE=1 in the
  * environment, which makes libibverbs keep such pages from the child. */
 static int map_slots(struct ps_rdma_end *end, struct ibv_pd *pd, struct ps_error *err)
 {
@@ -69,7 +69,7 @@ static int create_queues(struct ps_rdma_end *end, struct ibv_pd *pd, struct ibv_
     end->depth = 2 * end->mine.n;
     end->cq = ibv_create_cq(end->id->verbs, (int)(end->depth + end->mine.n + 1), owner, channel, 0);
     if (end->cq == NULL)
-        return ps_fail(err, -errno, "cannot make a completion queue: %s", strerror(errno));
+        return ps_fail(err, -errno, "cannot create a completion queue: %s", strerror(errno));
     struct ibv_qp_init_attr attr = {
         .send_cq = end->cq,
         .recv_cq = end->cq,
@@ -77,7 +77,7 @@ static int create_queues(struct ps_rdma_end *end, struct ibv_pd *pd, struct ibv_
         .qp_type = IBV_QPT_RC,
     };
     if (rdma_create_qp(end->id, pd, &attr) != 0)
-        return ps_fail(err, -errno, "cannot make a queue pair: %s", strerror(errno));
+        return ps_fail(err, -errno, "cannot create a queue pair: %s", strerror(errno));
     int rc = expect(end, end->mine.n);
     return rc < 0 ? ps_fail(err, rc, "cannot post receives: %s", strerror(-rc)) : 0;
 }
@@ -165,7 +165,8 @@ static int take_completion(struct ps_rdma_end *end, const struct ibv_wc *wc, str
         return 0;
     }
     if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM)
-        return ps_fail(err, -ECONNRESET, "it sent something else than a write (opcode %d)", (int)wc->opcode);
+        return ps_fail(err, -ECONNRESET, "it sent an operation other than a write (opcode %d)",
+                       (int)wc->opcode);
     int rc = expect(end, 1);
     if (rc < 0)
         return ps_fail(err, -ECONNRESET, "cannot post a receive: %s", strerror(-rc));

@@ -1,4 +1,4 @@
-/* A shm port. It polls the rings of clients that were active recently; the others ring its epoll. */
+/* A shm port. It polls the rings of recently active clients; the other clients ring a bell in its epoll. */
 #include "proto/clock.h"
 #include "proto/transports/shm/shm.h"
 
@@ -14,7 +14,7 @@
 
 enum {
     LOOK_EVERY = 64,   /* messages between two checks for rings of the bell */
-    EVENTS = 64,       /* taken at a look */
+    EVENTS = 64,       /* taken at a time */
     SPIN_NS = 50000,   /* a running peer answers within this time, or is computing */
     SPINS_A_LOOK = 16, /* pauses between two looks at the clock */
 };
@@ -48,7 +48,7 @@ int ps_shm_port_open(struct ps_hub *hub, const char *url, const struct ps_transp
     }
     port->limits = *limits;
     if (path == NULL) {
-        rc = ps_fail(err, -EINVAL, "%s: no address of a lane; allowed is shm://PATH", url);
+        rc = ps_fail(err, -EINVAL, "%s: not an address of a lane; allowed is shm://PATH", url);
         goto free_port;
     }
     if ((port->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0) {
@@ -137,8 +137,8 @@ void ps_shm_port_expel(struct ps_port *port, uint32_t client)
 static void unmap_buffer(struct ps_shm_client *c, uint32_t i)
 {
     munmap(c->buffers[i], c->buffer_bytes[i]);
-    if (c->lent != NULL)
-        atomic_fetch_sub_explicit(&c->lent->bytes, c->buffer_bytes[i], memory_order_relaxed);
+    if (c->registered != NULL)
+        atomic_fetch_sub_explicit(&c->registered->bytes, c->buffer_bytes[i], memory_order_relaxed);
 }
 
 void ps_shm_client_free(struct ps_shm_client *c)
@@ -237,7 +237,7 @@ static void look(struct ps_port *port)
     ps_shm_halves_expire(port);
 }
 
-/* Clients that were silent between two checks go back to ringing, so that many idle ones cost nothing. */
+/* Clients that were silent between two checks return to ringing the bell, so that idle ones cost nothing. */
 static void retire_silent(struct ps_port *port)
 {
     for (uint32_t i = port->n_active; i-- > 0;) {
@@ -264,7 +264,7 @@ static void fill(struct ps_message *m, struct ps_shm_client *c, const struct ps_
     m->ownership = held->works_in_place ? PS_BODY_IN_PLACE : PS_BODY_SHARED;
 }
 
-/* Takes the client's next request. -EAGAIN; -EPROTO: it has been detached. */
+/* Takes the client's next request. -EAGAIN; -EPROTO: the client was detached. */
 static int take_message(struct ps_shm_client *c, struct ps_message *m)
 {
     struct ps_shm_side *mine = &c->region.control->port;
@@ -299,7 +299,7 @@ static int scan(struct ps_port *port, struct ps_message *m)
     return -EAGAIN;
 }
 
-/* An empty turn right after a busy one ends without a system call, so that a fast ping-pong needs none. */
+/* An empty call right after a busy one returns without a system call, so that a fast ping-pong needs none. */
 int ps_shm_port_recv(struct ps_port *port, struct ps_message *m)
 {
     int rc;
@@ -317,8 +317,8 @@ int ps_shm_port_recv(struct ps_port *port, struct ps_message *m)
     return rc;
 }
 
-/* Whether all recently active clients run on other cpus: they may answer while this thread polls, which one
- * on this cpu cannot. */
+/* Whether all recently active clients run on other cpus: they may send while this thread polls, which a
+ * client on this cpu cannot. */
 static bool may_spin(const struct ps_port *port)
 {
     uint32_t here = ps_shm_cpu();

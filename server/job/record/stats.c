@@ -103,8 +103,9 @@ void psd_stats_totals(const struct psd_job *job, struct psd_totals *t)
         t->rejected_sum += t->rejected[k];
     }
     for (uint32_t i = 0; i < job->lanes->n_own; i++) { /* every lane maps the same memory */
-        uint64_t lent = atomic_load_explicit(&job->lanes->list[i]->lent.bytes, memory_order_relaxed);
-        t->lent_bytes = lent > t->lent_bytes ? lent : t->lent_bytes;
+        uint64_t registered =
+            atomic_load_explicit(&job->lanes->list[i]->registered.bytes, memory_order_relaxed);
+        t->registered_bytes = registered > t->registered_bytes ? registered : t->registered_bytes;
     }
     if (job->center != NULL) {
         uint64_t n_bytes = job->center->own.count * sizeof(float);
@@ -121,16 +122,16 @@ void psd_stats_totals(const struct psd_job *job, struct psd_totals *t)
 uint64_t psd_stats_memory_bytes(const struct psd_totals *t)
 {
     return t->center_bytes + t->snapshot_bytes + t->state_bytes + t->average_bytes + t->window_bytes +
-           t->replay_bytes + t->lent_bytes;
+           t->replay_bytes + t->registered_bytes;
 }
 
-void psd_stats_limit_lent(struct psd_job *job)
+void psd_stats_limit_registered(struct psd_job *job)
 {
     struct psd_totals t;
     psd_stats_totals(job, &t);
     const double limit_bytes = job->cfg->limits.memory_gib * (double)(1u << 30);
-    const double own_bytes = (double)(psd_stats_memory_bytes(&t) - t.lent_bytes);
+    const double own_bytes = (double)(psd_stats_memory_bytes(&t) - t.registered_bytes);
     const uint64_t left = limit_bytes > own_bytes ? (uint64_t)(limit_bytes - own_bytes) : 0;
     for (uint32_t i = 0; i < job->lanes->n_own; i++)
-        atomic_store_explicit(&job->lanes->list[i]->lent.max_bytes, left, memory_order_relaxed);
+        atomic_store_explicit(&job->lanes->list[i]->registered.max_bytes, left, memory_order_relaxed);
 }

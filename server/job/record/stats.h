@@ -15,13 +15,13 @@ struct psd_totals {
     uint64_t rejected[PSD_N_CODES], rejected_sum;
     uint64_t staleness[PSD_STALENESS_BUCKETS], staleness_sum;
     uint64_t center_bytes, snapshot_bytes, state_bytes, average_bytes, window_bytes, replay_bytes;
-    uint64_t lent_bytes; /* clients' own memory that lanes access in place */
+    uint64_t registered_bytes; /* clients' own memory that lanes access in place */
 };
 void psd_stats_totals(const struct psd_job *job, struct psd_totals *t);
 /* The total that counts against limits.memory_gib. */
 uint64_t psd_stats_memory_bytes(const struct psd_totals *t);
 /* Tells the lanes how much of limits.memory_gib clients may register. */
-void psd_stats_limit_lent(struct psd_job *job);
+void psd_stats_limit_registered(struct psd_job *job);
 /* Bytes of a client's window in psd: received and not yet answered. */
 uint64_t psd_stats_window_bytes(const struct psd_job *job);
 /* For a client's last exchange: *distance is ‖x − x̃‖, *update is ‖update‖; NaN if the rule's message does

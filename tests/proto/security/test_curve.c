@@ -137,7 +137,7 @@ START_TEST(others_may_not_read_it)
     ck_assert_int_eq(ps_curve_read("none", &pair, &err), -ENOENT);
     ck_assert_int_eq(mkdir("dir", 0700), 0);
     ck_assert_int_eq(ps_curve_read("dir", &pair, &err), -EINVAL);
-    assert_says(err.text, "no regular file");
+    assert_says(err.text, "not a regular file");
     ck_assert_int_eq(mkfifo("fifo", 0600), 0); /* and does not wait for a writer */
     ck_assert_int_eq(ps_curve_read("fifo", &pair, &err), -EINVAL);
     leave();

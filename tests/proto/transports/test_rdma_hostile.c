@@ -400,7 +400,7 @@ START_TEST(parked_messages_of_old_connections_are_bounded)
     }
     ck_assert_int_eq(rc, -EBUSY);
     ck_assert_int_le(attached, 5);
-    assert_says(err.text, "earlier connections are still in hand");
+    assert_says(err.text, "earlier connections are still in use");
     p.release = true;
     while (p.unreachable < attached)
         unit_nap_ms(1);
