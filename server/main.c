@@ -24,7 +24,7 @@ static const char usage[] =
     "  --shard I/N           serve part I of a center that N psd processes hold; 0 is the head\n"
     "  --head URL|@FILE      address of the head, for the other servers\n"
     "  --resume              resume from the newest readable checkpoint\n"
-    "  --unset               the same, without what was set while the job ran (psctl set, psctl method)\n"
+    "  --unset               the same, without the settings made while the job ran (psctl set, psctl method)\n"
     "  --fresh               begin a new job in a state directory that holds one: its checkpoints are set "
     "aside\n"
     "  --check-config        check the configuration and exit\n"

@@ -37,7 +37,7 @@ void ctl_client_destroy(struct ctl_client *c)
     free(c);
 }
 
-/* Returning less than it was given makes curl give up. */
+/* curl stops when this returns less than it was given. */
 static size_t append_body(char *data, size_t one, size_t n, void *arg)
 {
     struct ctl_reply *r = arg;

@@ -56,8 +56,10 @@ struct command {
     bool takes_lines;  /* any number of words like its argument, sent as lines */
     const char *first; /* prefix of the first line; NULL: none */
     bool is_text;      /* the answer is text for people, without JSON */
-    void (*print)(FILE *out, const json_t *answer);       /* prints the answer for people; NULL: wait prints everything */
-    int (*wait)(struct call *call, const json_t *answer); /* waits until it is done and returns the exit status; NULL: it is done at once */
+    void (*print)(FILE *out,
+                  const json_t *answer); /* prints the answer for people; NULL: wait prints everything */
+    int (*wait)(struct call *call, const json_t *answer); /* waits until it is done and returns the exit
+                                                             status; NULL: it is done at once */
     /* Called without an answer: returns the exit status; NULL: psd cannot be reached. */
     int (*unanswered)(const struct call *call, int rc, const struct ps_error *err);
     int (*run)(struct call *call); /* runs the whole command, instead of one request */
@@ -178,7 +180,8 @@ static int drain_unanswered(const struct call *call, int rc, const struct ps_err
         return complain(EXIT_REFUSED, "psd is still draining after %u s (--timeout)", call->timeout_s);
     if (rc == -ECONNREFUSED)
         return complain(EXIT_UNREACHABLE, "%s", err->text);
-    return complain(EXIT_REFUSED, "psd has ended without a result; its log shows whether the center was saved, and its state directory has the checkpoints");
+    return complain(EXIT_REFUSED, "psd has ended without a result; its log shows whether the center was "
+                                  "saved, and its state directory has the checkpoints");
 }
 
 /* Prints the result and the settings that override the file. */
@@ -230,7 +233,8 @@ static int wait_reload(struct call *call, const json_t *answer)
         pause_between_polls();
     }
     return complain(EXIT_REFUSED,
-                    "the method has not changed within %u s (--timeout); it will when open exchanges have completed, or their workers were evicted",
+                    "the method has not changed within %u s (--timeout); it will when open exchanges have "
+                    "completed, or their workers were evicted",
                     call->timeout_s);
 }
 
@@ -266,7 +270,8 @@ static int run_merge(struct call *call)
         return complain(EXIT_REFUSED, "%s", err.text);
     printf("%s\n", merged.path);
     if (merged.low != merged.high)
-        fprintf(stderr, "psctl: no version is common to all parts; their versions are %" PRIu64 " to %" PRIu64 "\n",
+        fprintf(stderr,
+                "psctl: no version is common to all parts; their versions are %" PRIu64 " to %" PRIu64 "\n",
                 merged.low, merged.high);
     return EXIT_DONE;
 }
@@ -293,7 +298,8 @@ static int check_assignment(const struct command *command, const char *argument)
     return strchr(argument, '=') != NULL && argument[0] != '='
                ? 0
                : complain(EXIT_USAGE,
-                          "%s: found '%.80s'; allowed is KEY=VALUE, such as learning_rate=0.01; psd.yaml(5) lists the keys",
+                          "%s: found '%.80s'; allowed is KEY=VALUE, such as learning_rate=0.01; psd.yaml(5) "
+                          "lists the keys",
                           command->name, argument);
 }
 
@@ -382,18 +388,18 @@ static void print_help(void)
         bool is_long = strlen(name) > 16;
         printf("  %-16s%s%*s %s\n", name, is_long ? "\n" : "", is_long ? 18 : 0, "", c->help);
     }
-    printf(
-        "\n  --socket PATH  psd's status socket (default: ./psd-state/psd.sock if it exists, else PSD_SOCKET)\n"
-        "  --json         print psd's answer as received\n"
-        "  --timeout S    give up after S seconds, 1 to %d (10; checkpoint, drain, reload, set,\n"
-        "                 method and unset: 60; top: 2, of each look)\n"
-        "  --once         top: print one frame as text and end\n"
-        "  --interval S   top: seconds between two looks, 0.1 to 3600 (1)\n"
-        "  --name NAME    keygen: whose pair it is (this user at this host)\n"
-        "  --help, --version\n\n"
-        "Exit status: 0 done, 1 psd answered with an error or did not finish in time, 2 usage,\n"
-        "6 psd cannot be reached.\n",
-        LONGEST_TIMEOUT_S);
+    printf("\n  --socket PATH  psd's status socket (default: ./psd-state/psd.sock if it exists, else "
+           "PSD_SOCKET)\n"
+           "  --json         print psd's answer as received\n"
+           "  --timeout S    give up after S seconds, 1 to %d (10; checkpoint, drain, reload, set,\n"
+           "                 method and unset: 60; top: 2, of each look)\n"
+           "  --once         top: print one frame as text and end\n"
+           "  --interval S   top: seconds between two looks, 0.1 to 3600 (1)\n"
+           "  --name NAME    keygen: name of the key's owner (this user at this host)\n"
+           "  --help, --version\n\n"
+           "Exit status: 0 done, 1 psd answered with an error or did not finish in time, 2 usage,\n"
+           "6 psd cannot be reached.\n",
+           LONGEST_TIMEOUT_S);
 }
 
 static int parse_timeout(const char *text, uint32_t *out)
@@ -447,7 +453,8 @@ static int parse_command(int n, char **words, struct call *call)
         return complain(EXIT_USAGE, "--name is for keygen");
     if (call->json && (c->is_text || c->run != NULL))
         return complain(EXIT_USAGE, "%s has no --json; %s", c->name,
-                        c->is_text ? "its output is already for programs" : "allowed with status and workers");
+                        c->is_text ? "its output is already for programs"
+                                   : "allowed with status and workers");
     if (call->once && c->run != run_top)
         return complain(EXIT_USAGE, "--once is for top; %s always ends by itself", c->name);
     return 0;
@@ -518,7 +525,8 @@ static int parse_arguments(int argc, char **argv, struct call *call)
         call->socket_path = find_socket();
     if (call->socket_path == NULL)
         return complain(EXIT_USAGE,
-                        "--socket is missing, %s does not exist, and PSD_SOCKET is not set: one of them must name psd's status socket",
+                        "--socket is missing, %s does not exist, and PSD_SOCKET is not set: one of them must "
+                        "name psd's status socket",
                         usual_socket);
     if (call->socket_path[0] == 0)
         return complain(EXIT_USAGE, "--socket: found an empty path");
@@ -576,8 +584,8 @@ static int run_call(struct call *call)
         return command->run(call);
     call->started_s = ps_now_s();
     if (!make_path(call, path))
-        return complain(EXIT_USAGE, "%s: the arguments are too long; allowed are %d bytes in total", command->name,
-                        PSD_SETTINGS_BYTES - 1);
+        return complain(EXIT_USAGE, "%s: the arguments are too long; allowed are %d bytes in total",
+                        command->name, PSD_SETTINGS_BYTES - 1);
     int rc = ctl_client_ask(call->client, command->method, path, left_ms(call), &reply, &err);
     if (rc < 0)
         return command->unanswered != NULL ? command->unanswered(call, rc, &err)

@@ -187,8 +187,7 @@ static void take_end(struct ctl_top *top, const struct ctl_reply *reply)
     json_t *said = json_loadb(reply->body, reply->len_bytes, 0, NULL);
     top->ended_well = reply->status == 200;
     if (top->ended_well)
-        snprintf(top->how, sizeof top->how,
-                 "the job has ended cleanly (%s); its center: version %s, %s",
+        snprintf(top->how, sizeof top->how, "the job has ended cleanly (%s); its center: version %s, %s",
                  ctl_get(said, "reason").s, ctl_get(said, "version").s, ctl_get(said, "checkpoint").s);
     else if (reply->status == 500)
         snprintf(top->how, sizeof top->how, "psd has ended: %s", ctl_get(said, "error").s);

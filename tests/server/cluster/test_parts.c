@@ -218,8 +218,8 @@ static const struct {
     {"{\"method\":\"a\"}", "{\"method\":\"b\"}", "method: found \"b\"; the head has \"a\""},
     {"{\"limits\":{\"floats\":3}}", "{\"limits\":{\"floats\":4}}", "limits.floats: found 4; the head has 3"},
     {"{\"limits\":{\"floats\":3}}", "{}", "limits.floats: found nothing; the head has 3"},
-    {"{\"method\":\"a\"}", "[]", "its configuration is no JSON object"},
-    {"{\"method\":\"a\"}", "{", "its configuration is no JSON object"},
+    {"{\"method\":\"a\"}", "[]", "its configuration is not a JSON object"},
+    {"{\"method\":\"a\"}", "{", "its configuration is not a JSON object"},
 };
 
 START_TEST(servers_that_differ_are_told_where)

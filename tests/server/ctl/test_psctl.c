@@ -648,7 +648,7 @@ START_TEST(other_answers_are_refused)
     struct script script = {.workers = "hello"};
     char text[4096];
     ck_assert_int_eq(run_with(&script, "--socket psd.sock workers", text, sizeof text), 1);
-    assert_has(text, "no JSON object");
+    assert_has(text, "not a JSON object");
 }
 END_TEST
 

@@ -342,7 +342,7 @@ START_TEST(top_says_how_the_job_has_ended)
     terminal_open(&t, &d);
     ck_assert(daemon_reaches(&d, "/status", "wait_for_end", 1, WAIT_S));
     ck_assert_int_eq(daemon_stop(&d, SIGTERM, WAIT_S), 0);
-    ck_assert_msg(terminal_shows(&t, "the job has ended in good order (SIGTERM)"), "%s", t.seen);
+    ck_assert_msg(terminal_shows(&t, "the job has ended cleanly (SIGTERM)"), "%s", t.seen);
     ck_assert_ptr_null(strstr(t.seen, "GONE"));
     terminal_type(&t, "q");
     int status = terminal_close(&t);
