@@ -75,8 +75,8 @@ struct ps_admission_info {
     const char *name;
     unsigned uses;
     unsigned drops; /* hyper-parameters of the other parts that have no meaning here */
-    bool members; /* psd decides which workers are in a round; whole vectors only. Under sync alpha = beta / p
-                   */
+    bool members; /* psd decides which workers are in a round; whole vectors only. Under sync alpha is beta /
+                     p */
     bool fragments;   /* allows fragments */
     bool whole_lanes; /* each lane serves some of the clients, over the whole center */
     bool merges;      /* a round is one update of the center, and one version */
@@ -112,8 +112,7 @@ struct ps_method {
 /* What the members of a clique share. */
 enum ps_clique_mode {
     PS_CLIQUE_GRADIENTS, /* x: members step by the mean of their gradients, and psd sees one worker */
-    PS_CLIQUE_VECTORS,   /* the center: each member moves an x of its own, and psd stores a copy of the center
-                          */
+    PS_CLIQUE_VECTORS,   /* the center: each member moves its own x, and psd stores a copy of the center */
 };
 
 /* Whether all workers of the job form one clique. */
@@ -168,8 +167,8 @@ void ps_schedule_list(char *text, size_t size);
 const char *ps_schedule_wants(const struct ps_schedule *s);
 double ps_schedule_rate(const struct ps_schedule *s, double eta, uint64_t t);
 
-/* The factor by which staleness sigma reduces a gradient's eta: 1; 1 / max(sigma, 1); max(sigma, 1)^-power.
- */
+/* The factor by which staleness sigma reduces a gradient's eta: 1; 1 / max(sigma, 1); max(sigma,
+ * 1)^-power. */
 enum ps_weight_kind { PS_WEIGHT_CONST, PS_WEIGHT_INVERSE, PS_WEIGHT_POWER };
 
 double ps_weight(enum ps_weight_kind kind, double power, uint64_t staleness);

@@ -21,8 +21,8 @@
 #define PS_CURVE_NAME_MAX  63
 
 /* The domain that psd's sockets report to ZAP (rfc.zeromq.org/spec/27), and the property with which its
- * answers number identities: see server/auth/zap.h. At most 15 bytes, so that reading it allocates nothing.
- */
+ * answers number identities: see server/auth/zap.h. At most 15 bytes, so that reading it allocates
+ * nothing. */
 #define PS_CURVE_DOMAIN      "psd"
 #define PS_CURVE_ID_PROPERTY "Psd-Id"
 

@@ -93,9 +93,9 @@ struct ps_transport {
      * NULL: the transport copies, or does not need to know. */
     int (*hub_register)(struct ps_hub *hub, const struct ps_buffer *buffer, struct ps_error *err);
 
-    /* The URL for port_open on which lane `lane` is to listen if the control socket listens at control_url.
-     * shm: control_url is shm://PATH, the prefix of the sockets' paths; rdma: the control socket's own URL.
-     */
+    /* The URL for port_open on which lane `lane` is to listen if the control socket listens at
+     * control_url. shm: control_url is shm://PATH, the prefix of the sockets' paths; rdma: the control
+     * socket's own URL. */
     void (*lane_url)(const char *control_url, uint32_t lane, char *url, size_t size);
     /* url: tcp://HOST:PORT, port 0 for any; ipc://PATH; shm://PATH; rdma://HOST:PORT. -errno with a sentence;
      * -ENODEV: this machine lacks the hardware. */

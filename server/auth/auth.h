@@ -87,8 +87,8 @@ void psd_auth_bar(struct psd_auth *a, const struct psd_session *s);
 /* False: it was not barred. */
 bool psd_auth_allow(struct psd_auth *a, const char *name);
 
-/* On a reload: reads the list again, and later applies it. Returns whether it differs from the previous one.
- */
+/* On a reload: reads the list again, and later applies it. Returns whether it differs from the previous
+ * one. */
 int psd_auth_reread(const struct psd_auth *a, struct psd_allow *list, struct ps_error *err);
 bool psd_auth_take(struct psd_auth *a, struct psd_allow *list);
 /* Whether the list in force allows the session to continue. */

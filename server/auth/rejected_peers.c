@@ -19,8 +19,8 @@ struct psd_rejected_peers_watch {
     struct psd_rejected_peers *peers;
     void *watch; /* NULL: none */
     uv_poll_t poll;
-    const char
-        *failed; /* why the handshake of the connection that is about to be closed failed; NULL: it did not */
+    /* why the handshake of the connection that is about to be closed failed; NULL: it did not */
+    const char *failed;
 };
 
 void psd_rejected_peers_note(struct psd_rejected_peers *g, const char *address, const char *why)

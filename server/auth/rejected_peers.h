@@ -23,8 +23,8 @@ struct psd_rejected_peers {
     struct ps_log_limit log_limit;
 };
 
-/* Polls the n watches of these sockets (proto/security/socket_monitor.h), some of which may be NULL. -ENOMEM.
- */
+/* Polls the n watches of these sockets (proto/security/socket_monitor.h), some of which may be NULL.
+ * -ENOMEM. */
 int psd_rejected_peers_open(struct psd_rejected_peers *g, uv_loop_t *loop, void *const *watches, uint32_t n);
 /* Call before the watches are closed. */
 void psd_rejected_peers_close(struct psd_rejected_peers *g);

@@ -17,8 +17,8 @@ struct psd_admission;
 struct psd_center {
     struct ps_manifest *manifest; /* owned */
     struct ps_shard cut;          /* into one slice for each lane, as lanes copy it for snapshots */
-    struct ps_shard
-        shard; /* as clients see it: the same as cut, or a single lane under an admission with whole lanes */
+    /* as clients see it: the same as cut, or a single lane under an admission with whole lanes */
+    struct ps_shard shard;
     const struct psd_admission *admission; /* its functions belong to the lanes: server/lane/admission.h */
     bool whole_lanes;
     uint32_t lanes_used;   /* lanes that an offer must fill before the center is complete */
@@ -85,8 +85,8 @@ void psd_center_destroy(struct psd_center *c);
 int psd_center_new(const struct psd_config *cfg, const struct psd_admission *admission,
                    struct ps_manifest *manifest, const struct psd_map *map, struct psd_center **out,
                    struct ps_error *err);
-/* For messages: the bytes in GiB, rounded up to hundredths, so that the value suffices as limits.memory_gib.
- */
+/* For messages: the bytes in GiB, rounded up to hundredths, so that the value suffices as
+ * limits.memory_gib. */
 double psd_memory_gib_for(uint64_t bytes);
 int psd_center_check_memory(const struct psd_config *cfg, uint64_t n_floats, const struct psd_rule *rule,
                             struct ps_error *err);

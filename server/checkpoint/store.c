@@ -95,8 +95,8 @@ static int write_file(int fd, const struct psd_snapshot *s, const char *header, 
     return fsync(fd) < 0 ? -errno : 0;
 }
 
-/* Removes temporary files of writers that died. There is one writer per directory, so none of them is in use.
- */
+/* Removes temporary files of writers that died. There is one writer per directory, so none of them is in
+ * use. */
 static void remove_temporaries(int dir_fd)
 {
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -112,8 +112,8 @@ static void remove_temporaries(int dir_fd)
     closedir(dir);
 }
 
-/* Temporary file, fsync, rename, fsync of the directory: `name` is always either the old file or the new one.
- */
+/* Temporary file, fsync, rename, fsync of the directory: `name` is always either the old file or the new
+ * one. */
 static int write_named(int dir_fd, const char *name, const struct psd_snapshot *s, const char *header,
                        size_t len)
 {

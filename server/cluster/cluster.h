@@ -165,8 +165,8 @@ void psd_cluster_drop(struct psd_cluster *cluster);
 void psd_cluster_make(struct psd_cluster *cluster);
 /* Whether every connected server has completed the last snapshot, or failed to. */
 bool psd_cluster_has_saved(const struct psd_cluster *cluster);
-/* Whether all other servers have written their part of it. -EIO with a sentence: which one has not, and why.
- */
+/* Whether all other servers have written their part of it. -EIO with a sentence: which one has not, and
+ * why. */
 int psd_cluster_check_saved(const struct psd_cluster *cluster, struct ps_error *err);
 /* The job has ended: tells the other servers, repeatedly. Returns whether they know, or their time is up. */
 bool psd_cluster_dismiss(struct psd_cluster *cluster);

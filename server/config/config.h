@@ -41,8 +41,8 @@ struct psd_config {
         char message[16], answer[16]; /* names of ps_codec rows */
         bool error_feedback;
     } codec;
-    char
-        listen[256]; /* tcp://HOST:PORT, with port 0 for any free one; or ipc://PATH, relative to state_dir */
+    /* tcp://HOST:PORT, with port 0 for any free one; or ipc://PATH, relative to state_dir */
+    char listen[256];
     char advertise[256]; /* host that workers connect to; "": the bound one */
     char transport[8];   /* auto, or the name of a transport */
     bool insecure;       /* allow listening beyond loopback without authentication */

@@ -37,9 +37,9 @@ struct psd_config_key {
     const char *const *choices; /* allowed words, ends with NULL */
     const char *value;          /* the default, as written in the file; NULL for a group */
     const char *help;
-    const char
-        *fallback; /* for a method's parameters: the value if the key is `preset` and the preset gives none.
-                      The row's default is then "preset", and `given` records whether the user set it */
+    /* for a method's parameters: the value if the key is `preset` and the preset gives none. The row's
+     * default is then "preset", and `given` records whether the user set it */
+    const char *fallback;
     /* Which parts of a method use the key. A method that does not use it refuses it, unless the row has `off`
      * and the value is the fallback, which then means "disabled". */
     unsigned uses; /* any of enum ps_uses; 0: every method, or as `chooser` says */

@@ -9,9 +9,9 @@
 /* Largest text, with its terminator: it is part of DIR/job (server/checkpoint/job_file.h). */
 #define PSD_SETTINGS_BYTES 2048
 
-/* next: `now` with the lines of `more`, which may name keys as --set does; they replace earlier lines of the
- * same keys. -EINVAL with a sentence: a line does not assign a value to a key; -E2BIG: the text is too long.
- */
+/* next: `now` with the lines of `more`, which may name keys as --set does; they replace earlier lines of
+ * the same keys. -EINVAL with a sentence: a line does not assign a value to a key; -E2BIG: the text is too
+ * long. */
 int psd_settings_add(const char *now, const char *more, char next[PSD_SETTINGS_BYTES], struct ps_error *err);
 
 /* next: `now` without the keys named by the lines of `keys`; "all" removes every one. -EINVAL with a

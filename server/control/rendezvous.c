@@ -325,8 +325,8 @@ void psd_rendezvous_take(struct psd_rendezvous *t, const struct psd_peer *peer, 
         drop_meeting(t, g);
 }
 
-/* Writes the missing ranks as "ranks 1 and 3". Members that asked for any rank count as the lowest free ones.
- */
+/* Writes the missing ranks as "ranks 1 and 3". Members that asked for any rank count as the lowest free
+ * ones. */
 static void name_missing(struct psd_rendezvous_clique *g, char *text, size_t size)
 {
     bool taken[PSD_MEETING_MEMBERS_MAX];

@@ -24,9 +24,9 @@ void ctl_client_destroy(struct ctl_client *c);
 int ctl_client_ask(struct ctl_client *c, const char *method, const char *path, uint32_t timeout_ms,
                    struct ctl_reply *reply, struct ps_error *err);
 
-/* A GET that may be answered only when psd stops, on its own connection. No function blocks, except look, for
- * wait_ms. look: 0: no answer yet; 1: *out is the answer, owned by the question; -EIO: the connection broke.
- */
+/* A GET that may be answered only when psd stops, on its own connection. No function blocks, except look,
+ * for wait_ms. look: 0: no answer yet; 1: *out is the answer, owned by the question; -EIO: the connection
+ * broke. */
 struct ctl_question;
 int ctl_question_create(const struct ctl_client *c, const char *path, struct ctl_question **out);
 int ctl_question_look(struct ctl_question *q, uint32_t wait_ms, const struct ctl_reply **out);

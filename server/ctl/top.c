@@ -33,8 +33,8 @@ static const struct sorting sortings[] = {
 };
 #define N_SORTINGS (sizeof sortings / sizeof *sortings)
 
-/* Columns. need: if there is no room for all, those with 0 are shown, and those with 1, 2 and so on that fit.
- */
+/* Columns. need: if there is no room for all, those with 0 are shown, and those with 1, 2 and so on that
+ * fit. */
 static const struct {
     struct ctl_column column;
     int need;

@@ -319,8 +319,8 @@ static uint64_t ended_since(const struct psd_job *job)
  * since they copied; if no member was left, they copied before the requested round. All servers give the
  * snapshot of a round the same version, by which they find it again. If rounds are not aggregated the
  * servers' own counts may differ, since a worker that dies has completed its last exchange at only some of
- * them; then it is the head's version at the time of the request, which is never higher than the snapshot's.
- */
+ * them; then it is the head's version at the time of the request, which is never higher than the
+ * snapshot's. */
 static uint64_t version_of_round(const struct psd_job *job)
 {
     uint64_t now = psd_version(job->lanes), round = job->checkpointer.round;

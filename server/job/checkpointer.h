@@ -72,17 +72,17 @@ struct psd_checkpointer {
     uint64_t last_version, last_unix_s, last_ms;
     uint64_t failures;               /* failed writes; each is repeated when the next checkpoint is due */
     struct psd_saved_versions saved; /* after the last write */
-    struct psd_saved_versions
-        found; /* after the write in progress; belongs to the pool thread, as does the next */
+    /* after the write in progress; belongs to the pool thread, as does the next */
+    struct psd_saved_versions found;
     char path[400];
     struct ps_error error;
     int rc;
 };
 
-int psd_checkpointer_start(struct psd_job *job,
-                           struct ps_error *err); /* -EAGAIN: no center yet. If busy, requests one more */
-void psd_checkpointer_snapped(struct psd_job *job,
-                              bool lacks); /* one lane has copied, or has received its part */
+/* Starts a checkpoint; if one is being written, requests one more after it. -EAGAIN: no center yet. */
+int psd_checkpointer_start(struct psd_job *job, struct ps_error *err);
+/* One lane has copied, or has received its part; lacks: some of the part is missing. */
+void psd_checkpointer_snapped(struct psd_job *job, bool lacks);
 /* Tells the lanes of all servers to copy; under rounds after this many. */
 void psd_checkpointer_take(struct psd_job *job, uint64_t round);
 /* Carries out the head's order; -EAGAIN: a write is in progress, or there is no center. */

@@ -11,8 +11,8 @@
  * members start with the highest of these, the same in every lane; a checkpoint needs no hold.
  *
  * The lanes of a lost server are waited for: when it is back, all servers restart from the newest version
- * that they have in common. A draining psd takes no server back and waits for no lost one. Runs on the loop.
- */
+ * that they have in common. A draining psd takes no server back and waits for no lost one. Runs on the
+ * loop. */
 #include "server/job/job.h"
 
 #include <errno.h>

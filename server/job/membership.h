@@ -24,11 +24,10 @@ struct psd_membership {
 
 int psd_membership_init(struct psd_job *job); /* -ENOMEM */
 void psd_membership_finish(struct psd_job *job);
-void psd_membership_joined(
-    struct psd_job *job); /* a worker has become active, or the number may have become sufficient */
+/* A worker has become active, or the number may have become sufficient. */
+void psd_membership_joined(struct psd_job *job);
 void psd_membership_reset(struct psd_job *job); /* the lanes have released the center */
-void psd_membership_save(
-    struct psd_job *job); /* the lanes copy the center after a round that none has begun */
+void psd_membership_save(struct psd_job *job);  /* the lanes copy the center after the next round */
 void psd_membership_held(struct psd_job *job, const struct psd_lane *lane, uint64_t first);
 /* The server of these lanes (bits) is lost, or back. A draining psd does not wait for lanes that are away. */
 void psd_membership_away(struct psd_job *job, uint64_t lanes, bool away);

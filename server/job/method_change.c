@@ -198,8 +198,8 @@ static uint64_t mask_of(uint32_t n_lanes)
     return n_lanes < 64 ? (UINT64_C(1) << n_lanes) - 1 : UINT64_MAX;
 }
 
-/* All servers continue from one version, since rounds are counted from it. The lanes' counts here are final.
- */
+/* All servers continue from one version, since rounds are counted from it. The lanes' counts here are
+ * final. */
 static void empty_others(struct psd_job *job)
 {
     uint64_t version = psd_version(job->lanes), theirs = job->hooks.newest_of_others(job->psd);

@@ -42,8 +42,8 @@ struct psd_method_change {
     uint64_t released; /* lanes that have released the center, as bits */
     uint64_t deadline_ms;
     uint64_t n_changes;
-    struct psd_exchanges_elsewhere
-        *elsewhere; /* [servers.count] at the head, during a change; NULL: no other servers */
+    /* [servers.count] at the head, during a change; NULL: no other servers */
+    struct psd_exchanges_elsewhere *elsewhere;
 };
 
 /* At a head with other servers; -ENOMEM. */
@@ -66,12 +66,12 @@ void psd_method_change_give_up(struct psd_job *job, uint32_t client, uint64_t na
 /* Whether the lanes are about to be handed over: until then no client joins, nothing is saved and no set of
  * members is published. */
 bool psd_method_change_is_closing(const struct psd_job *job);
-void psd_method_change_check(
-    struct psd_job *job); /* continues when what it waited for is there; call on every tick */
+/* Continues when the awaited condition is met; call on every tick. */
+void psd_method_change_check(struct psd_job *job);
 void psd_method_change_closed(struct psd_job *job, uint64_t number);
 void psd_method_change_released(struct psd_job *job, const struct psd_lane *lane);
-void psd_method_change_cancel(
-    struct psd_job *job); /* psd drains or stops: a change that has not begun is dropped */
+/* psd drains or stops: drops a change that has not begun. */
+void psd_method_change_cancel(struct psd_job *job);
 
 /* another_server.c, at a server that is not the head. Tries the head's settings and keeps them for
  * psd_method_change_make and the lanes' events; drops them; applies them. -EINVAL and others: it cannot apply

@@ -31,8 +31,8 @@ void psd_partial_rounds_reset(struct psd_job *job); /* the lanes have released t
 void psd_partial_rounds_begun(struct psd_job *job, const struct psd_lane *lane,
                               const struct psd_lane_message *msg);
 void psd_partial_rounds_over(struct psd_job *job, const struct psd_lane *lane, uint64_t round);
-void psd_partial_rounds_forget(struct psd_job *job,
-                               uint32_t client);       /* its session has ended, and the lanes know */
+/* The session of the client has ended, and the lanes know. */
+void psd_partial_rounds_forget(struct psd_job *job, uint32_t client);
 void psd_partial_rounds_consider(struct psd_job *job); /* the members have changed */
 /* Exchanges of the client's session that were late. */
 uint64_t psd_partial_rounds_dropped(const struct psd_job *job, uint32_t client);

@@ -31,8 +31,8 @@ struct psd_reloader {
  * nothing differs; -EINVAL and others: it was refused and nothing changes. */
 int psd_reload(struct psd_job *job, struct ps_error *err);
 /* The same for the present configuration with these lines of KEY=VALUE on top, or without the settings of
- * these keys; does not read the file. Settings are kept for a resume. -EBUSY: a method change is in progress.
- */
+ * these keys; does not read the file. Settings are kept for a resume. -EBUSY: a method change is in
+ * progress. */
 int psd_set(struct psd_job *job, const char *lines, struct ps_error *err);
 int psd_unset(struct psd_job *job, const char *keys, struct ps_error *err);
 /* The present settings, including those of a pending method change. */

@@ -197,8 +197,8 @@ static void land_and_answer(struct psd_lane *lane, uint32_t chunk, uint32_t n, f
     uint16_t flags = psd_rounds_flags(lane, chunk);
     for (uint32_t i = 0; i < n; i++)
         psd_lane_land(lane, lane->rounds->gathered[i]);
-    /* The set of members may change once the round is over, so their staged messages are cleared after this.
-     */
+    /* The set of members may change once the round is over, so their staged messages are cleared after
+     * this. */
     psd_rounds_finish(lane, chunk);
     for (uint32_t i = 0; i < n; i++) {
         struct psd_staged *s = psd_rounds_find(lane, lane->rounds->gathered[i]->frame.client, chunk);

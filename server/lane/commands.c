@@ -52,8 +52,8 @@ static void release(struct psd_lane *lane)
     notify_loop(lane, PSD_LANE_RELEASED);
 }
 
-/* Restores the last exchange of each client from the checkpoint, so that its retried chunks are recognised.
- */
+/* Restores the last exchange of each client from the checkpoint, so that its retried chunks are
+ * recognised. */
 static void restore_replay(struct psd_lane *lane, const struct psd_snapshot *s)
 {
     for (size_t i = 0; i < s->n_replay; i++) {

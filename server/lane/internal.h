@@ -93,8 +93,8 @@ bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a);
 /* A chunk of the exchange has landed: the whole exchange is to be completed. */
 void psd_lane_begin(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq,
                     uint32_t parts);
-/* The chunk has landed: records it, and advances the clocks if it was the transfer's last chunk in this lane.
- */
+/* The chunk has landed: records it, and advances the clocks if it was the transfer's last chunk in this
+ * lane. */
 void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a);
 /* Answers an exchange or a push after it was applied. */
 void psd_lane_answer_moved(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags);

@@ -31,8 +31,8 @@ struct psd_lane_stats {
     _Atomic uint64_t beats; /* iterations of its loop */
     _Atomic uint64_t clock; /* exchanges whose chunks in this lane have all landed */
     _Atomic uint64_t chunks, replays, pulled, set;
-    _Atomic uint64_t
-        moves; /* of the chunk that the rule has moved most often, when the slice was last released */
+    /* of the chunk that the rule has moved most often, when the slice was last released */
+    _Atomic uint64_t moves;
     _Atomic uint64_t bytes_in[PSD_MAX_TRANSPORTS], bytes_out[PSD_MAX_TRANSPORTS]; /* payload, by transport */
     _Atomic uint64_t rejected[PSD_N_CODES];
     _Atomic uint64_t staleness[PSD_STALENESS_BUCKETS];
@@ -116,8 +116,8 @@ struct psd_lane {
     uint32_t index;
     struct psd_shared *shared;
     struct psd_lane_port ports[PSD_MAX_TRANSPORTS]; /* the listener's own first */
-    struct ps_registered
-        registered;   /* memory that clients have registered, on all transports; the loop sets the limit */
+    /* memory that clients have registered, on all transports; the loop sets the limit */
+    struct ps_registered registered;
     uint32_t n_ports; /* 0 for another server's lane, which has only ports[0].url, no queues and no thread */
     const struct ps_vec *vec;   /* the racing kernels under whole lanes */
     struct psd_queue *in, *out; /* from and to the loop */

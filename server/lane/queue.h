@@ -34,8 +34,7 @@ enum psd_lane_message_kind {
     PSD_COMMAND_STOP,
     /* lane to loop */
     PSD_LANE_FILLED,   /* every chunk of the slice was offered */
-    PSD_LANE_UNFILLED, /* the offering worker's session ended before that; also sent by a lane without a slice
-                        */
+    PSD_LANE_UNFILLED, /* the offering worker's session ended before that; also from a lane without a slice */
     PSD_LANE_RELEASED,
     PSD_LANE_SNAPPED, /* a: 1 if part of a received vector is missing */
     PSD_LANE_HELD,    /* a: the first round that this lane has not begun; without rounds, the slowest member's

@@ -1,5 +1,5 @@
-/* shared.h: state shared by all lanes of this psd and the loop, and the names of exchanges in it. Any thread.
- */
+/* shared.h: state shared by all lanes of this psd and the loop, and the names of exchanges in it. Any
+ * thread. */
 #ifndef PSD_LANE_SHARED_H
 #define PSD_LANE_SHARED_H
 
@@ -12,20 +12,20 @@
 struct psd_shared {
     _Atomic uint64_t version; /* exchanges that have landed in every lane */
     _Atomic float alpha;      /* depends on the number of live workers; written by the loop */
-    _Atomic float
-        mean_rate; /* 1/p: rate at which buffers follow the workers, for rules whose answer is adopted */
+    /* 1/p: rate at which buffers follow the workers, for rules whose answer is adopted */
+    _Atomic float mean_rate;
     _Atomic uint32_t generation;
     _Atomic uint64_t rounds;    /* completed by lanes, summed over all of them */
     uint32_t n_slots;           /* limits.clients + PSD_OBSERVERS */
     uint32_t n_lanes;           /* of this psd */
     pthread_barrier_t snapshot; /* under whole lanes, keeps every lane from moving the center during a copy */
-    /* [n_slots]: in how many lanes the client's newest exchange has landed, with its name; see psd_lane_whole
-     */
+    /* [n_slots]: in how many lanes the client's newest exchange has landed, with its name; see
+     * psd_lane_whole */
     _Atomic uint64_t *lanes_done;
-    _Atomic uint64_t
-        *exchanges; /* [n_slots]: the client's exchanges that have landed in every lane that they go to */
-    _Atomic uint64_t
-        *clocks; /* [n_slots]: the same, excluding exchanges that set values instead of moving them */
+    /* [n_slots]: the client's exchanges that have landed in every lane that they go to */
+    _Atomic uint64_t *exchanges;
+    /* [n_slots]: the same, excluding exchanges that set values instead of moving them */
+    _Atomic uint64_t *clocks;
     /* [n_slots]: the client's newest exchange of which a chunk has landed in some lane; and the newest that
      * has landed in every lane that it goes to, or never will because a lane has refused a chunk of it.
      * Values of psd_exchange_name; 0: none */

@@ -92,8 +92,8 @@ void psd_transports_close(struct psd_transports *r)
 
 bool psd_transports_new_pass(unsigned char pass[PS_PASS_TOKEN_BYTES])
 {
-    /* Without randomness the token is unknown, so no client can attach and all use the listener's transport.
-     */
+    /* Without randomness the token is unknown, so no client can attach and all use the listener's
+     * transport. */
     return getrandom(pass, PS_PASS_TOKEN_BYTES, GRND_NONBLOCK) == PS_PASS_TOKEN_BYTES;
 }
 

@@ -15,8 +15,8 @@ struct psd_rule;
 /* The inputs of a rule for one exchange. */
 struct psd_move {
     const struct ps_vec *vec;
-    const struct psd_rule
-        *rule;      /* the job's rule; `add` for a worker's unsent delta when the method changed */
+    /* the job's rule; `add` for a worker's unsent delta when the method changed */
+    const struct psd_rule *rule;
     bool is_delta;  /* the message is such a delta */
     float alpha;    /* elastic moving rate; 0 for rules without one */
     float eta;      /* learning rate at the worker's t */
@@ -51,9 +51,9 @@ struct psd_rule {
      * center. Never stores a value that is not finite; returns how many results were not. Lane's thread;
      * cannot fail. */
     size_t (*apply)(const struct psd_move *move, float *center, float *const *state, float *m, size_t n);
-    /* For a rule whose worker side is elementwise: applies both sides to the worker's own x, whose values may
-     * change while they are read. The center is protected as in apply. NULL: the rule cannot work in place.
-     */
+    /* For a rule whose worker side is elementwise: applies both sides to the worker's own x, whose values
+     * may change while they are read. The center is protected as in apply. NULL: the rule cannot work in
+     * place. */
     size_t (*apply_in_place)(const struct psd_move *move, float *center, float *x, size_t n);
     /* For PSD_MERGE_OFFSETS: the same for a round; offsets is the sum of m - center over n_moves messages. */
     size_t (*apply_offsets)(const struct psd_move *move, float *center, float *offsets, size_t n);

@@ -91,8 +91,8 @@ struct psd_peer {
     const unsigned char *id;
     size_t id_bytes;
     const char *address;
-    const struct psd_grant
-        *grant; /* of the peer's key; NULL: peers have no keys. Valid during this iteration of the loop */
+    /* of the peer's key; NULL: peers have no keys. Valid during this iteration of the loop */
+    const struct psd_grant *grant;
     const char *identity; /* authenticated identity; NULL: none */
 };
 

@@ -45,8 +45,8 @@ void ps_rdma_domain_leave(struct ps_hub *hub, struct ps_rdma_domain *domain);
 bool ps_rdma_registered_covers(const struct ps_rdma_registered *registered, const void *at, size_t bytes,
                                uint32_t *lkey);
 
-/* One end of a connection: its queue pair, the completion queue, and the slots that the other end writes to.
- */
+/* One end of a connection: its queue pair, the completion queue, and the slots that the other end writes
+ * to. */
 struct ps_rdma_end {
     struct rdma_cm_id *id;
     struct ibv_cq *cq;
@@ -76,8 +76,8 @@ uint64_t ps_rdma_slot_bytes(size_t max_body_bytes);
 int ps_rdma_end_init(struct ps_rdma_end *end, struct rdma_cm_id *id, struct ibv_pd *pd,
                      struct ibv_comp_channel *channel, void *owner, uint32_t n_slots, uint64_t slot_bytes,
                      struct ps_error *err);
-/* After this no write to the slots and no read of posted memory happens. Keeps the id. May be called twice.
- */
+/* After this no write to the slots and no read of posted memory happens. Keeps the id. May be called
+ * twice. */
 void ps_rdma_end_finish(struct ps_rdma_end *end);
 void ps_rdma_end_unmap(struct ps_rdma_end *end);
 unsigned char *ps_rdma_end_slot(const struct ps_rdma_end *end, uint32_t slot);

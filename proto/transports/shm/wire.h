@@ -48,10 +48,8 @@ struct ps_shm_shape {
     uint64_t slot_bytes; /* whole pages */
 };
 
-#define PS_SHM_STAGED UINT32_MAX /* buffer: the body is in the slot */
-#define PS_SHM_DROPPED                                                                                       \
-    UINT64_MAX /* bytes of an answer: there is none; the slot belongs to the link again                      \
-                */
+#define PS_SHM_STAGED  UINT32_MAX /* buffer: the body is in the slot */
+#define PS_SHM_DROPPED UINT64_MAX /* bytes of an answer: there is none; the slot is free again */
 
 /* An entry of a ring, read into private memory. */
 struct ps_shm_note {

@@ -1,5 +1,5 @@
-/* ZeroMQ over UNIX sockets, for workers on psd's machine: each lane's file is next to the control socket's.
- */
+/* ZeroMQ over UNIX sockets, for workers on psd's machine: each lane's file is next to the control
+ * socket's. */
 #include <stdio.h>
 
 #include "proto/transports/transport.h"

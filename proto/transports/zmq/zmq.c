@@ -196,8 +196,7 @@ static int recv_parts(void *socket, struct ps_message *m, int first)
         zmq_msg_init(&p->part[k]);
     while (more && i < PARTS) {
         if (zmq_msg_recv(&p->part[i], socket, ZMQ_DONTWAIT) < 0)
-            return -zmq_errno(); /* only possible for the first part: the parts of a message arrive together
-                                  */
+            return -zmq_errno(); /* only for the first part: the parts of a message arrive together */
         more = zmq_msg_more(&p->part[i++]);
     }
     point(m);

@@ -1,6 +1,6 @@
-/* The history of the job: in memory for /history, and as history.jsonl in the state directory. The loop never
- * waits for that file: a thread of libuv's pool writes the lines since the last write, at most LINES_BYTES.
- */
+/* The history of the job: in memory for /history, and as history.jsonl in the state directory. The loop
+ * never waits for that file: a thread of libuv's pool writes the lines since the last write, at most
+ * LINES_BYTES. */
 #include "server/job/job.h"
 
 #include <errno.h>

@@ -44,8 +44,8 @@ struct psd_journal {
 /* Reads the record of the previous run. -errno with a sentence. */
 int psd_journal_open(struct psd_job *job, struct ps_error *err);
 /* Writes this run's first record, with its job and incarnations, before it returns. resume: the job of
- * job->resumed, if there is a checkpoint, and of the previous run if that was the same job; else a new job.
- */
+ * job->resumed, if there is a checkpoint, and of the previous run if that was the same job; else a new
+ * job. */
 int psd_journal_begin(struct psd_job *job, bool resume, struct ps_error *err);
 int psd_journal_start(struct psd_job *job, struct ps_error *err);
 /* The members of the job, or its properties, have changed. Returns the number of the change, for
