@@ -192,7 +192,7 @@ static bool list_allows(struct psd_auth *a, const struct psd_peer *peer, const P
         return true;
     if (g->role == PSD_ROLE_SERVER)
         refusef(a, peer, "this is psd's own key; workers and observers need another (psctl keygen)");
-    else if (!psd_role_may_say(PSD_SAY_HELLO, g->role, m->observer))
+    else if (!psd_role_may_send(PSD_MESSAGE_HELLO, g->role, m->observer))
         refusef(a, peer, "%s may not be %s: the allow-list has role=%s", g->name,
                 m->observer ? "an observer" : "a worker", m->observer ? "worker" : "observer");
     else if (!m->observer && named && !psd_grant_has_rank(g, rank)) {
@@ -204,11 +204,11 @@ static bool list_allows(struct psd_auth *a, const struct psd_peer *peer, const P
     return false;
 }
 
-bool psd_auth_may_say(struct psd_auth *a, const struct psd_peer *peer, enum psd_message m)
+bool psd_auth_may_send(struct psd_auth *a, const struct psd_peer *peer, enum psd_message m)
 {
     bool of_server = psd_rights[m].proof == PSD_PROOF_SERVER;
-    if (psd_rights[m].proof == PSD_PROOF_OWNER || m == PSD_SAY_HELLO || !a->curve ||
-        (peer->grant != NULL && psd_role_may_say(m, peer->grant->role, false)))
+    if (psd_rights[m].proof == PSD_PROOF_OWNER || m == PSD_MESSAGE_HELLO || !a->curve ||
+        (peer->grant != NULL && psd_role_may_send(m, peer->grant->role, false)))
         return true;
     if (of_server)
         refusef(a, peer, "%s is not a server: servers have psd's own key pair (auth.key)", peer->identity);
@@ -286,7 +286,7 @@ bool psd_auth_may_stay(const struct psd_auth *a, const struct psd_session *s)
     const struct psd_grant *g = grant_of_id(a, s->identity_id);
     if (s->identity_id == 0)
         return true;
-    return g != NULL && psd_role_may_say(PSD_SAY_HELLO, g->role, s->observer) &&
+    return g != NULL && psd_role_may_send(PSD_MESSAGE_HELLO, g->role, s->observer) &&
            (s->observer || psd_grant_has_rank(g, s->client));
 }
 

@@ -70,7 +70,7 @@ const struct psd_grant *psd_auth_grant(const struct psd_auth *a, uint64_t id);
 /* Fills in the sender of the control message. False: it was refused. */
 bool psd_auth_peer(struct psd_auth *a, zmq_msg_t *message, struct psd_peer *peer);
 /* Whether the peer's key allows the message; psd_auth_hello checks a Hello further. False: it was refused. */
-bool psd_auth_may_say(struct psd_auth *a, const struct psd_peer *peer, enum psd_message m);
+bool psd_auth_may_send(struct psd_auth *a, const struct psd_peer *peer, enum psd_message m);
 /* Whether this peer, whose identity is known, may send this Hello. False: it was refused. */
 bool psd_auth_hello(struct psd_auth *a, const struct psd_peer *peer, const Ps__Hello *m);
 /* Whether the session belongs to the peer. */

@@ -426,7 +426,7 @@ static void name_missing(const struct psd_cluster *cluster, char *list, size_t s
 }
 
 /* A pause of the head, beyond one tick, does not count as silence of the servers. */
-static void forgive_own_sleep(struct psd_cluster *cluster, uint64_t now)
+static void discount_own_pause(struct psd_cluster *cluster, uint64_t now)
 {
     uint64_t slept_ms = now - cluster->head.ticked_ms;
     bool first = cluster->head.ticked_ms == 0;
@@ -448,7 +448,7 @@ void psd_cluster_tick(struct psd_cluster *cluster)
         psd_job_fail(cluster->job, PSD_EXIT_SERVERS, why);
         return;
     }
-    forgive_own_sleep(cluster, now);
+    discount_own_pause(cluster, now);
     for (uint32_t i = 1; i < cluster->cfg->servers.count; i++) {
         struct psd_server *s = &cluster->head.servers[i];
         if (s->here && now > s->heard_ms + (uint64_t)cluster->cfg->limits.silence_s * 1000)

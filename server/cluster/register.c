@@ -24,8 +24,8 @@ static bool is_own(const char *key)
     return false;
 }
 
-static void say(const char *group, const char *key, const json_t *head, const json_t *other, char *sentence,
-                size_t size)
+static void describe_difference(const char *group, const char *key, const json_t *head, const json_t *other,
+                                char *sentence, size_t size)
 {
     char *a = json_dumps(head, JSON_ENCODE_ANY | JSON_COMPACT),
          *b = json_dumps(other, JSON_ENCODE_ANY | JSON_COMPACT);
@@ -49,11 +49,11 @@ void psd_cluster_compare(const char *head_json, const char *other_json, char *se
         if (sentence[0] != 0 || is_own(name) || json_equal(value, theirs))
             continue;
         if (!json_is_object(value))
-            say("", name, value, theirs, sentence, size);
+            describe_difference("", name, value, theirs, sentence, size);
         json_object_foreach(value, leaf, inner)
         {
             if (sentence[0] == 0 && !json_equal(inner, json_object_get(theirs, leaf)))
-                say(name, leaf, inner, json_object_get(theirs, leaf), sentence, size);
+                describe_difference(name, leaf, inner, json_object_get(theirs, leaf), sentence, size);
         }
     }
     json_decref(head);
@@ -62,8 +62,8 @@ void psd_cluster_compare(const char *head_json, const char *other_json, char *se
 
 enum { TAKE_OVER_MS = 1000 }; /* silence after which another process may take a server's slot */
 
-static void say_place(struct psd_cluster *cluster, const struct psd_server *s, enum psd_begin begin,
-                      uint64_t version)
+static void send_place(struct psd_cluster *cluster, const struct psd_server *s, enum psd_begin begin,
+                       uint64_t version)
 {
     Ps__Place p = PS__PLACE__INIT;
     Ps__ToClient m = PS__TO_CLIENT__INIT;
@@ -83,7 +83,7 @@ static void place(struct psd_cluster *cluster, struct psd_server *s, enum psd_be
     s->here = begin == PSD_BEGIN_GO_ON;
     psd_membership_away(cluster->job, psd_cluster_lanes(cluster, s), !s->here);
     s->heard_ms = psd_loop_now_ms(cluster->loop);
-    say_place(cluster, s, begin, version);
+    send_place(cluster, s, begin, version);
 }
 
 static bool among_members(const struct psd_cluster *cluster)
@@ -351,8 +351,8 @@ static void set_peer(struct psd_cluster *cluster, struct psd_server *s, const st
     memcpy(s->peer, peer->id, s->peer_bytes);
 }
 
-static void take_in(struct psd_cluster *cluster, struct psd_server *s, const struct psd_peer *peer,
-                    const Ps__Enlist *m)
+static void store_registration(struct psd_cluster *cluster, struct psd_server *s, const struct psd_peer *peer,
+                               const Ps__Enlist *m)
 {
     s->run = m->run;
     set_peer(cluster, s, peer, m);
@@ -391,7 +391,7 @@ static bool has_place(const struct psd_server *s, const Ps__Enlist *m)
 
 /* An Enlist addressed to an earlier run of the head arrived late, and describes a server that no longer
  * exists. */
-static void say_run(struct psd_cluster *cluster, const struct psd_peer *peer)
+static void send_run(struct psd_cluster *cluster, const struct psd_peer *peer)
 {
     Ps__Place p = PS__PLACE__INIT;
     Ps__ToClient m = PS__TO_CLIENT__INIT;
@@ -408,14 +408,14 @@ void psd_cluster_register(struct psd_cluster *cluster, const struct psd_peer *pe
         return;
     struct psd_server *s = &cluster->head.servers[m->index];
     if (m->head != cluster->head.run) {
-        say_run(cluster, peer);
+        send_run(cluster, peer);
         return;
     }
     if ((s->here || s->enlisted) && s->run == m->run && m->call <= s->call)
         return; /* a broken connection has delayed it */
     if (has_place(s, m)) {
         set_peer(cluster, s, peer, m);
-        say_place(cluster, s, PSD_BEGIN_GO_ON, 0);
+        send_place(cluster, s, PSD_BEGIN_GO_ON, 0);
         return;
     }
     if (!slot_is_free(cluster, peer, s, m->run) || cluster->job->state >= PSD_STATE_DRAINING)
@@ -426,7 +426,7 @@ void psd_cluster_register(struct psd_cluster *cluster, const struct psd_peer *pe
                          s->run != m->run ? "another process has replaced it" : "it has dropped its state");
     if (psd_method_change_is_closing(cluster->job) || !has_settings(cluster, peer, m))
         return; /* the settings may have changed with its loss, or will: it asks again */
-    take_in(cluster, s, peer, m);
+    store_registration(cluster, s, peer, m);
     s->enlisted = true;
     if (is_new)
         ps_log(PS_LOG_INFO, "server.enlisted", "server %u is %s at %s", m->index, s->name, s->address);

@@ -81,15 +81,16 @@ static unsigned stage_of(const struct psd_session *s)
 }
 
 /* Whether the session may send the message. Otherwise the message is ignored and the session continues. */
-static bool may_say(struct psd_control *control, const struct psd_session *s, enum psd_message m)
+static bool may_send(struct psd_control *control, const struct psd_session *s, enum psd_message m)
 {
-    if (psd_may_say(m, s->observer, stage_of(s)))
+    if (psd_may_send(m, s->observer, stage_of(s)))
         return true;
     control->sender->rejected[PS__CODE__AUTH]++;
     if (ps_log_allows(&control->sender->log_limit, "control.refused", "control socket"))
         ps_log(PS_LOG_WARN, "control.refused", "%s (%s %u) may not send %s; it is ignored", s->name,
                s->observer ? "observer" : "rank", s->client,
-               m == PSD_SAY_EVALUATION ? "an evaluation of the center, which active observers may" : "that");
+               m == PSD_MESSAGE_EVALUATION ? "an evaluation of the center, which active observers may"
+                                           : "that");
     return false;
 }
 
@@ -103,7 +104,8 @@ static void on_report(struct psd_control *control, const struct psd_peer *peer, 
         psd_plateau_reported(control->job, r->loss);
     if (r->steps > 0 && r->steps <= PSD_MAX_STEPS)
         s->steps = r->steps;
-    if (!isfinite(r->test_accuracy) || !isfinite(r->test_loss) || !may_say(control, s, PSD_SAY_EVALUATION))
+    if (!isfinite(r->test_accuracy) || !isfinite(r->test_loss) ||
+        !may_send(control, s, PSD_MESSAGE_EVALUATION))
         return;
     if (r->offer != 0 && r->offer == s->offer.number && s->offer.incarnation == s->incarnation) {
         if (s->offer.answered) /* the answer was lost; otherwise it is still to be sent */
@@ -183,15 +185,15 @@ static const struct {
                    const Ps__ToServer *m);
     enum psd_message says;
 } handlers[] = {
-    [PS__TO_SERVER__WHAT_HELLO] = {on_hello, PSD_SAY_HELLO},
-    [PS__TO_SERVER__WHAT_BEGIN] = {on_begin, PSD_SAY_BEGIN},
-    [PS__TO_SERVER__WHAT_HEARTBEAT] = {on_heartbeat, PSD_SAY_HEARTBEAT},
-    [PS__TO_SERVER__WHAT_REPORT] = {on_report, PSD_SAY_REPORT},
-    [PS__TO_SERVER__WHAT_LEAVE] = {on_leave, PSD_SAY_LEAVE},
-    [PS__TO_SERVER__WHAT_NOT_FINITE] = {on_not_finite, PSD_SAY_NOT_FINITE},
-    [PS__TO_SERVER__WHAT_MEET] = {on_meet, PSD_SAY_MEET},
-    [PS__TO_SERVER__WHAT_ENLIST] = {on_enlist, PSD_SAY_ENLIST},
-    [PS__TO_SERVER__WHAT_NEWS] = {on_news, PSD_SAY_NEWS},
+    [PS__TO_SERVER__WHAT_HELLO] = {on_hello, PSD_MESSAGE_HELLO},
+    [PS__TO_SERVER__WHAT_BEGIN] = {on_begin, PSD_MESSAGE_BEGIN},
+    [PS__TO_SERVER__WHAT_HEARTBEAT] = {on_heartbeat, PSD_MESSAGE_HEARTBEAT},
+    [PS__TO_SERVER__WHAT_REPORT] = {on_report, PSD_MESSAGE_REPORT},
+    [PS__TO_SERVER__WHAT_LEAVE] = {on_leave, PSD_MESSAGE_LEAVE},
+    [PS__TO_SERVER__WHAT_NOT_FINITE] = {on_not_finite, PSD_MESSAGE_NOT_FINITE},
+    [PS__TO_SERVER__WHAT_MEET] = {on_meet, PSD_MESSAGE_MEET},
+    [PS__TO_SERVER__WHAT_ENLIST] = {on_enlist, PSD_MESSAGE_ENLIST},
+    [PS__TO_SERVER__WHAT_NEWS] = {on_news, PSD_MESSAGE_NEWS},
 };
 
 /* The named messages all start with the same two fields; protobuf-c gives each message its own struct. */
@@ -263,7 +265,7 @@ static void dispatch(struct psd_control *control, const struct psd_peer *peer, c
     if (psd_rights[says].proof != PSD_PROOF_SERVER &&
         (!psd_cluster_is_complete(control->cluster) || control->cluster->again.due))
         return; /* the client asks again */
-    if (!psd_auth_may_say(control->auth, peer, says))
+    if (!psd_auth_may_send(control->auth, peer, says))
         return;
     if (psd_rights[says].proof == PSD_PROOF_OWNER) {
         name_of(m, &client, &incarnation);
@@ -273,7 +275,7 @@ static void dispatch(struct psd_control *control, const struct psd_peer *peer, c
             return;
         }
         s->last_heard_ms = psd_loop_now_ms(control->loop);
-        if (!may_say(control, s, says))
+        if (!may_send(control, s, says))
             return;
     }
     handlers[m->what_case].handle(control, peer, s, m);

@@ -396,7 +396,7 @@ void psd_job_fail(struct psd_job *job, int code, const char *why)
     uv_stop(job->loop);
 }
 
-static void forgive(uint64_t *since_ms, uint64_t slept_ms, uint64_t now)
+static void discount(uint64_t *since_ms, uint64_t slept_ms, uint64_t now)
 {
     *since_ms += slept_ms - PSD_TICK_MS;
     *since_ms = *since_ms < now ? *since_ms : now;
@@ -405,7 +405,7 @@ static void forgive(uint64_t *since_ms, uint64_t slept_ms, uint64_t now)
 /* While psd was paused (a stopped process, an overloaded machine) it received no messages, so the pause
  * beyond one tick does not count as silence of the peers. The tick does count, so that a psd whose every
  * iteration is late still evicts silent peers, only later. */
-static void forgive_own_sleep(struct psd_job *job, uint64_t now)
+static void discount_own_pause(struct psd_job *job, uint64_t now)
 {
     uint64_t slept_ms = now - job->checked_ms;
     job->checked_ms = now;
@@ -414,8 +414,8 @@ static void forgive_own_sleep(struct psd_job *job, uint64_t now)
     ps_log(PS_LOG_WARN, "job.slept",
            "psd was paused for %.1f s, which does not count as silence of its peers", (double)slept_ms / 1e3);
     for (uint32_t i = 0; i < job->sessions->n_slots; i++) {
-        forgive(&job->sessions->slots[i].last_heard_ms, slept_ms, now);
-        forgive(&job->sessions->slots[i].step.since_ms, slept_ms, now);
+        discount(&job->sessions->slots[i].last_heard_ms, slept_ms, now);
+        discount(&job->sessions->slots[i].step.since_ms, slept_ms, now);
     }
 }
 
@@ -423,7 +423,7 @@ void psd_job_check_silence(struct psd_job *job)
 {
     uint64_t now = psd_loop_now_ms(job->loop), limit_ms = (uint64_t)job->cfg->limits.silence_s * 1000;
     char why[96];
-    forgive_own_sleep(job, now);
+    discount_own_pause(job, now);
     for (uint32_t i = 0; i < job->sessions->n_slots; i++) {
         struct psd_session *s = &job->sessions->slots[i];
         if (s->state == PSD_SESSION_VACANT || now <= s->last_heard_ms + limit_ms)

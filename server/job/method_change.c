@@ -179,7 +179,7 @@ static void finish(struct psd_job *job)
         psd_reload(job, &(struct ps_error){""});
 }
 
-static void change_hands(struct psd_job *job)
+static void hand_over(struct psd_job *job)
 {
     struct psd_center *old = job->center;
     uint64_t moves = 0;
@@ -216,7 +216,7 @@ static void note_released(struct psd_job *job, uint64_t lanes)
     if (psd_has_cluster(job->cfg) && (before & own) != own && (w->released & own) == own)
         empty_others(job);
     if (w->phase == PSD_METHOD_CHANGE_EMPTYING && w->released == mask_of(job->lanes->n))
-        change_hands(job);
+        hand_over(job);
 }
 
 void psd_method_change_released(struct psd_job *job, const struct psd_lane *lane)

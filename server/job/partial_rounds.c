@@ -56,7 +56,7 @@ static uint64_t open_round(const struct psd_job *job)
     return job->center->version + job->partial_rounds.n_closed;
 }
 
-static void say_late(struct psd_job *job, uint32_t client, uint64_t seq, uint64_t lanes)
+static void declare_late(struct psd_job *job, uint32_t client, uint64_t seq, uint64_t lanes)
 {
     for (uint32_t i = 0; i < job->lanes->n; i++)
         if (lanes & UINT64_C(1) << i)
@@ -75,7 +75,7 @@ static void drop(struct psd_job *job, uint32_t client)
 {
     struct psd_partial_client *c = &job->partial_rounds.clients[client];
     count_dropped(job, client);
-    say_late(job, client, c->seq, c->noted);
+    declare_late(job, client, c->seq, c->noted);
     c->noted = 0;
 }
 
@@ -179,7 +179,7 @@ static bool delays_others(const struct psd_job *job, uint32_t client, uint64_t s
 }
 
 /* Whether the member has stopped. */
-static bool look_at(struct psd_job *job, uint32_t client, uint64_t seq)
+static bool has_stopped(struct psd_job *job, uint32_t client, uint64_t seq)
 {
     struct psd_partial_client *c = &job->partial_rounds.clients[client];
     uint64_t chunks = arrived(job, client), heard_ms = job->sessions->slots[client].last_heard_ms;
@@ -193,7 +193,7 @@ static bool look_at(struct psd_job *job, uint32_t client, uint64_t seq)
 }
 
 /* Removes members that have stopped from the current round. */
-static void look(struct psd_job *job)
+static void remove_stopped(struct psd_job *job)
 {
     struct psd_partial_rounds *k = &job->partial_rounds;
     uint32_t left = 0;
@@ -202,7 +202,7 @@ static void look(struct psd_job *job)
     for (uint32_t i = 0; i < k->closed.n; i++) {
         uint32_t client = k->closed.ranks[i];
         struct psd_partial_client *c = &k->clients[client];
-        if (!c->in_round || !look_at(job, client, k->closed.seqs[i]) || left == 1)
+        if (!c->in_round || !has_stopped(job, client, k->closed.seqs[i]) || left == 1)
             continue;
         ps_log(PS_LOG_WARN, "round.left",
                "rank %u has stopped during round %" PRIu64 ", which continues without it", client,
@@ -213,7 +213,7 @@ static void look(struct psd_job *job)
         /* Nothing more of it will land, so a method change does not wait for it. */
         psd_method_change_give_up(
             job, client, psd_exchange_name(job->sessions->slots[client].incarnation, k->closed.seqs[i]));
-        say_late(job, client, k->closed.seqs[i], k->lanes_under_way);
+        declare_late(job, client, k->closed.seqs[i], k->lanes_under_way);
     }
 }
 
@@ -223,7 +223,7 @@ static void on_timer(struct psd_timer *timer)
     if (!has_partial_rounds(job)) {
         psd_timer_stop(timer);
     } else if (job->partial_rounds.lanes_under_way != 0) {
-        look(job);
+        remove_stopped(job);
     } else {
         job->partial_rounds.grace_is_over = true;
         consider(job);
@@ -268,7 +268,7 @@ static void classify_late(struct psd_job *job, uint32_t client)
     struct psd_partial_rounds *k = &job->partial_rounds;
     struct psd_partial_client *c = &k->clients[client];
     if (c->n_landed == c->n_lanes) {
-        say_late(job, client, c->seq, c->noted);
+        declare_late(job, client, c->seq, c->noted);
         c->noted = 0;
         return;
     }
@@ -290,12 +290,12 @@ void psd_partial_rounds_begun(struct psd_job *job, const struct psd_lane *lane,
     struct psd_partial_client *c = &job->partial_rounds.clients[msg->client];
     uint64_t bit = UINT64_C(1) << lane->index;
     if (msg->a < c->seq) { /* abandoned: a later one has begun in another lane */
-        say_late(job, msg->client, msg->a, bit);
+        declare_late(job, msg->client, msg->a, bit);
         return;
     }
     if (msg->a > c->seq) {
         remove_candidate(&job->partial_rounds, msg->client);
-        say_late(job, msg->client, c->seq, c->noted);
+        declare_late(job, msg->client, c->seq, c->noted);
         c->seq = msg->a;
         c->seen = UINT64_MAX;
         c->noted = 0;

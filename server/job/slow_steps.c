@@ -51,7 +51,7 @@ static uint64_t steps_of(const struct psd_job *job, const struct psd_session *s)
     return sum;
 }
 
-static void look_at(struct psd_job *job, struct psd_session *s, bool awaited, uint64_t now)
+static void check_member(struct psd_job *job, struct psd_session *s, bool awaited, uint64_t now)
 {
     uint64_t steps = steps_of(job, s), limit_ms = (uint64_t)job->cfg->limits.step_s * 1000;
     char why[sizeof s->end];
@@ -73,7 +73,7 @@ void psd_steps_check(struct psd_job *job)
     for (uint32_t i = 0; i < job->sessions->n_workers_max; i++) {
         struct psd_session *s = &job->sessions->slots[i];
         if (takes_part(s))
-            look_at(job, s, any && is_awaited(job, s, lanes), now);
+            check_member(job, s, any && is_awaited(job, s, lanes), now);
     }
 }
 

@@ -158,18 +158,19 @@ static void serve_offer(struct psd_lane *lane, struct psd_arrival *a)
 
 static const struct psd_request_kind kinds[] = {
     [PS_FRAME_EXCHANGE] = {serve_move, .has_payload = true, .moves = true, .by_rule = true,
-                           .one_tensor = true, .lands = true, .says = PSD_SAY_EXCHANGE,
+                           .one_tensor = true, .lands = true, .says = PSD_MESSAGE_EXCHANGE,
                            .code = PS__CODE__KIND},
     [PS_FRAME_PUSH] = {serve_move, .has_payload = true, .moves = true, .by_rule = true, .one_tensor = true,
-                       .lands = true, .says = PSD_SAY_PUSH, .code = PS__CODE__KIND},
-    [PS_FRAME_PULL] = {serve_pull, .one_tensor = true, .averages = true, .says = PSD_SAY_PULL,
+                       .lands = true, .says = PSD_MESSAGE_PUSH, .code = PS__CODE__KIND},
+    [PS_FRAME_PULL] = {serve_pull, .one_tensor = true, .averages = true, .says = PSD_MESSAGE_PULL,
                        .code = PS__CODE__NOT_BEGUN},
-    [PS_FRAME_SET] = {serve_set, .has_payload = true, .one_tensor = true, .lands = true, .says = PSD_SAY_SET,
+    [PS_FRAME_SET] = {serve_set, .has_payload = true, .one_tensor = true, .lands = true,
+                      .says = PSD_MESSAGE_SET, .code = PS__CODE__KIND},
+    [PS_FRAME_ADD] = {serve_add, .has_payload = true, .moves = true, .lands = true, .says = PSD_MESSAGE_ADD,
                       .code = PS__CODE__KIND},
-    [PS_FRAME_ADD] = {serve_add, .has_payload = true, .moves = true, .lands = true, .says = PSD_SAY_ADD,
-                      .code = PS__CODE__KIND},
-    [PS_FRAME_KEEP] = {serve_keep, .has_payload = true, .says = PSD_SAY_KEEP, .code = PS__CODE__KIND},
-    [PS_FRAME_OFFER] = {serve_offer, .has_payload = true, .says = PSD_SAY_OFFER, .code = PS__CODE__NOT_BEGUN},
+    [PS_FRAME_KEEP] = {serve_keep, .has_payload = true, .says = PSD_MESSAGE_KEEP, .code = PS__CODE__KIND},
+    [PS_FRAME_OFFER] = {serve_offer, .has_payload = true, .says = PSD_MESSAGE_OFFER,
+                        .code = PS__CODE__NOT_BEGUN},
 };
 
 void psd_lane_serve(struct psd_lane *lane, struct psd_arrival *a, int rc)

@@ -249,8 +249,8 @@ uint32_t psd_lane_check(struct psd_lane *lane, struct psd_arrival *a, const stru
     if (code != 0)
         return code;
     a->client = &lane->clients[f->client];
-    if (!psd_may_say(kind->says, a->client->phase == PSD_PHASE_OBSERVING,
-                     a->client->phase == PSD_PHASE_OFFERING ? PSD_STAGE_OFFERING : PSD_STAGE_ACTIVE)) {
+    if (!psd_may_send(kind->says, a->client->phase == PSD_PHASE_OBSERVING,
+                      a->client->phase == PSD_PHASE_OFFERING ? PSD_STAGE_OFFERING : PSD_STAGE_ACTIVE)) {
         ps_fail(err, 0, "a frame of kind %u is not allowed to client %u %s", f->kind, f->client,
                 a->client->phase == PSD_PHASE_OBSERVING  ? "because it is an observer"
                 : a->client->phase == PSD_PHASE_OFFERING ? "before its offer is complete"

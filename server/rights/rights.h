@@ -11,24 +11,24 @@
 
 enum psd_message {
     /* control socket */
-    PSD_SAY_HELLO,
-    PSD_SAY_MEET,
-    PSD_SAY_BEGIN,
-    PSD_SAY_HEARTBEAT,
-    PSD_SAY_REPORT,     /* its own loss and speed */
-    PSD_SAY_EVALUATION, /* a Report's accuracy and loss of the center */
-    PSD_SAY_NOT_FINITE,
-    PSD_SAY_LEAVE,
-    PSD_SAY_ENLIST, /* from other servers, as is the next */
-    PSD_SAY_NEWS,
+    PSD_MESSAGE_HELLO,
+    PSD_MESSAGE_MEET,
+    PSD_MESSAGE_BEGIN,
+    PSD_MESSAGE_HEARTBEAT,
+    PSD_MESSAGE_REPORT,     /* its own loss and speed */
+    PSD_MESSAGE_EVALUATION, /* a Report's accuracy and loss of the center */
+    PSD_MESSAGE_NOT_FINITE,
+    PSD_MESSAGE_LEAVE,
+    PSD_MESSAGE_ENLIST, /* from other servers, as is the next */
+    PSD_MESSAGE_NEWS,
     /* lanes */
-    PSD_SAY_EXCHANGE,
-    PSD_SAY_PUSH,
-    PSD_SAY_PULL,
-    PSD_SAY_SET,
-    PSD_SAY_ADD,
-    PSD_SAY_OFFER,
-    PSD_SAY_KEEP, /* the vector behind an evaluation */
+    PSD_MESSAGE_EXCHANGE,
+    PSD_MESSAGE_PUSH,
+    PSD_MESSAGE_PULL,
+    PSD_MESSAGE_SET,
+    PSD_MESSAGE_ADD,
+    PSD_MESSAGE_OFFER,
+    PSD_MESSAGE_KEEP, /* the vector behind an evaluation */
     PSD_N_MESSAGES
 };
 
@@ -57,12 +57,12 @@ struct psd_right {
 
 extern const struct psd_right psd_rights[PSD_N_MESSAGES];
 
-static inline bool psd_may_say(enum psd_message m, bool observer, unsigned stage)
+static inline bool psd_may_send(enum psd_message m, bool observer, unsigned stage)
 {
     return ((observer ? psd_rights[m].observer : psd_rights[m].worker) & stage) != 0;
 }
 
 /* Whether a key of this role allows the message. observer: the role that a Hello asks for. */
-bool psd_role_may_say(enum psd_message m, enum psd_role role, bool observer);
+bool psd_role_may_send(enum psd_message m, enum psd_role role, bool observer);
 
 #endif

@@ -19,17 +19,17 @@ enum {
 static int arrive(struct ps_link *link, const struct ps_rdma_arrival *a)
 {
     uint32_t slot = a->imm & ~PS_RDMA_DROPPED;
-    if (slot >= link->end.theirs.n || link->state[slot] != PS_RDMA_ASKED)
+    if (slot >= link->end.remote.n || link->state[slot] != PS_RDMA_ASKED)
         return -EPROTO;
     if ((a->imm & PS_RDMA_DROPPED) != 0) {
         link->state[slot] = PS_RDMA_IDLE;
         link->idle[link->n_idle++] = slot;
         return 0;
     }
-    if (a->bytes < PS_FRAME_BYTES || a->bytes > link->end.mine.slot_bytes)
+    if (a->bytes < PS_FRAME_BYTES || a->bytes > link->end.local.slot_bytes)
         return -EPROTO;
     link->state[slot] = PS_RDMA_ANSWERED;
-    link->arrived[(link->first + link->n_arrived++) % link->end.mine.n] = *a;
+    link->arrived[(link->first + link->n_arrived++) % link->end.local.n] = *a;
     return 0;
 }
 
@@ -53,7 +53,7 @@ static void look_at_connection(struct ps_link *link)
     struct rdma_cm_event *event;
     bool over = false;
     link->look = false;
-    link->calls_in_vain = 0;
+    link->empty_calls = 0;
     while (rdma_get_cm_event(link->channel, &event) == 0) {
         over = over || event->event != RDMA_CM_EVENT_ADDR_CHANGE;
         rdma_ack_cm_event(event);
@@ -70,7 +70,7 @@ int ps_rdma_link_send(struct ps_link *link, const void *head, const void *body, 
     uint32_t lkey;
     if (body == NULL)
         body_bytes = 0;
-    if (body_bytes > link->end.theirs.slot_bytes - PS_FRAME_BYTES)
+    if (body_bytes > link->end.remote.slot_bytes - PS_FRAME_BYTES)
         return -EMSGSIZE;
     if (link->n_idle == 0 || link->end.sending == link->end.depth)
         take_completions(link);
@@ -79,7 +79,7 @@ int ps_rdma_link_send(struct ps_link *link, const void *head, const void *body, 
     if (link->n_idle == 0 || link->end.sending == link->end.depth)
         return -EAGAIN;
     uint32_t slot = link->idle[--link->n_idle];
-    unsigned char *at = link->out + slot * link->end.mine.slot_bytes;
+    unsigned char *at = link->out + slot * link->end.local.slot_bytes;
     bool registered = body_bytes > 0 && ps_rdma_registered_covers(&link->registered, body, body_bytes, &lkey);
     memcpy(at, head, PS_FRAME_BYTES);
     part[0] = (struct ibv_sge){(uintptr_t)at, PS_FRAME_BYTES, link->out_mr->lkey};
@@ -97,12 +97,12 @@ int ps_rdma_link_send(struct ps_link *link, const void *head, const void *body, 
 int ps_rdma_link_recv(struct ps_link *link, struct ps_message *m)
 {
     if (link->n_arrived == 0 && !take_completions(link) && !link->failed &&
-        (link->look || ++link->calls_in_vain >= LOOK_EVERY))
+        (link->look || ++link->empty_calls >= LOOK_EVERY))
         look_at_connection(link);
     if (link->n_arrived == 0)
         return link->failed ? -ECONNRESET : -EAGAIN;
     const struct ps_rdma_arrival *a = &link->arrived[link->first];
-    link->first = (link->first + 1) % link->end.mine.n;
+    link->first = (link->first + 1) % link->end.local.n;
     link->n_arrived--;
     link->held++;
     ps_rdma_message_fill(m, &link->end, a->imm, a->bytes);
@@ -308,7 +308,7 @@ static int attach(struct ps_link *link, const char *url, uint64_t until_us, stru
 {
     const struct ps_pass *pass = &link->hub->pass;
     struct ps_rdma_request request = {
-        .client = pass->client, .incarnation = pass->incarnation, .answers = link->end.mine};
+        .client = pass->client, .incarnation = pass->incarnation, .answers = link->end.local};
     unsigned char data[PS_RDMA_REQUEST_BYTES];
     struct rdma_conn_param param = {
         .private_data = data,
@@ -328,12 +328,12 @@ static int attach(struct ps_link *link, const char *url, uint64_t until_us, stru
         return ps_fail(err, -EHOSTUNREACH, "cannot connect to %.200s: %s", url, strerror(-rc));
     if ((rc = await(link, url, RDMA_CM_EVENT_ESTABLISHED, until_us, &note, err)) < 0)
         return rc;
-    if ((rc = ps_rdma_accept_parse(&link->end.theirs, note.data, note.len, &why)) < 0)
+    if ((rc = ps_rdma_accept_parse(&link->end.remote, note.data, note.len, &why)) < 0)
         return ps_fail(err, rc, "cannot attach to %.200s: %s", url, why.text);
-    if (link->end.theirs.n > link->end.mine.n || link->end.theirs.slot_bytes > link->end.mine.slot_bytes)
+    if (link->end.remote.n > link->end.local.n || link->end.remote.slot_bytes > link->end.local.slot_bytes)
         return ps_fail(err, -EPROTO, "cannot attach to %.200s: it has more or larger slots than requested",
                        url);
-    link->n_idle = link->end.theirs.n;
+    link->n_idle = link->end.remote.n;
     for (uint32_t i = 0; i < link->n_idle; i++)
         link->idle[i] = i;
     return 0;

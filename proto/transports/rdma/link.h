@@ -29,7 +29,7 @@ struct ps_link {
     struct ps_rdma_arrival *arrived; /* a ring of answers that were not taken yet */
     uint32_t first, n_arrived;
     uint32_t held;
-    uint32_t calls_in_vain; /* calls of link_recv since the connection was last checked */
+    uint32_t empty_calls; /* calls of link_recv since the connection was last checked */
     bool look, failed, closed;
 };
 

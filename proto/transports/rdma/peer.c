@@ -103,7 +103,7 @@ static int accept_it(struct ps_rdma_client *c, struct ps_error *err)
         .private_data_len = sizeof data,
         .rnr_retry_count = RNR_RETRIES,
     };
-    ps_rdma_accept_pack(&c->end.mine, data);
+    ps_rdma_accept_pack(&c->end.local, data);
     return rdma_accept(c->end.id, &param) != 0
                ? ps_fail(err, -errno, "cannot accept a connection: %s", strerror(errno))
                : 0;
@@ -161,7 +161,7 @@ int ps_rdma_client_attach(struct ps_port *port, struct ps_rdma_admitted *a, stru
     }
     if ((rc = ps_rdma_end_init(&c->end, id, c->pd, c->device->channel, c, n_slots, slot_bytes, err)) < 0)
         goto dealloc;
-    c->end.theirs = r->answers;
+    c->end.remote = r->answers;
     if ((rc = accept_it(c, err)) < 0)
         goto finish;
     id->context = c;
@@ -254,14 +254,14 @@ static bool send_answers(struct ps_rdma_client *c)
  * else. */
 static int arrive(struct ps_rdma_client *c, const struct ps_rdma_arrival *a, struct ps_error *err)
 {
-    if (a->imm >= c->end.mine.n)
-        return ps_fail(err, -EPROTO, "wrote to slot %u of %u", a->imm, c->end.mine.n);
+    if (a->imm >= c->end.local.n)
+        return ps_fail(err, -EPROTO, "wrote to slot %u of %u", a->imm, c->end.local.n);
     struct ps_rdma_slot *slot = &c->slots[a->imm];
     if (slot->state != PS_RDMA_FREE)
         return ps_fail(err, -EPROTO, "wrote to slot %u, whose message is not answered yet", a->imm);
-    if (a->bytes < PS_FRAME_BYTES || a->bytes > c->end.mine.slot_bytes)
+    if (a->bytes < PS_FRAME_BYTES || a->bytes > c->end.local.slot_bytes)
         return ps_fail(err, -EPROTO, "wrote %u bytes; allowed are %d to %llu", a->bytes, PS_FRAME_BYTES,
-                       (unsigned long long)c->end.mine.slot_bytes);
+                       (unsigned long long)c->end.local.slot_bytes);
     slot->state = PS_RDMA_ARRIVED;
     slot->bytes = a->bytes;
     ps_rdma_queue_put(&c->port->arrived, slot);
@@ -324,7 +324,7 @@ void ps_rdma_message_describe(const struct ps_message *m, char *text, size_t siz
 int ps_rdma_message_body(struct ps_message *m, size_t len_bytes)
 {
     const struct ps_rdma_client *c = ps_rdma_kept_of(m)->client;
-    if (len_bytes > c->end.mine.slot_bytes - PS_FRAME_BYTES)
+    if (len_bytes > c->end.local.slot_bytes - PS_FRAME_BYTES)
         return -ENOMEM;
     m->body_bytes = len_bytes;
     return 0;

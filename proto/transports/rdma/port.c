@@ -181,12 +181,12 @@ static void log_refused(struct ps_port *port, const struct rdma_cm_id *id, const
     char address[64];
     uint64_t now = ps_now_us();
     port->refused++;
-    if (port->said_us != 0 && now - port->said_us < LOG_EVERY_US)
+    if (port->logged_us != 0 && now - port->logged_us < LOG_EVERY_US)
         return;
     ps_rdma_address_text(rdma_get_peer_addr((struct rdma_cm_id *)(uintptr_t)id), address, sizeof address);
     ps_log(PS_LOG_WARN, "rdma.refused", "%s: %s (%u refused since the last such line)", address, why,
            port->refused);
-    port->said_us = now;
+    port->logged_us = now;
     port->refused = 0;
 }
 

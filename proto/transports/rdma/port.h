@@ -68,7 +68,7 @@ struct ps_port {
     struct ps_rdma_client *detached; /* clients with messages in use by the lane */
     struct ps_rdma_queue arrived;
     uint32_t calls;
-    uint64_t said_us; /* time of the last log line about refusals, and refusals since */
+    uint64_t logged_us; /* time of the last log line about refusals, and refusals since */
     uint32_t refused;
 };
 

@@ -53,10 +53,10 @@ struct ps_rdma_end {
     struct ibv_mr *mr;
     unsigned char *slots; /* whole pages; stays until ps_rdma_end_unmap */
     size_t mapped_bytes;
-    struct ps_rdma_slots mine, theirs; /* theirs: from the other end; has the same `n` */
+    struct ps_rdma_slots local, remote; /* remote: from the other end; has the same `n` */
     /* Writes that may be posted; that are posted; the latest of these, which will have no completion, since
      * each would wake the other thread for nothing. A failure always has one. */
-    uint32_t depth, sending, untold;
+    uint32_t depth, sending, unsignaled;
     uint32_t events; /* of the completion queue, not acknowledged yet */
     bool armed;      /* the next completion is an event */
 };

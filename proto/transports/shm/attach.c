@@ -15,11 +15,11 @@
 
 #include "proto/log.h"
 
-enum { ACCEPTS_A_LOOK = 32, DEAF_MS = 500, REPLY_FILES = 3 };
+enum { ACCEPTS_A_LOOK = 32, PAUSE_MS = 500, REPLY_FILES = 3 };
 
 int ps_shm_listen(struct ps_port *port)
 {
-    port->deaf_until_ns = 0;
+    port->paused_until_ns = 0;
     return ps_shm_watch(port, port->file.fd, EPOLLIN, PS_SHM_LISTENER, 0, 0);
 }
 
@@ -46,7 +46,7 @@ static void refused(const struct ps_shm_half *half, const char *why)
 void ps_shm_halves_expire(struct ps_port *port)
 {
     uint64_t now = 0;
-    if (port->deaf_until_ns != 0 && ps_now_ns() >= port->deaf_until_ns)
+    if (port->paused_until_ns != 0 && ps_now_ns() >= port->paused_until_ns)
         ps_shm_listen(port);
     for (size_t i = 0; i < PS_SHM_HALVES; i++) {
         struct ps_shm_half *h = &port->halves[i];
@@ -107,7 +107,7 @@ void ps_shm_accept(struct ps_port *port)
             return;
         ps_log(PS_LOG_WARN, "shm.accept", "%s: cannot accept: %s", port->url, strerror(errno));
         ps_shm_unwatch(port, port->file.fd); /* otherwise it would wake this thread repeatedly */
-        port->deaf_until_ns = ps_now_ns() + DEAF_MS * UINT64_C(1000000);
+        port->paused_until_ns = ps_now_ns() + PAUSE_MS * UINT64_C(1000000);
         return;
     }
 }
@@ -198,8 +198,8 @@ static int watch_bell(int bell)
 }
 
 /* Allocates everything that the client needs; files[]: to be sent to it. */
-static int furnish(struct ps_port *port, struct ps_shm_client *c, const struct ps_shm_hello *h, int *files,
-                   struct ps_error *err)
+static int allocate_client(struct ps_port *port, struct ps_shm_client *c, const struct ps_shm_hello *h,
+                           int *files, struct ps_error *err)
 {
     struct ps_shm_shape shape = shape_of(port, h);
     int rc = ps_shm_region_make(&shape, &c->region, &files[0]);
@@ -278,7 +278,7 @@ static int attach(struct ps_port *port, struct ps_shm_half *half, const struct p
     c->peer = half->peer;
     c->cpu = PS_SHM_RESTS;
     c->registered = port->limits.registered;
-    if ((rc = map_buffers(c, h, half, err)) < 0 || (rc = furnish(port, c, h, files, err)) < 0)
+    if ((rc = map_buffers(c, h, half, err)) < 0 || (rc = allocate_client(port, c, h, files, err)) < 0)
         goto out;
     struct ps_shm_reply reply = {0, c->region.shape.n_slots, c->region.shape.slot_bytes};
     if ((rc = send_reply(half->socket, &reply, files)) < 0 ||

@@ -463,11 +463,11 @@ static bool spin(struct ps_link *const *links, size_t n)
 }
 
 /* Puts all links to sleep; false: one of them has an answer. */
-static bool doze(struct ps_link *const *links, size_t n)
+static bool put_to_sleep(struct ps_link *const *links, size_t n)
 {
     bool asleep = true;
     for (size_t i = 0; i < n; i++)
-        if (links[i] != NULL && !ps_shm_doze(&links[i]->region.control->link, &links[i]->region.answers))
+        if (links[i] != NULL && !ps_shm_sleep(&links[i]->region.control->link, &links[i]->region.answers))
             asleep = false;
     return asleep;
 }
@@ -498,7 +498,7 @@ int ps_shm_links_wait(struct ps_link *const *links, size_t n, int extra_fd, int 
     nfds_t n_links = used;
     if (extra_fd >= 0)
         fds[used++] = (struct pollfd){.fd = extra_fd, .events = POLLIN};
-    rc = doze(links, n) ? ps_poll(fds, used, timeout_ms) : 1;
+    rc = put_to_sleep(links, n) ? ps_poll(fds, used, timeout_ms) : 1;
     int why = errno;
     for (nfds_t i = 0; i < n_links; i++)
         if (fds[i].revents != 0)

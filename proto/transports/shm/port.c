@@ -171,7 +171,7 @@ void ps_shm_client_wake(struct ps_shm_client *c)
 }
 
 /* Stops polling the client's ring: it will ring the bell, or is gone. */
-static void retire(struct ps_shm_client *c)
+static void stop_polling(struct ps_shm_client *c)
 {
     struct ps_port *port = c->port;
     if (c->active_at == PS_SHM_RESTS)
@@ -185,7 +185,7 @@ static void retire(struct ps_shm_client *c)
 void ps_shm_detach(struct ps_shm_client *c)
 {
     struct ps_port *port = c->port;
-    retire(c);
+    stop_polling(c);
     ps_shm_unwatch(port, c->socket);
     ps_shm_unwatch(port, c->bell);
     atomic_store(&c->region.control->port.detached, 1);
@@ -238,12 +238,12 @@ static void look(struct ps_port *port)
 }
 
 /* Clients that were silent between two checks return to ringing the bell, so that idle ones cost nothing. */
-static void retire_silent(struct ps_port *port)
+static void stop_polling_silent(struct ps_port *port)
 {
     for (uint32_t i = port->n_active; i-- > 0;) {
         struct ps_shm_client *c = port->active[i];
-        if (!c->heard && ps_shm_doze(&c->region.control->port, &c->region.requests))
-            retire(c);
+        if (!c->heard && ps_shm_sleep(&c->region.control->port, &c->region.requests))
+            stop_polling(c);
         c->heard = false;
     }
 }
@@ -305,14 +305,14 @@ int ps_shm_port_recv(struct ps_port *port, struct ps_message *m)
     int rc;
     if (port->until_look == 0) {
         look(port);
-        retire_silent(port);
+        stop_polling_silent(port);
     }
     rc = scan(port, m);
-    if (rc < 0 && port->dry) {
+    if (rc < 0 && port->was_empty) {
         look(port);
         rc = scan(port, m);
     }
-    port->dry = rc < 0;
+    port->was_empty = rc < 0;
     port->until_look -= rc == 0;
     return rc;
 }
@@ -347,11 +347,11 @@ bool ps_shm_port_rest(struct ps_port *port)
         }
     for (uint32_t i = port->n_active; i-- > 0;) {
         struct ps_shm_client *c = port->active[i];
-        if (!ps_shm_doze(&c->region.control->port, &c->region.requests))
+        if (!ps_shm_sleep(&c->region.control->port, &c->region.requests))
             return true;
-        retire(c);
+        stop_polling(c);
     }
-    port->dry = true;
+    port->was_empty = true;
     return false;
 }
 

@@ -106,7 +106,7 @@ static inline bool ps_shm_must_ring(struct ps_shm_side *other)
 }
 
 /* Falls asleep, unless the ring has an entry. */
-static inline bool ps_shm_doze(struct ps_shm_side *mine, const struct ps_shm_ring *ring)
+static inline bool ps_shm_sleep(struct ps_shm_side *mine, const struct ps_shm_ring *ring)
 {
     atomic_store(&mine->asleep, 1);
     if (!ps_shm_ring_has(ring))

@@ -78,8 +78,8 @@ struct ps_port {
     struct ps_shm_half halves[PS_SHM_HALVES];
     struct ps_shm_client **active; /* [limits.clients]: their rings are polled; others ring the bell */
     uint32_t n_active, rotor, until_look;
-    bool dry;               /* the last call found no message */
-    uint64_t deaf_until_ns; /* not 0: out of descriptors; accepts nothing until this time */
+    bool was_empty;           /* the last call found no message */
+    uint64_t paused_until_ns; /* not 0: out of descriptors; accepts nothing until this time */
 };
 
 /* What an event of a port's epoll refers to. */

@@ -145,7 +145,7 @@ START_TEST(another_model_is_named)
     other[1].name = "fc2";
     assert_ok(b, join(&b, PSC_WORKER, -1));
     assert_fails(b, psc_begin(b, other, 2, x), PSC_EMANIFEST,
-                 "tensor 1: 'fc2' [1000] here, 'fc1' [1000] in the job; come with the job's");
+                 "tensor 1: 'fc2' [1000] here, 'fc1' [1000] in the job; use the job's");
     psc_close(b);
     assert_ok(b, join(&b, PSC_OBSERVER, -1));
     assert_fails(b, psc_begin(b, model, 1, x), PSC_EMANIFEST,

@@ -41,7 +41,7 @@ static const struct {
     {"public: " PUB "\n", "key: no line 'secret: KEY'"},
     {"secret: " SEC "\n", "key: no line 'public: KEY'"},
     {"public: " PUB "\nsecret: " PUB "\n", "key: secret: it is not the secret of the public key"},
-    {"public: " PUB "\npublic: " PUB "\nsecret: " SEC "\n", "key:2: public: it stands there twice"},
+    {"public: " PUB "\npublic: " PUB "\nsecret: " SEC "\n", "key:2: public: found twice"},
     {"public: " PUB "\nsecret: short\n", "key:2: secret: found 5 characters that are none"},
     {"public: " PUB "\nsecret: " SEC "x\n", "key:2: secret: found 41 characters"},
     {"public: " PUB "\nsecret:\n", "key:2: secret: found 0 characters"},

@@ -365,8 +365,7 @@ START_TEST(a_used_state_directory_is_resumed_or_set_aside)
     double count = daemon_number(&d, "/status", "checkpoint.set_aside_checkpoints");
     double version = daemon_number(&d, "/status", "checkpoint.set_aside_newest");
     ck_assert_double_eq(count, 1);
-    snprintf(path, sizeof path, "the %g checkpoints that were here, the newest of version %g", count,
-             version);
+    snprintf(path, sizeof path, "the %g previous checkpoints, the newest of version %g", count, version);
     ck_assert_uint_eq(daemon_logged(&d, path), 1);
     ck_assert_double_eq(version, strtod(strrchr(newest, '-') + 1, NULL));
     ck_assert_int_ne(access(newest, F_OK), 0);

@@ -130,7 +130,7 @@ START_TEST(psctl_does_not_say_drained_of_a_psd_that_died)
     text[fread(text, 1, sizeof text - 1, pipe)] = 0;
     int status = pclose(pipe);
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == PSCTL_REFUSED, "psctl ended with %x", status);
-    ck_assert_msg(strstr(text, "has not said how") != NULL, "psctl says '%s'", text);
+    ck_assert_msg(strstr(text, "has ended without a result") != NULL, "psctl says '%s'", text);
     hand_close(&h);
     daemon_remove(&d);
 }

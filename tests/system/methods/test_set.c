@@ -89,13 +89,13 @@ START_TEST(what_is_set_stands_above_the_file_and_outlives_psd)
     assert_rate(&d, 0.01, 4);
     ask(&d, "set period=8", 0, "parameters.learning_rate=0.01, parameters.period=8");
     ck_assert_double_eq(daemon_number(&d, "/config", "parameters.momentum"), 0.9); /* not read yet */
-    ask(&d, "reload", 0, "set above the file: parameters.learning_rate=0.01, parameters.period=8");
+    ask(&d, "reload", 0, "settings above the file: parameters.learning_rate=0.01, parameters.period=8");
     assert_rate(&d, 0.01, 8);
     ck_assert_double_eq(daemon_number(&d, "/config", "parameters.momentum"), 0.5);
     daemon_stop(&d, SIGKILL, WAIT_S);
     ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
     assert_rate(&d, 0.01, 8);
-    ask(&d, "unset learning_rate", 0, "set above the file: parameters.period=8");
+    ask(&d, "unset learning_rate", 0, "settings above the file: parameters.period=8");
     assert_rate(&d, 0.5, 8);
     daemon_stop(&d, SIGKILL, WAIT_S);
     ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
@@ -152,7 +152,7 @@ static const struct {
 } refused[] = {
     {"set lr=3", 1, "did you mean parameters.learning_rate"},
     {"set learning_rate=fast", 1, "set: parameters.learning_rate: found fast; allowed is"},
-    {"set window_chunks=9", 1, "window_chunks: it has changed, and that takes effect when psd is started"},
+    {"set window_chunks=9", 1, "window_chunks: changed, and a change takes effect only at a start of psd"},
     {"set slack=3", 1, "parameters.slack: rule sgd, admission fcfs"},
     {"method async-sdg", 1, "did you mean async-sgd"},
     {"method easgd", 1, "did you mean async-easgd"},
@@ -563,7 +563,7 @@ START_TEST(several_servers_keep_what_is_set)
     ask(&t.d[0], "set period=5", 0, "set: method downpour");
     ck_assert(servers_end(&t, WAIT_S));
     ck_assert_int_eq(daemon_start(&t.d[0], "--resume"), 0);
-    ask(&t.d[0], "set period=6", 1, "server 1 of 2 is not here");
+    ask(&t.d[0], "set period=6", 1, "server 1 of 2 is not connected");
     ck_assert_int_eq(daemon_start(&t.d[1], "--resume"), 0);
     wait_until_all_are_here(&t);
     assert_alike(&t);
