@@ -94,9 +94,9 @@ static int make(struct psc *c, const struct value_call *h, struct psc_transfer *
     c->error.text[0] = 0;
     if (h->kind == PS_FRAME_PULL && t == NULL && h->answer == c->worker.caller_x) {
         psc_start_over(c);
-        out->anew = true;
-        if (c->rule->land_anew != NULL && psc_vectors_are_there(c))
-            out->landed = c->rule->land_anew;
+        out->restarts = true;
+        if (c->rule->land_restart != NULL && psc_vectors_are_there(c))
+            out->landed = c->rule->land_restart;
     }
     return PSC_OK;
 }

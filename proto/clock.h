@@ -1,6 +1,6 @@
-/* clock.h: the only clock. All code that decides by time uses it: no other file reads the system's clocks,
- * sleeps, or waits for a condition with a limit. A test that defines these functions itself drives time
- * (tests/support/driven_clock.h). Only libzmq and epoll wait with limits of their own. */
+/* clock.h: the only clock. All code whose decisions depend on time uses it: no other file reads the system's
+ * clocks, sleeps, or waits for a condition with a limit. A test that defines these functions itself drives
+ * time (tests/support/driven_clock.h). Only libzmq and epoll wait with their own limits. */
 #ifndef PS_CLOCK_H
 #define PS_CLOCK_H
 
@@ -27,13 +27,13 @@ void ps_sleep_us(uint64_t us);
 
 /* For ps_cond_wait_until. */
 void ps_cond_init(pthread_cond_t *cond);
-/* Wakes all waiters. Always use it in place of pthread_cond_broadcast: a driven clock has to know of it. */
+/* Wakes all waiters. Use it in place of pthread_cond_broadcast: a driven clock must know of it. */
 void ps_cond_wake(pthread_cond_t *cond);
 /* Like pthread_cond_wait: with the mutex held, and with spurious wakeups. -ETIMEDOUT at ps_now_ns of
  * until_ns. */
 int ps_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t until_ns);
 
-/* As poll. */
+/* The same as poll. */
 int ps_poll(struct pollfd *fds, nfds_t n, int timeout_ms);
 
 #endif

@@ -54,7 +54,7 @@ int ps_log_level_parse(const char *name)
     return -EINVAL;
 }
 
-/* A text that is not UTF-8 (a file name, for example) is logged all the same. */
+/* Replaces bytes beyond ASCII, so that a text that is not UTF-8, such as a file name, can be logged. */
 static void make_ascii(char *sentence)
 {
     json_t *text = json_string(sentence);
@@ -64,7 +64,7 @@ static void make_ascii(char *sentence)
     json_decref(text);
 }
 
-/* These two return the length of the line, with its newline; at most LINE_BYTES. */
+/* These two return the length of the line with its newline, at most LINE_BYTES. */
 static size_t make_json(uint64_t now_us, enum ps_log_level level, const char *event, char *sentence,
                         char *text)
 {
@@ -124,11 +124,11 @@ static uint64_t count_lines(const char *bytes, size_t len)
     return n;
 }
 
-/* Finds whole lines from `tail` on that are contiguous, at most WRITE_BYTES; *len bytes. A line that wraps
- * around the end of the queue is copied to `round`. */
+/* Finds complete, contiguous lines from `tail` on, at most WRITE_BYTES; *len bytes. A line that wraps around
+ * the end of the queue is copied to `round`. */
 static const char *next_lines(char round[LINE_BYTES], size_t *len)
 {
-    static_assert(WRITE_BYTES >= LINE_BYTES, "a line that does not go round is among them");
+    static_assert(WRITE_BYTES >= LINE_BYTES, "a line that does not wrap around always fits");
     size_t at = queue.tail % QUEUE_BYTES, n = (size_t)(queue.head - queue.tail);
     size_t straight = n < QUEUE_BYTES - at ? n : QUEUE_BYTES - at;
     const char *first = queue.bytes + at;
@@ -146,28 +146,27 @@ static const char *next_lines(char round[LINE_BYTES], size_t *len)
 }
 
 /* Logs how many lines were dropped since the last such report. */
-static void tell_dropped(uint64_t *told)
+static void report_dropped(uint64_t *reported)
 {
     char sentence[128], line[LINE_BYTES];
     uint64_t dropped = queue.dropped;
-    if (dropped == *told)
+    if (dropped == *reported)
         return;
     snprintf(sentence, sizeof sentence,
-             "%" PRIu64
-             " lines of this log were dropped so far: nobody read them, or they could not be written",
+             "%" PRIu64 " lines of this log were dropped so far: they were not read, or could not be written",
              dropped);
     pthread_mutex_unlock(&queue.mutex);
     size_t len = make_line(PS_LOG_WARN, "log.dropped", sentence, line);
     bool ok = write_all(line, len);
     pthread_mutex_lock(&queue.mutex);
     if (ok)
-        *told = dropped;
+        *reported = dropped;
 }
 
 static void *run_writer(void *arg)
 {
     char round[LINE_BYTES];
-    uint64_t told = 0;
+    uint64_t reported = 0;
     size_t len;
     (void)arg;
     pthread_mutex_lock(&queue.mutex);
@@ -182,7 +181,7 @@ static void *run_writer(void *arg)
             queue.dropped += count_lines(lines, len);
         queue.tail += len;
         if (queue.head == queue.tail) {
-            tell_dropped(&told);
+            report_dropped(&reported);
             ps_cond_wake(&queue.changed);
         }
     }
@@ -220,7 +219,7 @@ static void start_writer(void)
     queue.has_writer = queue.runs = pthread_create(&thread, NULL, run_writer, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!queue.runs)
-        return; /* without a writer, the logging thread writes */
+        return; /* without a writer thread, the logging thread writes */
     pthread_detach(thread);
     pthread_atfork(NULL, NULL, forget_writer);
 }
@@ -249,7 +248,7 @@ struct ps_log_counts ps_log_count(void)
     return counts;
 }
 
-/* With the mutex. */
+/* With the mutex held. */
 static void enqueue(const char *line, size_t len)
 {
     size_t at = queue.head % QUEUE_BYTES, straight = len < QUEUE_BYTES - at ? len : QUEUE_BYTES - at;

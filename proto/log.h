@@ -1,12 +1,13 @@
-/* log.h: the one log call.
+/* log.h: logging.
  *
  * A line has a level, an event name and a sentence. On a terminal it is text for people; otherwise it is one
  * JSON object a line: {"ts":…,"level":…,"prog":…,"event":…,"msg":…}. Safe from any thread; never called on
  * the path of an exchange that succeeds.
  *
- * A thread of its own writes the lines, so that nobody who logs waits for a reader or a disk. What waits for
- * it is bounded: a line that finds no room, and one that cannot be written, is dropped and counted, and the
- * log says how many when it can. Before ps_log_setup, and in a child of fork, who logs writes. */
+ * A separate thread writes the lines, so that a thread that logs never waits for a reader or a disk. Its
+ * queue is bounded: a line for which there is no room, or that cannot be written, is dropped and counted, and
+ * the log reports the number when it can. Before ps_log_setup, and in a child of fork, the logging thread
+ * writes itself. */
 #ifndef PS_LOG_H
 #define PS_LOG_H
 
@@ -21,7 +22,7 @@ void ps_log_setup(const char *program, enum ps_log_level lowest);
 /* Changes the level; any thread. */
 void ps_log_set_lowest(enum ps_log_level lowest);
 
-/* `event` is a stable lower-case name such as "session.ended"; it is what a log search looks for. */
+/* `event` is a stable lower-case name such as "session.ended", to search logs for. */
 void ps_log(enum ps_log_level level, const char *event, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -35,12 +36,12 @@ struct ps_log_counts {
 /* From any thread. */
 struct ps_log_counts ps_log_count(void);
 
-/* For one thread; zero-initialised. */
+/* For use by one thread; zero-initialised. */
 struct ps_log_limit {
     uint64_t second, lines;
 };
 
-/* Whether another line may be written in this second, which allows ten. When lines were left out in the last
+/* Whether another line may be written in this second, which allows ten. If lines were left out in the last
  * busy second, logs how many, as `event`, with the prefix `where`. */
 bool ps_log_allows(struct ps_log_limit *limit, const char *event, const char *where);
 

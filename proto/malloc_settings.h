@@ -1,4 +1,4 @@
-/* malloc_settings.h: the allocator's settings for programs that move chunks. */
+/* malloc_settings.h: settings of the allocator for programs that transfer chunks. */
 #ifndef PS_MALLOC_SETTINGS_H
 #define PS_MALLOC_SETTINGS_H
 

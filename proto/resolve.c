@@ -8,11 +8,11 @@
 #include "proto/clock.h"
 #include "proto/thread.h"
 
-/* The last user frees it. */
+/* Shared with the resolving thread; the last user frees it. */
 struct question {
     char *host, *port;
     struct addrinfo hints;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects the members below */
     pthread_cond_t answered;
     bool has_answer, is_given_up;
     int rc; /* getaddrinfo's */
@@ -63,7 +63,8 @@ static void *ask(void *arg)
     return NULL;
 }
 
-/* getaddrinfo's result; -ETIMEDOUT, which is none of its values: the thread still owns the question */
+/* The result of getaddrinfo, or -ETIMEDOUT, which is not one of its values: the thread still uses the
+ * question. */
 static int await(struct question *q, uint64_t until_ns, struct addrinfo **out)
 {
     int rc = 0;

@@ -7,12 +7,12 @@
 
 #include "proto/error.h"
 
-enum { PS_RESOLVE_MS = 10000 }; /* when the caller has no other limit */
+enum { PS_RESOLVE_MS = 10000 }; /* if the caller has no other limit */
 
-/* getaddrinfo, whose own patience with a name server that does not answer nobody can set. host NULL: any, as
- * hints say. *out: for freeaddrinfo. -ETIMEDOUT at ps_now_ns of until_ns; -EINVAL: no such host; -ENOMEM.
- * With a sentence. A name is asked for by a thread that may live on for a while after its time is up; numbers
- * ask nobody. */
+/* Like getaddrinfo, whose own timeout cannot be set. host NULL: any, depending on hints. *out: for
+ * freeaddrinfo. -ETIMEDOUT when ps_now_ns reaches until_ns; -EINVAL: no such host; -ENOMEM. With a sentence.
+ * Names are resolved by a thread, which may run on for a while after a timeout; numeric addresses need no
+ * thread. */
 int ps_resolve(const char *host, const char *port, const struct addrinfo *hints, uint64_t until_ns,
                struct addrinfo **out, struct ps_error *err);
 

@@ -1,11 +1,11 @@
-/* text.h: texts from peers. */
+/* text.h: text from peers. */
 #ifndef PS_TEXT_H
 #define PS_TEXT_H
 
 #include <stddef.h>
 
 /* Makes a peer's text safe for logs, terminals and JSON: invalid UTF-8 and control characters become '?'. A
- * text that does not fit into size bytes, terminator included, is cut between two characters. */
+ * text that does not fit into size bytes, including the terminator, is cut between two characters. */
 void ps_text_copy(char *to, size_t size, const char *from);
 
 #endif

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-/* pthread_create for a thread that blocks all signals, which belong to the program's own threads. */
+/* pthread_create for a thread that blocks all signals, which the program's own threads handle. */
 static inline int ps_thread_create(pthread_t *thread, void *(*run)(void *arg), void *arg)
 {
     sigset_t all, before;

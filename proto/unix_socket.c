@@ -14,11 +14,11 @@
 
 enum { BACKLOG = 128, LOCK_TRIES = 100, LOCK_PAUSE_MS = 10 };
 
-_Static_assert(PS_UNIX_PATH_MAX == sizeof((struct sockaddr_un *)0)->sun_path - 1, "as the system has it");
+_Static_assert(PS_UNIX_PATH_MAX == sizeof((struct sockaddr_un *)0)->sun_path - 1, "matches sun_path");
 
-/* Two programs that start at the same moment must not each take the other's socket for a stale one: whoever
- * makes a socket holds the directory meanwhile. Somebody who never lets go of it (it may be shared) does not
- * stop us. -1: not held. */
+/* Two programs that start at the same moment must not each take the other's socket for a stale one, so a
+ * program locks the directory while it creates a socket. If another process never releases the lock (the
+ * directory may be shared), continues without it. -1: not locked. */
 static int hold_directory(const char *path)
 {
     char copy[PS_UNIX_PATH_MAX + 1];
@@ -29,23 +29,23 @@ static int hold_directory(const char *path)
     return fd;
 }
 
-/* Makes way for our socket: removes one that nobody listens at. */
+/* Removes a socket that no process listens on. */
 static int clear_path(const struct sockaddr_un *at, const char *what, struct ps_error *err)
 {
     struct stat st;
     int rc = 0;
 
     if (lstat(at->sun_path, &st) < 0)
-        return errno == ENOENT
-                   ? 0
-                   : ps_fail(err, -errno, "%s: cannot make the %s: %s", at->sun_path, what, strerror(errno));
+        return errno == ENOENT ? 0
+                               : ps_fail(err, -errno, "%s: cannot create the %s: %s", at->sun_path, what,
+                                         strerror(errno));
     if (!S_ISSOCK(st.st_mode))
-        return ps_fail(err, -EEXIST, "%s: cannot make the %s: a file that is no socket is there",
+        return ps_fail(err, -EEXIST, "%s: cannot create the %s: a file that is not a socket is there",
                        at->sun_path, what);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
-        return ps_fail(err, -errno, "%s: cannot make a socket: %s", at->sun_path, strerror(errno));
-    /* Refused: its owner is gone. Accepted, or a full backlog (EAGAIN): somebody listens. */
+        return ps_fail(err, -errno, "%s: cannot create a socket: %s", at->sun_path, strerror(errno));
+    /* Refused: its owner is gone. Accepted, or a full backlog (EAGAIN): a process listens. */
     if (connect(fd, (const struct sockaddr *)at, sizeof *at) == 0 || errno != ECONNREFUSED)
         rc = ps_fail(err, -EADDRINUSE, "%s: the %s is in use by another process", at->sun_path, what);
     else if (unlink(at->sun_path) < 0 && errno != ENOENT)
@@ -60,11 +60,11 @@ static int bind_and_listen(const struct sockaddr_un *at, const char *what, struc
     struct stat st;
     int rc, fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
-        return ps_fail(err, -errno, "%s: cannot make a socket: %s", at->sun_path, strerror(errno));
-    /* On Linux bind() gives the file the mode of the socket's own inode: 0600 from the start, without a
-     * change of the process's umask, which other threads share. */
+        return ps_fail(err, -errno, "%s: cannot create a socket: %s", at->sun_path, strerror(errno));
+    /* On Linux bind() gives the file the mode of the socket's own inode: 0600 from the start, without
+     * changing the process's umask, which other threads share. */
     if (fchmod(fd, 0600) < 0 || bind(fd, (const struct sockaddr *)at, sizeof *at) < 0) {
-        rc = ps_fail(err, -errno, "%s: cannot make the %s: %s", at->sun_path, what, strerror(errno));
+        rc = ps_fail(err, -errno, "%s: cannot create the %s: %s", at->sun_path, what, strerror(errno));
         close(fd);
         return rc;
     }

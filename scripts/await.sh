@@ -39,7 +39,7 @@ client_ended() { # NAME STATUS
 }
 
 fail_server() { # NAME STATUS
-    (($2 != exit_unsaved)) || say "$1 has not saved the center: its last checkpoint is not written"
+    (($2 != exit_unsaved)) || say "$1 has not saved the center: its last checkpoint was not written"
     fail_child "$1" "$2"
 }
 

@@ -1,4 +1,4 @@
-/* psd: options, then psd_run. */
+/* psd's command line: reads the options and calls psd_run. */
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,22 +17,22 @@ static const char usage[] =
     "  --set KEY=VALUE       override one key, such as parameters.period=4; may be repeated\n"
     "  --listen URL          tcp://HOST:PORT, loopback unless the configuration says insecure: true;\n"
     "                        or ipc://PATH, for workers on this machine\n"
-    "  --port N              port of a tcp listen URL; 0: any free one\n"
+    "  --port N              port of a tcp listen URL; 0: any free port\n"
     "  --endpoint-file FILE  write the URL there once psd is ready\n"
     "  --status unix:PATH    status socket\n"
     "  --state-dir DIR       checkpoints, history, lock\n"
     "  --shard I/N           serve part I of a center that N psd processes hold; 0 is the head\n"
-    "  --head URL|@FILE      where the head is, of the others\n"
-    "  --resume              go on from the newest readable checkpoint\n"
-    "  --unset               the same, without what was set while the job ran (psctl set, psctl method)\n"
+    "  --head URL|@FILE      address of the head, for the other servers\n"
+    "  --resume              resume from the newest readable checkpoint\n"
+    "  --unset               the same, without the settings made while the job ran (psctl set, psctl method)\n"
     "  --fresh               begin a new job in a state directory that holds one: its checkpoints are set "
     "aside\n"
     "  --check-config        check the configuration and exit\n"
     "  --version, --help\n"
     "\n"
-    "exit: 0 ended well, 1 the system failed, 2 usage or configuration, 3 state directory taken or used,\n"
+    "exit: 0 success, 1 system error, 2 usage or configuration, 3 state directory taken or used,\n"
     "      4 cannot bind, 5 bad checkpoint, 6 other servers missing,\n"
-    "      7 the last checkpoint is not written\n";
+    "      7 the last checkpoint was not written\n";
 
 enum {
     OPT_CONFIG = 256,
@@ -84,7 +84,8 @@ static int fail(const char *sentence)
     return PSD_EXIT_CONFIG;
 }
 
-/* Options override the file whatever their order. They live as long as psd, which reads both again. */
+/* Options override the configuration file, whatever their order. The assignments outlive psd_run, which reads
+ * both again on a reload. */
 static int set_key(struct arguments *a, const char *key, const char *value)
 {
     struct psd_config_source *s = &a->start.source;
@@ -95,7 +96,7 @@ static int set_key(struct arguments *a, const char *key, const char *value)
     return 0;
 }
 
-/* Text that YAML would take for something else. */
+/* Quotes the value, so that YAML reads it as a string. */
 static int set_quoted(struct arguments *a, const char *key, const char *value)
 {
     char *quoted = calloc(2, strlen(value) + 2), *to = quoted;
@@ -111,7 +112,7 @@ static int set_quoted(struct arguments *a, const char *key, const char *value)
     return rc;
 }
 
-/* Of the URL that the file and the options before it give. */
+/* Changes the port of the listen URL that the file and the preceding options give. */
 static int set_port(struct arguments *a, const char *text)
 {
     char *end, url[300];
@@ -173,7 +174,7 @@ static int read_options(int argc, char **argv, struct arguments *a)
     while (rc == 0 && (opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
         switch (opt) {
         case OPT_CONFIG:
-            break; /* taken before the others */
+            break; /* handled before the other options */
         case OPT_METHOD:
             rc = set_key(a, "method", optarg);
             break;
@@ -227,14 +228,14 @@ static int read_options(int argc, char **argv, struct arguments *a)
     if (rc == 0 && a->start.resume && a->start.fresh)
         return fail("--resume and --fresh: allowed is one of them");
     if (rc == 0 && optind < argc) {
-        fprintf(stderr, "psd: '%s' is no option; psd takes options only\n", argv[optind]);
+        fprintf(stderr, "psd: '%s' is not an option; psd takes only options\n", argv[optind]);
         return PSD_EXIT_CONFIG;
     }
     return rc;
 }
 
-/* A connection takes a descriptor on each port, and libzmq spins while it cannot accept one: as many as the
- * system lets this process have. */
+/* Each connection takes a descriptor on each port, and libzmq spins while it cannot accept one. Raise the
+ * limit to the maximum that the system allows this process. */
 static void raise_descriptor_limit(void)
 {
     struct rlimit limit;
@@ -255,7 +256,7 @@ static int start(int argc, char **argv, struct arguments *a)
         return code;
     if (psd_config_gather(&a->start.source, &cfg, &err) < 0)
         return fail(err.text);
-    a->start.recipe.base = cfg;
+    a->start.layers.base = cfg;
     if (psd_config_settle(&cfg, &err, &warning) < 0)
         return fail(err.text);
     ps_log_setup("psd", (enum ps_log_level)ps_log_level_parse(cfg.log_level));
@@ -273,7 +274,7 @@ int main(int argc, char **argv)
 {
     struct arguments a = {0};
     struct psd_config_source *s = &a.start.source;
-    signal(SIGPIPE, SIG_IGN); /* the job outlives whoever reads the log */
+    signal(SIGPIPE, SIG_IGN); /* the job must survive the reader of its log */
     s->assignments = calloc(2 * (size_t)argc, sizeof *s->assignments);
     int code = s->assignments != NULL ? start(argc, argv, &a) : fail("no memory for the options");
     for (size_t i = 0; i < s->n; i++)

@@ -19,11 +19,11 @@
 
 enum { AUTO_LANES_MIN = 2, AUTO_LANES_MAX = 8, CORES_PER_LANE = 4 };
 
-/* A body that is this much too large still gets a sentence; libzmq cuts off a larger one, before psd sees it.
- */
+/* libzmq accepts bodies up to this much over the limit, so that psd can refuse them with a message. It drops
+ * the connection of a peer that sends a larger one. */
 #define OVERSIZE_BYTES (64u << 10)
 
-/* All servers' lanes together have a bound too. */
+/* PSD_MAX_LANES also bounds the lanes of all servers together. */
 static uint32_t auto_lanes(uint32_t servers)
 {
     long lanes = sysconf(_SC_NPROCESSORS_ONLN) / CORES_PER_LANE, most = PSD_MAX_LANES / servers;
@@ -31,7 +31,7 @@ static uint32_t auto_lanes(uint32_t servers)
     return lanes < AUTO_LANES_MIN ? AUTO_LANES_MIN : lanes > most ? (uint32_t)most : (uint32_t)lanes;
 }
 
-/* Lanes of this psd. A resumed job keeps its lane map. */
+/* The number of lanes of this psd. A resumed job keeps its lane map. */
 static uint32_t lanes_wanted(const struct psd *d)
 {
     return d->job.center != NULL ? d->job.center->cut.n_lanes / d->cfg.servers.count : d->cfg.lanes;
@@ -43,7 +43,7 @@ static int open_lanes(struct psd *d, struct ps_error *err)
     const struct ps_transport_limits limits = {.max_body_bytes = chunk * sizeof(float) + OVERSIZE_BYTES,
                                                .clients = d->sessions.n_slots};
     int rc = psd_lanes_open(&d->lanes, &d->cfg, d->control.url, lanes_wanted(d), &limits, err);
-    psd_stats_limit_lent(&d->job);
+    psd_stats_limit_registered(&d->job);
     return rc;
 }
 
@@ -54,9 +54,9 @@ static void on_lane_note(uv_poll_t *poll, int status, int events)
     (void)events;
     struct psd_lane *lane = d->lanes.list[poll - d->lanes.polls];
     if (psd_is_head(&d->cfg))
-        psd_job_take_notes(&d->job, lane);
+        psd_job_take_events(&d->job, lane);
     else
-        psd_follower_take_notes(&d->cluster, lane);
+        psd_follower_take_events(&d->cluster, lane);
 }
 
 static int start_lanes(struct psd *d, struct ps_error *err)
@@ -79,26 +79,27 @@ static void end_all(struct psd *d, bool observers)
         if (s->state == PSD_SESSION_VACANT || s->observer != observers)
             continue;
         psd_send_error(&d->sender, s, PS__CODE__DRAINING, true,
-                       "psd has drained and ends: the session is over");
+                       "psd has drained and is stopping: the session has ended");
         psd_job_end(&d->job, s, PS__CODE__DRAINING, "did not leave in time");
     }
 }
 
-/* Drained, or the workers' time is up: the last checkpoint, of every server that is here (one that is silent
- * is lost; a third signal waits for none). Observers may look at that center until the time is up; then the
- * end. */
+/* Once the job has drained, or the workers' time is up, writes the last checkpoint on every server that is
+ * connected. The part of a silent server is lost; a third signal skips the wait for the servers. Observers
+ * may read that center until the deadline. Then psd stops. */
 static void stop_when_possible(struct psd *d)
 {
     bool now = psd_loop_now_ms(&d->loop) >= d->job.drain_deadline_ms || d->job.n_stops > 1;
     if (psd_method_change_is_closing(&d->job) && !(now && d->job.state == PSD_STATE_DRAINING))
-        return; /* a moment: lanes change hands */
+        return; /* brief: the lanes are being handed over */
     if (d->job.state == PSD_STATE_DRAINING && (psd_sessions_count(&d->sessions, false) == 0 || now)) {
         end_all(d, false);
         d->job.state = PSD_STATE_STOPPING;
         psd_checkpointer_start(&d->job, NULL);
     }
-    bool saved = !d->job.checkpointer.busy &&
-                 d->job.checkpointer.again == 0; /* one that is due waits for a swap's end */
+    bool saved =
+        !d->job.checkpointer.busy &&
+        d->job.checkpointer.pending == 0; /* a pending request waits for the end of the method change */
     if (d->job.state == PSD_STATE_STOPPING && saved &&
         (psd_cluster_has_saved(&d->cluster) || d->job.n_stops > 2) &&
         (psd_sessions_count(&d->sessions, true) == 0 || now)) {
@@ -112,7 +113,7 @@ static void on_tick(struct psd_timer *timer)
 {
     struct psd *d = timer->data;
     if (!psd_is_head(&d->cfg)) {
-        psd_stats_limit_lent(&d->job);
+        psd_stats_limit_registered(&d->job);
         psd_follower_tick(&d->cluster);
         return;
     }
@@ -123,7 +124,7 @@ static void on_tick(struct psd_timer *timer)
     psd_rendezvous_tick(&d->control.rendezvous, psd_loop_now_ms(&d->loop));
     psd_dynamic_period_plan(&d->job);
     if (!d->job.membership.started)
-        psd_membership_joined(&d->job); /* those who were expected may have had their time */
+        psd_membership_joined(&d->job); /* workers that were expected may have run out of time */
     psd_method_change_check(&d->job);
     psd_plateau_tick(&d->job);
     psd_checkpointer_check_due(&d->job);
@@ -158,7 +159,7 @@ static void on_hangup(uv_signal_t *handle, int signal_number)
     psd_reload(&((struct psd *)handle->data)->job, &(struct ps_error){""});
 }
 
-/* What psctl checkpoint does, for who has only the process: a batch system's warning. */
+/* The same as psctl checkpoint, for a batch system that can only signal the process. */
 static void on_checkpoint(uv_signal_t *handle, int signal_number)
 {
     struct ps_error err;
@@ -172,7 +173,8 @@ static void log_skipped(const char *sentence)
     ps_log(PS_LOG_WARN, "checkpoint.damaged", "%s; trying the one before", sentence);
 }
 
-/* What a server of several can go on from: its own part, or the whole, of a map cut for so many. */
+/* Whether a server of several can resume from this checkpoint: it must be its own part, or the whole center
+ * with a lane map for as many servers. */
 static int check_part(const struct psd *d, struct ps_error *err)
 {
     const struct psd_snapshot *s = &d->job.resumed;
@@ -181,13 +183,14 @@ static int check_part(const struct psd *d, struct ps_error *err)
         (n > 1 && s->map.parts == n && (s->part == PSD_WHOLE || s->part == i)))
         return 0;
     if (s->part == PSD_WHOLE)
-        return ps_fail(err, -EINVAL,
-                       "%s: it is the whole center, cut for %u servers, and servers.count is %u; allowed is "
-                       "%u, or the parts that %u servers have written and psctl merge puts together",
-                       d->job.resumed_from, s->map.parts, n, s->map.parts, n);
+        return ps_fail(
+            err, -EINVAL,
+            "%s: this is the whole center, partitioned for %u servers, and servers.count is %u; allowed is "
+            "%u, or the parts that %u servers have written and psctl merge puts together",
+            d->job.resumed_from, s->map.parts, n, s->map.parts, n);
     return ps_fail(
         err, -EINVAL,
-        "%s: it is part %u of %u, and this is server %u of %u; allowed is that part, or the whole that "
+        "%s: this is part %u of %u, and this is server %u of %u; allowed is that part, or the whole that "
         "psctl merge makes of the parts",
         d->job.resumed_from, s->part, s->map.parts, i, n);
 }
@@ -202,7 +205,7 @@ static int read_checkpoint(struct psd *d, uint64_t version, struct ps_error *err
                                       d->job.resumed_from, sizeof d->job.resumed_from, log_skipped, err);
 }
 
-/* The checkpoint that psd goes on from. d->resumed_from is "" where there is none yet. */
+/* Finds the checkpoint to resume from. Sets d->resumed_from to "" if there is none. */
 static int find_checkpoint(struct psd *d, uint64_t version, struct ps_error *err)
 {
     int rc = read_checkpoint(d, version, err);
@@ -210,11 +213,11 @@ static int find_checkpoint(struct psd *d, uint64_t version, struct ps_error *err
     if (rc == -ENOENT && psd_checkpoint_read_best(d->job.checkpointer.directory, &best, NULL) == 0)
         return ps_fail(
             err, -ENOENT,
-            "%s holds best.safetensors alone, which has the vector that scored best and nothing else to "
-            "go on from: begin a new job with it (psd(8) has an example), or with --fresh another",
+            "%s holds only best.safetensors, which has the best vector but no state to resume from: "
+            "begin a new job with it (psd(8) has an example), or use --fresh to begin another",
             d->job.checkpointer.directory);
     if (rc == -ENOENT && version == UINT64_MAX) {
-        ps_log(PS_LOG_INFO, "checkpoint.none", "%s holds no checkpoint: the job starts anew",
+        ps_log(PS_LOG_INFO, "checkpoint.none", "%s holds no checkpoint: the job starts from the beginning",
                d->job.checkpointer.directory);
         d->job.resumed_from[0] = 0;
         return 0;
@@ -240,8 +243,8 @@ static int resume(struct psd *d, uint64_t version, struct ps_error *err)
                              err);
 }
 
-/* The job that the state directory has. Returns an exit code. */
-static int go_on(struct psd *d, const struct psd_start *start)
+/* Resumes the job of the state directory. Returns an exit code. */
+static int resume_job(struct psd *d, const struct psd_start *start)
 {
     struct ps_error err;
     int rc = find_checkpoint(d, start->version, &err);
@@ -258,7 +261,7 @@ static int go_on(struct psd *d, const struct psd_start *start)
     return PSD_EXIT_CHECKPOINT;
 }
 
-/* State directory, memory, checkpoint: what needs no network. Returns an exit code. */
+/* Sets up everything that needs no network: state directory, memory, checkpoint. Returns an exit code. */
 static int set_up(struct psd *d, const struct psd_start *start)
 {
     struct ps_error err = {""};
@@ -284,8 +287,8 @@ static int set_up(struct psd *d, const struct psd_start *start)
     }
     if (d->job.checkpointer.aside.n > 0)
         ps_log(PS_LOG_WARN, "checkpoint.aside",
-               "a new job begins: the %u checkpoints that were here, the newest of version %" PRIu64
-               ", are in %s",
+               "a new job begins: the %u previous checkpoints, the newest of version %" PRIu64
+               ", were moved to %s",
                d->job.checkpointer.aside.n, d->job.checkpointer.aside.newest, d->job.checkpointer.aside.path);
     if (psd_journal_open(&d->job, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
@@ -297,14 +300,14 @@ static int set_up(struct psd *d, const struct psd_start *start)
                err.text[0] != 0 ? err.text : "no memory for the sessions");
         return PSD_EXIT_SYSTEM;
     }
-    if (start->resume && (rc = go_on(d, start)) != PSD_EXIT_OK)
+    if (start->resume && (rc = resume_job(d, start)) != PSD_EXIT_OK)
         return rc;
     if (psd_journal_begin(&d->job, start->resume, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.state_dir", "%s", err.text);
         return PSD_EXIT_STATE_DIR;
     }
     if (psd_shared_init(&d->lanes.shared, d->sessions.n_slots, lanes_wanted(d)) < 0) {
-        ps_log(PS_LOG_ERROR, "start.memory", "no memory for what the lanes share");
+        ps_log(PS_LOG_ERROR, "start.memory", "no memory for the state that the lanes share");
         return PSD_EXIT_SYSTEM;
     }
     atomic_store(&d->lanes.shared.version, d->job.resumed_version);
@@ -314,8 +317,8 @@ static int set_up(struct psd *d, const struct psd_start *start)
     return PSD_EXIT_OK;
 }
 
-/* Sockets and threads. Returns an exit code. */
-static int open_up(struct psd *d, const struct psd_start *start)
+/* Opens the sockets and starts the threads. Returns an exit code. */
+static int open_sockets(struct psd *d, const struct psd_start *start)
 {
     struct ps_error err = {""};
     char socket_path[600];
@@ -366,7 +369,8 @@ static void start_timers(struct psd *d)
     uv_signal_start(&d->sigusr1, on_checkpoint, SIGUSR1);
 }
 
-/* Other servers, too, find the head by its endpoint file: whoever comes before all of them are here waits. */
+/* Other servers also find the head by its endpoint file. A worker that connects before all servers have
+ * joined waits. */
 static int write_endpoint(struct psd *d)
 {
     struct ps_error err;
@@ -389,13 +393,14 @@ static void announce(struct psd *d)
            psd_auth_name(&d->auth));
     if (d->auth.munge.on && !d->auth.curve)
         ps_log(PS_LOG_WARN, "start.munge",
-               "auth.munge without auth.key: who joins is known, but frames on the lanes prove nothing, and "
+               "auth.munge without auth.key: the user of a joining peer is known, but data frames are not "
+               "authenticated, and "
                "nothing is encrypted");
     if (d->cfg.insecure)
         ps_log(PS_LOG_WARN, "start.insecure", "insecure: true: %s",
-               d->auth.curve
-                   ? "it is not needed where auth.key is set"
-                   : "whoever reaches psd may join the job and move its center, and nothing is encrypted");
+               d->auth.curve ? "it is not needed because auth.key is set"
+                             : "any peer that can reach psd may join the job and change its center, and "
+                               "nothing is encrypted");
     const char *page = psd_http_address(d->status.http);
     if (page[0] != 0)
         ps_log(PS_LOG_INFO, "start.page", "the live page is at http%s/", page + strlen("tcp"));
@@ -417,22 +422,22 @@ static void close_handle(uv_handle_t *handle, void *arg)
         uv_close(handle, NULL);
 }
 
-/* A loop that was stopped in the middle begins nothing more; a checkpoint and lines of the history that are
- * being written are finished. */
+/* After the loop was stopped early: starts no new writes, and completes a checkpoint and history lines that
+ * are being written. */
 static void finish_writes(struct psd *d)
 {
     d->job.state = PSD_STATE_STOPPING;
-    d->job.checkpointer.again = 0;
+    d->job.checkpointer.pending = 0;
     if (d->tick.data != NULL)
         psd_timer_stop(&d->tick);
     if (d->job.partial_rounds.timer.data != NULL)
-        psd_timer_stop(&d->job.partial_rounds.timer); /* it looks at the lanes */
+        psd_timer_stop(&d->job.partial_rounds.timer); /* its callback reads the lanes */
     while ((d->job.checkpointer.busy && d->job.checkpointer.lanes_left == 0) ||
            psd_history_is_writing(&d->job))
         uv_run(&d->loop, UV_RUN_ONCE);
 }
 
-/* Whether the center is saved, by every server of the job. */
+/* Whether every server of the job has saved its part of the center. */
 static int check_end(struct psd *d)
 {
     struct ps_error why;
@@ -441,14 +446,15 @@ static int check_end(struct psd *d)
         psd_cluster_check_saved(&d->cluster, &why) == 0)
         return rc;
     return ps_fail(&d->job.end, -EIO,
-                   "the last checkpoint lacks a part, and what that has gained is lost: %.400s", why.text);
+                   "the last checkpoint lacks a part, whose changes since the previous one are lost: %.400s",
+                   why.text);
 }
 
 static void tear_down(struct psd *d)
 {
     finish_writes(d);
     psd_rejected_peers_close(&d->auth.rejected);
-    for (uint32_t i = 0; i < d->lanes.n_own; i++) /* before their descriptors go */
+    for (uint32_t i = 0; i < d->lanes.n_own; i++) /* before their descriptors are closed */
         if (d->lanes.polls[i].data != NULL)
             uv_close((uv_handle_t *)&d->lanes.polls[i], NULL);
     psd_lanes_stop(&d->lanes);
@@ -493,14 +499,14 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
     psd_wire(d);
     d->cluster.completed = complete;
     d->job.reload.source = start->source;
-    d->job.reload.recipe.base = start->recipe.base;
+    d->job.reload.layers.base = start->layers.base;
     if (d->cfg.lanes == 0)
         d->cfg.lanes = auto_lanes(d->cfg.servers.count);
     d->job.started_unix_ms = ps_wall_us() / 1000;
     d->job.started_ms = psd_loop_now_ms(&d->loop);
     int code = set_up(d, start);
     if (code == PSD_EXIT_OK)
-        code = open_up(d, start);
+        code = open_sockets(d, start);
     if (code == PSD_EXIT_OK) {
         start_timers(d);
         code = write_endpoint(d);
@@ -513,7 +519,7 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
             psd_history_add(&d->job);
         code = d->job.exit_code;
         *again = d->cluster.again;
-        start->recipe.base = d->job.reload.recipe.base;
+        start->layers.base = d->job.reload.layers.base;
         snprintf(start->listen, sizeof start->listen, "%s", d->control.url);
         if (!again->due)
             psd_notify_stopping();
@@ -525,8 +531,8 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
             ps_log(PS_LOG_ERROR, "stop.unsaved", "%s", d->job.end.text);
             code = code == PSD_EXIT_OK ? PSD_EXIT_UNSAVED : code;
         }
-        ps_log(PS_LOG_INFO, "stop", "psd ends at version %" PRIu64 "%s", psd_version(&d->lanes),
-               again->due ? ", and begins again" : "");
+        ps_log(PS_LOG_INFO, "stop", "psd stops at version %" PRIu64 "%s", psd_version(&d->lanes),
+               again->due ? ", and restarts" : "");
     }
     tear_down(d);
     free(d);
@@ -545,8 +551,8 @@ int psd_run(const struct psd_config *given_cfg, const struct psd_start *given)
     do {
         again.due = false;
         code = run_once(&cfg, &start, &again);
-        cfg = start.recipe.base;
-        psd_config_settle(&cfg, NULL, NULL); /* it was valid when it was put in force */
+        cfg = start.layers.base;
+        psd_config_settle(&cfg, NULL, NULL); /* cannot fail: it was valid when it was applied */
         start.unset = false;
         start.resume = again.resume;
         start.fresh = !again.resume;

@@ -1,10 +1,10 @@
-/* psd.h: the daemon. struct psd owns the state of every folder, which that folder's header
- * defines. Each folder knows those below it, and nobody but psd.c and wire.c knows all of them. All of it
- * belongs to the loop's thread but what server/lane/lane.h says is shared.
+/* psd.h: the daemon. struct psd owns the state of every folder; each folder's header defines its own part. A
+ * folder knows only the folders below it; only psd.c and wire.c know all of them. Everything belongs to the
+ * loop's thread except what server/lane/lane.h marks as shared.
  *
  * Threads: the loop (libuv: control socket, sessions, timers, signals, status socket), one for each lane
  * (server/lane/lane.h), libzmq's I/O threads, and one of libuv's pool while a checkpoint is written. The loop
- * and a lane talk through two queues. */
+ * and a lane communicate through two queues. */
 #ifndef PSD_PSD_H
 #define PSD_PSD_H
 
@@ -36,19 +36,20 @@ struct psd {
     uv_signal_t sigterm, sigint, sighup, sigusr1;
 };
 
-/* wire.c. With its configuration: each part knows those below it, and asks those above it by its hooks. */
+/* wire.c. Sets each part's configuration, the parts below it, and its hooks, through which it calls the parts
+ * above it. */
 void psd_wire(struct psd *d);
 
 struct psd_start {
     bool resume, fresh;
-    uint64_t version;                /* of the checkpoint to resume; UINT64_MAX: the newest */
-    char listen[300];                /* where it was bound before it began anew; "" : as configured */
-    struct psd_config_source source; /* of the configuration, for reloads; outlives psd_run */
-    struct psd_recipe recipe;        /* of the configuration that psd begins with; nothing is set yet */
-    bool unset;                      /* resume without what was set while the job ran */
+    uint64_t version;                /* of the checkpoint to resume from; UINT64_MAX: the newest */
+    char listen[300];                /* address that was bound before a restart; "": as configured */
+    struct psd_config_source source; /* source of the configuration, for reloads; outlives psd_run */
+    struct psd_config_layers layers; /* layers of the initial configuration; no settings are applied yet */
+    bool unset;                      /* resume without the settings made while the job ran */
 };
 
-/* psd.c: everything up and until the end. Returns the exit code; logs what failed. */
+/* psd.c. Runs psd until it stops. Returns the exit code; logs errors. */
 int psd_run(const struct psd_config *cfg, const struct psd_start *start);
 
 #endif

@@ -1,4 +1,4 @@
-/* What each folder asks of those above it, and whom it works with. */
+/* Connects the folders: sets their hooks and the parts that they use. */
 #include "server/psd.h"
 
 static void command_remote(struct psd *d, const struct psd_lane *lane, const struct psd_lane_message *msg)

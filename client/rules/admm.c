@@ -66,7 +66,7 @@ static void land(struct psc *c, struct ps_range r, const float *answer, float ra
 
 /* The center is the mean of all workers' x - lambda. A worker that restarts from the center keeps x - lambda,
  * its own share, as it was: otherwise the center would stay off by the difference. */
-static void land_anew(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
+static void land_restart(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
 {
     float *lambda = c->worker.vectors[PSC_VECTOR_LAMBDA] + r.begin;
     (void)rate;
@@ -96,4 +96,4 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 const struct psc_rule psc_rule_admm = {.keeps = PSC_VECTOR_BIT(PSC_VECTOR_LAMBDA) |
                                                 PSC_VECTOR_BIT(PSC_VECTOR_MESSAGE),
                                        .step = step,
-                                       .land_anew = land_anew};
+                                       .land_restart = land_restart};

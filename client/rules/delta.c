@@ -59,7 +59,7 @@ static void land(struct psc *c, struct ps_range r, const float *answer, float ra
     psc_land_moved(c, r, answer, rate, c->worker.vectors[PSC_VECTOR_START] + c->transfer_state.scope.begin);
 }
 
-static void land_anew(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
+static void land_restart(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
 {
     psc_land_all(c, r, answer, rate, x);
     psc_land_all(c, r, answer, rate, c->worker.vectors[PSC_VECTOR_START]);
@@ -197,4 +197,4 @@ const struct psc_rule psc_rule_delta = {.keeps = PSC_VECTOR_BIT(PSC_VECTOR_START
                                         .take_over = take_over,
                                         .unsent = unsent,
                                         .take_back = take_back,
-                                        .land_anew = land_anew};
+                                        .land_restart = land_restart};

@@ -37,7 +37,7 @@ static int exchange_now(struct psc *c, float *x, float *own, size_t n_samples)
 {
     struct psc_transfer t = psc_exchange_of(c, own, own, n_samples);
     t.landed = land;
-    t.meets = true;
+    t.may_be_in_place = true;
     if (own != x)
         psc_copy_buffers(c, own, x);
     int rc = psc_move(c, &t);

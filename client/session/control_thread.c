@@ -412,7 +412,7 @@ static void receive(struct service *v)
         }
         v->last_heard_ms = ps_now_ms();
         if (m == NULL)
-            end_session(v->session, PSC_EUNSUPPORTED, "the server sent bytes that are no control message");
+            end_session(v->session, PSC_EUNSUPPORTED, "the server sent bytes that are not a control message");
         else if ((size_t)m->what_case < sizeof handlers / sizeof *handlers && handlers[m->what_case] != NULL)
             handlers[m->what_case](v, m);
         if (m != NULL)

@@ -102,7 +102,7 @@ uint64_t psc_async_put(struct psc *c, const struct psc_transfer *t, struct psc_o
     uint64_t ticket = ++m->issued;
     struct psc_started *s = slot_of(m, ticket);
     s->transfer = *t;
-    s->transfer.patient = true;
+    s->transfer.in_background = true;
     s->own.rc = PSC_OK;
     s->out = out != NULL ? out : &s->own;
     ps_cond_wake(&m->queued);

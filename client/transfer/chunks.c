@@ -129,13 +129,13 @@ void psc_pieces_choose(struct psc *c, const struct psc_transfer *t)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     const struct ps_admission_info *admission = ps_admission_find(ts->welcome.admission);
-    ts->in_place = t->meets && !ts->resent && ts->links.transport != NULL &&
+    ts->in_place = t->may_be_in_place && !ts->resent && ts->links.transport != NULL &&
                    ts->links.transport->link_send_in_place != NULL && admission != NULL &&
                    (admission->uses & PS_USES_MERGE) == 0 && ts->wire.message->in_place &&
                    ts->wire.answer->in_place &&
                    is_shared(c, t->send, psc_scope_of(c, t).count * sizeof(float));
     if (ts->in_place)
-        ts->lent = t->send;
+        ts->registered = t->send;
 }
 
 static int send_piece(struct psc *c, uint32_t lane, const void *head, const void *body, size_t len_bytes,

@@ -54,7 +54,7 @@ static void close_hubs(struct psc_links *l)
 static void part_from_vector(struct psc *c)
 {
     struct ps_error err = {""};
-    uintptr_t at = (uintptr_t)c->transfer_state.lent;
+    uintptr_t at = (uintptr_t)c->transfer_state.registered;
     close_hubs(&c->transfer_state.links); /* they have registered the old memory */
     for (uint32_t i = 0; i < PS_MAX_BUFFERS; i++) {
         struct ps_buffer *b = &c->buffers[i];
@@ -73,7 +73,7 @@ void psc_links_close(struct psc *c)
             l->transport->link_close(l->link[i]);
             l->link[i] = NULL;
         }
-    l->lost = l->leaving = l->anew = false;
+    l->lost = l->leaving = l->new_welcome = false;
     if (!settled)
         part_from_vector(c);
 }
@@ -229,7 +229,7 @@ int psc_links_open(struct psc *c)
     l->none = false;
     for (uint32_t k = 0; k < welcome->n_transport_offers; k++) {
         const struct psc_transport_offer *offer = &welcome->transport_offers[k];
-        if (!is_wanted(c, offer) || (l->hopeless >> k & 1) != 0)
+        if (!is_wanted(c, offer) || (l->failed_offers >> k & 1) != 0)
             continue;
         int rc = open_offer(c, offer, &err);
         if (rc == 0) {
@@ -241,7 +241,7 @@ int psc_links_open(struct psc *c)
         snprintf(why, sizeof why, "%s: %.140s", offer->transport->name, err.text);
         if (is_auto(c) && k + 1 < welcome->n_transport_offers && rc != -ETIMEDOUT) {
             /* Fall back to the next transport; one that is only slow is tried again next time. */
-            l->hopeless |= 1u << k;
+            l->failed_offers |= 1u << k;
             snprintf(l->why, sizeof l->why, "%s", why);
         }
     }

@@ -54,7 +54,7 @@ static int take_welcome(struct psc *c)
                      ts->welcome.answer->name);
     ts->welcome = s->welcome;
     ts->links.epoch = s->epoch;
-    ts->links.hopeless = 0;
+    ts->links.failed_offers = 0;
     ts->links.why[0] = 0;
     ts->cut = ts->cut || s->revivals != ts->revivals;
     ts->begins_anew = ts->begins_anew || s->revivals != ts->revivals;
@@ -271,14 +271,15 @@ static int leave(struct psc *c, struct psc_transfer *t, bool moved)
     struct psc_links *l = &ts->links;
     uint64_t version = ts->counts.center_version;
     l->leaving = true;
-    l->anew = l->anew || moved;
+    l->new_welcome = l->new_welcome || moved;
     bool settled = psc_links_settle(c);
     int rc = psc_pieces_take(c, t);
-    if (l->anew) { /* from the current server, which may have been set back */
+    if (l->new_welcome) { /* from the current server, which may have been set back */
         ts->counts.center_version = version;
         ts->transfer_version = 0;
     }
-    return rc != PSC_OK || !settled || psc_pieces_all_answered(c) ? rc : pass_over_chunks(c, t, l->anew);
+    return rc != PSC_OK || !settled || psc_pieces_all_answered(c) ? rc
+                                                                  : pass_over_chunks(c, t, l->new_welcome);
 }
 
 /* How long this process was stopped since the last call: that time is not silence of the server. */
@@ -386,8 +387,8 @@ static int turn(struct psc *c, struct psc_transfer *t, bool joined, bool *progre
     if (ts->links.leaving)
         return joined ? leave(c, t, false) : PSC_OK;
     int rc = psc_pieces_pump(c, t, progress);
-    if (rc == PSC_OK && !psc_pieces_all_answered(c) && !t->patient && ts->scope.count <= LINGER_FLOATS &&
-        lingers(c))
+    if (rc == PSC_OK && !psc_pieces_all_answered(c) && !t->in_background &&
+        ts->scope.count <= LINGER_FLOATS && lingers(c))
         rc = linger(c, t, progress);
     return rc;
 }
@@ -415,7 +416,7 @@ static int run_transfer(struct psc *c, struct psc_transfer *t)
             pace_begin(c, &pace);
             psc_retry_reset(&ts->links.retry);
         }
-        if (!t->patient)
+        if (!t->in_background)
             psc_ask_to_go_on(&c->session);
         if ((rc = look_around(c, &joined, &moved)) != PSC_OK)
             return rc;
@@ -465,7 +466,7 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
     if ((rc = check_values(c, t)) != PSC_OK)
         return rc;
     ts->seq += (uint32_t)ts->seq == UINT32_MAX ? 2 : 1; /* landed_seq is never 0 */
-    if (t->anew && c->worker.vectors[PSC_VECTOR_ERROR] != NULL)
+    if (t->restarts && c->worker.vectors[PSC_VECTOR_ERROR] != NULL)
         memset(c->worker.vectors[PSC_VECTOR_ERROR], 0,
                c->shard.n_floats * sizeof *c->worker.vectors[PSC_VECTOR_ERROR]);
     ts->transfer_version = 0;

@@ -44,12 +44,12 @@ struct psc_transfer {
     const char *name;     /* of `send`, when its values must be checked; NULL: they were */
     uint32_t samples;
     uint64_t clock;
-    uint32_t generation; /* of the method that `send` was made for, when it is a rule's message */
-    bool patient;        /* in the background: nobody waits for it yet */
-    bool meets;          /* `landed` is the elastic update of `send` itself: a lane may do it in place */
-    bool anew;           /* the worker restarts from the answer: the error feedback is cleared */
-    psc_landed landed;   /* NULL: the answer has no payload */
-    float *target;       /* [floats of the scope] */
+    uint32_t generation;  /* of the method that `send` was made for, when it is a rule's message */
+    bool in_background;   /* no caller waits for it yet */
+    bool may_be_in_place; /* `landed` is the elastic update of `send` itself, which a lane may do in place */
+    bool restarts;        /* the worker restarts from the answer: the error feedback is cleared */
+    psc_landed landed;    /* NULL: the answer has no payload */
+    float *target;        /* [floats of the scope] */
 };
 
 struct psc_hub {
@@ -65,15 +65,15 @@ struct psc_links {
     uint32_t window_chunks;               /* in flight on each */
     struct ps_link *link[PS_MAX_LANES];   /* NULL: the lane is empty */
     uint64_t epoch;                       /* of the Welcome that they belong to */
-    uint32_t hopeless; /* bitmap of transport offers that are not tried again in this epoch */
-    bool none;         /* no link could be opened, but a later attempt may succeed: see `why` */
-    bool worked;       /* some links were opened since the handle was */
-    uint64_t heard;    /* shared.heard when nobody listened for the first time; 0: somebody always did */
+    uint32_t failed_offers; /* bitmap of transport offers that are not tried again in this epoch */
+    bool none;              /* no link could be opened, but a later attempt may succeed: see `why` */
+    bool worked;            /* some links were opened since the handle was */
+    uint64_t heard;         /* shared.heard when nobody listened for the first time; 0: somebody always did */
     struct psc_retry retry;
-    char why[160]; /* the last failure; "": none */
-    bool lost;     /* a link has reported that its peer is gone */
-    bool leaving;  /* to be closed as soon as no lane works in the worker's vector */
-    bool anew;     /* ... because of a new Welcome */
+    char why[160];    /* the last failure; "": none */
+    bool lost;        /* a link has reported that its peer is gone */
+    bool leaving;     /* to be closed as soon as no lane works in the worker's vector */
+    bool new_welcome; /* ... because of a new Welcome */
 };
 
 /* A lane's part of the transfer in progress. */
@@ -105,11 +105,11 @@ struct psc_transfer_state {
     bool begun;          /* a chunk of the transfer in progress has been answered */
     bool in_place;       /* lanes update the worker's vector in place: see psc_pieces_choose */
     bool resent;         /* links were reopened while pieces of it were in flight */
-    const float *lent;   /* the last vector that lanes worked in */
-    bool unchecked;      /* the values of the transfer in progress are not checked yet: check_values */
-    bool refused;        /* chunks were refused because the method changes: nothing is sent until */
-    double refused_end_s; /* this time */
-    bool begins_anew;     /* the server came back since the last exchange of a fragment: see starts_over */
+    const float *registered; /* the last vector that lanes worked in */
+    bool unchecked;          /* the values of the transfer in progress are not checked yet: check_values */
+    bool refused;            /* chunks were refused because the method changes: nothing is sent until */
+    double refused_end_s;    /* this time */
+    bool begins_anew;        /* the server came back since the last exchange of a fragment: see starts_over */
     struct psc_lane_progress progress[PS_MAX_LANES];
     struct psc_wire wire;
     float *scratch; /* two chunks: for encoding and decoding, and for answers that are not aligned */

@@ -40,7 +40,7 @@ struct psc_rule {
     /* Collective rules: the center, which every member has. */
     const float *(*center)(struct psc *c, float *x);
     /* How a pull into the array that psc_step moves is applied; NULL: it is copied. */
-    psc_landed land_anew;
+    psc_landed land_restart;
 };
 
 #endif

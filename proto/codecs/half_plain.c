@@ -1,10 +1,9 @@
-/* IEEE 754 half precision in integer arithmetic, bit for bit what F16C does, saturating where it overflows.
- */
+/* IEEE 754 half precision in integer arithmetic, with the same bits as F16C, but saturating on overflow. */
 #include "proto/codecs/bits.h"
 #include "proto/codecs/kernels.h"
 
 #define LARGEST    0x477fe000u /* 65504 */
-#define LEAST      0x38800000u /* 2^-14, the least normal half */
+#define LEAST      0x38800000u /* 2^-14, the smallest normal half */
 #define REBIAS     0x38000000u /* (127 - 15) << 23 */
 #define HALF_INF   0x7c00u
 #define HALF_QUIET 0x0200u

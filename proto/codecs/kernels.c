@@ -1,5 +1,5 @@
-/* One row of the codecs' loops, which are plain so that the compiler vectorises each in the same order of
- * operations. PS_CODEC_ROW names the symbol, PS_HALF_ROW the half precision that belongs to it. */
+/* One row of the codecs' loops. They are plain, so that the compiler vectorises each with the same order of
+ * operations. PS_CODEC_ROW is the symbol, PS_HALF_ROW the half-precision row that belongs to it. */
 #include "proto/codecs/kernels.h"
 
 #include "proto/codecs/bits.h"
@@ -11,7 +11,7 @@ static void add_raw(float *restrict x, const void *restrict payload, size_t n)
         x[i] += p[i];
 }
 
-/* The upper half of a float32, rounded to the nearest, ties to even. */
+/* The upper half of a float32, rounded to nearest, ties to even. */
 static inline uint16_t brain_of(float v)
 {
     uint32_t bits = bits_of(v), a = bits & ~SIGN_BIT;
@@ -21,7 +21,7 @@ static inline uint16_t brain_of(float v)
     return (uint16_t)((bits >> 16 & 0x8000u) | (a < INF_BITS ? finite : special));
 }
 
-/* The upper half, truncated. A NaN whose payload lies in the lower half alone stays a NaN. */
+/* The upper half, truncated. A NaN whose payload is only in the lower half remains a NaN. */
 static inline uint16_t upper_of(float v)
 {
     uint32_t bits = bits_of(v);
@@ -56,7 +56,7 @@ static void add_upper(float *restrict x, const void *restrict payload, size_t n)
         x[i] += float_of((uint32_t)p[i] << 16);
 }
 
-/* The largest of |x|, as bits: they order as the values do, and NaN and Inf come last. */
+/* The largest |x|, as bits: they have the same order as the values, with NaN and Inf last. */
 static inline uint32_t largest_bits(const float *x, size_t n)
 {
     uint32_t largest = 0;

@@ -1,19 +1,19 @@
 /* kernels.h: the codecs' loops. kernels.c is compiled once for each instruction set, as proto/vec/kernels.c
- * is, and half_plain.c or half_f16c.c beside it; every row makes the same payloads and the same floats (where
- * both are NaN, which NaN it is may differ after an add). Payloads may be at any address. */
+ * is, together with half_plain.c or half_f16c.c. All rows give the same payloads and the same floats, except
+ * that after an add of two NaNs the bits of the NaN may differ. Payloads may be at any address. */
 #ifndef PS_CODEC_KERNELS_H
 #define PS_CODEC_KERNELS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* int8: every 1,024 values are a block: a float32 scale, then the values as int8. A last block of one value
+/* int8: each 1,024 values are a block: a float32 scale, then the values as int8. A last block with one value
  * is that value. */
 enum { PS_INT8_BLOCK = 1024 };
 /* A block whose values are all smaller is stored as zeros. */
 #define PS_INT8_LEAST 0x1p-100f
 
-/* The three loops of a codec; as in struct ps_codec. */
+/* The three loops of a codec, as in struct ps_codec. */
 struct ps_codec_loops {
     void (*encode)(void *payload, const float *x, size_t n);
     void (*decode)(float *x, const void *payload, size_t n);

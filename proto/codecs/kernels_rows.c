@@ -6,8 +6,8 @@ extern const struct ps_codec_kernels ps_codec_kernels_avx2, ps_codec_kernels_avx
 static const struct ps_codec_kernels *const rows[] = {&ps_codec_kernels_scalar, &ps_codec_kernels_avx2,
                                                       &ps_codec_kernels_avx512};
 
-/* Compilers differ in whether they can ask for F16C. It is part of x86-64-v3 with AVX2 and FMA: no CPU has
- * these two without it. */
+/* Not every compiler can query F16C. It is part of x86-64-v3 with AVX2 and FMA: every CPU with these two has
+ * it. */
 bool ps_codec_kernels_runs_here(const struct ps_codec_kernels *row)
 {
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");

@@ -3,13 +3,13 @@
 #include "proto/codecs/codec.h"
 #include "proto/codecs/kernels.h"
 
-/* Little-endian float32, the format in memory at both ends: nothing to convert. */
+/* Little-endian float32, the format in memory at both ends, so nothing is converted. */
 static size_t payload_bytes(size_t n)
 {
     return n * sizeof(float);
 }
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the raw codec sends memory as it is");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the raw codec sends memory unchanged");
 
 static void encode(void *payload, const float *x, size_t n)
 {

@@ -37,7 +37,7 @@ static uint64_t nearest_chunk(const struct ps_shard *s, uint64_t at)
     return at - below <= above - at ? k : k + 1;
 }
 
-/* The begin of a tensor that is nearest to float `at`. */
+/* The start of the tensor that is nearest to float `at`. */
 static uint64_t nearest_tensor(const struct ps_manifest *m, uint64_t at)
 {
     struct ps_range r = ps_tensor_range(ps_manifest_tensor(m, at));

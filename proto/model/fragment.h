@@ -1,10 +1,10 @@
-/* fragment.h: the vector in parts that workers exchange one after the other over a period (Douillard et al.
- * 2025, Streaming DiLoCo). Both ends compute the same cut from the same shard and manifest.
+/* fragment.h: divides the vector into parts that workers exchange in turn over one period (Douillard et al.
+ * 2025, Streaming DiLoCo). Both ends compute the same division from the same shard and manifest.
  *
- * A fragment is a run of whole chunks, across lanes. Each cut lies at the chunk boundary nearest to the
- * boundary of two tensors nearest to i/n of the vector, where there is one within a quarter of a fragment;
- * else nearest to i/n itself, so that one large tensor does not make all the others' fragments small. Every
- * fragment has a chunk at least. */
+ * A fragment is a run of whole chunks, across lanes. Boundary i is the chunk boundary nearest to a tensor
+ * boundary, the one nearest to i/n of the vector, if that is within a quarter of a fragment; otherwise it is
+ * the chunk boundary nearest to i/n itself, so that one large tensor does not make the other fragments small.
+ * Every fragment has at least one chunk. */
 #ifndef PS_MODEL_FRAGMENT_H
 #define PS_MODEL_FRAGMENT_H
 

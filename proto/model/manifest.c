@@ -24,7 +24,7 @@ static int check_tensor(const struct ps_tensor *t, size_t index, uint64_t offset
     if (t->n_dims > PS_MAX_DIMS)
         return ps_fail(err, -EINVAL, "tensor %zu '%s': %u dimensions; allowed are 0, a scalar, to %d", index,
                        t->name, t->n_dims, PS_MAX_DIMS);
-    if (t->n_dims == 0 && t->shape[0] != 0) /* the caller has forgotten to set the number of dimensions */
+    if (t->n_dims == 0 && t->shape[0] != 0) /* the caller forgot to set the number of dimensions */
         return ps_fail(err, -EINVAL,
                        "tensor %zu '%s': 0 dimensions, and a size of %llu; allowed are 1 to %d, and a scalar "
                        "without sizes",
@@ -95,7 +95,7 @@ static uint64_t hash_tensors(const struct ps_manifest *m)
         XXH3_64bits_update(state, t->shape, t->n_dims * sizeof t->shape[0]);
         XXH3_64bits_update(state, &t->role, sizeof t->role);
         XXH3_64bits_update(state, &t->decay, sizeof t->decay);
-        if (t->rate_ppm != 0) /* else the hash is that of versions without rates */
+        if (t->rate_ppm != 0) /* otherwise the hash equals that of versions without rates */
             XXH3_64bits_update(state, &t->rate_ppm, sizeof t->rate_ppm);
     }
     hash = XXH3_64bits_digest(state);
@@ -119,7 +119,7 @@ struct ps_range ps_tensor_range(const struct ps_tensor *t)
     return r;
 }
 
-/* For frozen tensors decay makes no difference. */
+/* Decay makes no difference for frozen tensors. */
 static bool joins(const struct ps_segment *s, const struct ps_tensor *t)
 {
     return s->role == t->role && s->rate_ppm == t->rate_ppm &&
@@ -296,7 +296,7 @@ int ps_manifest_cut(const struct ps_manifest *m, uint32_t n_parts, struct ps_sha
     for (uint32_t i = 0; n_parts > 1 && i < n_parts; i++)
         if (ps_manifest_is_frozen(m, ps_shard_part(s, i)))
             return ps_fail(err, -EINVAL,
-                           "the model cannot be cut into parts for %u servers: all %llu floats of server %u "
+                           "the model cannot be divided among %u servers: all %llu floats of server %u "
                            "are frozen",
                            n_parts, (unsigned long long)ps_shard_part(s, i).count, i);
     return 0;

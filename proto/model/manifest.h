@@ -30,7 +30,7 @@ struct ps_tensor {
 };
 #define PS_MAX_RATE_PPM 1000000000u
 
-/* A maximal run of tensors that are treated alike. */
+/* A maximal run of tensors with the same role, rate and decay. */
 struct ps_segment {
     struct ps_range range;
     uint32_t role, decay, rate_ppm;

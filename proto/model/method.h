@@ -1,9 +1,9 @@
-/* method.h: the methods of the parameter server, as four independent tables' names and a schedule.
+/* method.h: the methods of the parameter server: the names in four independent tables, and a schedule.
  *
- * A method is a preset row: rule x admission x optimizer x averaging. Both ends know the row; the server owns
- * the rule's arithmetic (server/rules) and when it may be applied (server/admissions), the client the
- * optimizer's (client/optimizers). An averaging is its rate alone and stands here, since workers without a
- * server average too. */
+ * A method is a preset row: rule x admission x optimizer x averaging. Both ends know the row. The server
+ * implements the rule (server/rules) and the admission (server/admissions), the client the optimizer
+ * (client/optimizers). An averaging consists of its rate and is defined here, since workers without a server
+ * average too. */
 #ifndef PS_MODEL_METHOD_H
 #define PS_MODEL_METHOD_H
 
@@ -31,8 +31,8 @@ enum ps_half {
                      rho) */
 };
 
-/* The hyper-parameters that a row reads, beside learning_rate, weight_decay, overlap and schedule. A
- * configuration that sets one that no row reads is refused. */
+/* The hyper-parameters that a row uses, beside learning_rate, weight_decay, overlap and schedule. A
+ * configuration that sets one that no row uses is refused. */
 enum ps_uses {
     PS_USES_RATE = 1u << 0,     /* exactly one of alpha, rho, beta */
     PS_USES_RHO = 1u << 1,      /* rho itself */
@@ -56,39 +56,39 @@ enum ps_uses {
     PS_USES_PIPELINE = 1u << 19,  /* pipeline and pipeline_warmup */
 };
 
-/* What both ends must know of a rule. */
+/* The properties of a rule that both ends need. */
 struct ps_rule_info {
     const char *name;
     enum ps_message_kind message;
     enum ps_half half;
     unsigned uses;      /* enum ps_uses */
-    bool fixed_workers; /* p is fixed at the start: nobody joins later */
-    bool worker_steps;  /* the worker's optimizer moves x: any but none */
+    bool fixed_workers; /* p is fixed at the start: no worker joins later */
+    bool worker_steps;  /* the worker's optimizer moves x; it must not be none */
     bool keeps_seen;    /* psd stores the center that each of `workers` clients last saw */
     unsigned drops;     /* parameters of other parts that have no meaning here */
-    bool counts_moves;  /* every n-th move of a value is special: none may be lost to a race */
-    bool in_clique;     /* the workers are one clique and move x among themselves: there may be no server */
+    bool counts_moves;  /* every n-th move of a value is different: a race must not lose one */
+    bool in_clique;     /* the workers are one clique and move x among themselves; there may be no server */
 };
 
-/* When an exchange may be applied, as both ends must know it. */
+/* The properties of an admission that both ends need. */
 struct ps_admission_info {
     const char *name;
     unsigned uses;
-    unsigned drops; /* what the other parts would use and what means nothing here */
-    bool members; /* psd decides which workers are in a round; whole vectors only. Under sync alpha = beta / p
-                   */
+    unsigned drops; /* hyper-parameters of the other parts that have no meaning here */
+    bool members; /* psd decides which workers are in a round; whole vectors only. Under sync alpha is beta /
+                     p */
     bool fragments;   /* allows fragments */
     bool whole_lanes; /* each lane serves some of the clients, over the whole center */
     bool merges;      /* a round is one update of the center, and one version */
     bool drops_late;  /* a round may close without some messages */
 };
 
-/* What both ends must know of a worker's own optimizer. */
+/* The properties of a worker's optimizer that both ends need. */
 struct ps_optimizer_info {
     const char *name;
     bool steps; /* moves the worker's x itself */
     unsigned uses;
-    bool callers; /* the training program makes the step */
+    bool callers; /* the training program takes the step */
 };
 
 /* A vector z that averages the center, or, without a server, the worker's x: z <- z + rate (x - z), with x
@@ -112,14 +112,13 @@ struct ps_method {
 /* What the members of a clique share. */
 enum ps_clique_mode {
     PS_CLIQUE_GRADIENTS, /* x: members step by the mean of their gradients, and psd sees one worker */
-    PS_CLIQUE_VECTORS,   /* the center: each member moves an x of its own, and psd stores a copy of the center
-                          */
+    PS_CLIQUE_VECTORS,   /* the center: each member moves its own x, and psd stores a copy of the center */
 };
 
 /* Whether all workers of the job form one clique. */
 bool ps_method_is_one_clique(const struct ps_rule_info *rule, enum ps_clique_mode mode);
 
-/* NULL: there is no such row. The tables end with a row whose name is NULL. */
+/* NULL: unknown. The tables end with a row whose name is NULL. */
 extern const struct ps_rule_info ps_rules[];
 extern const struct ps_admission_info ps_admissions[];
 extern const struct ps_optimizer_info ps_optimizers[];
@@ -138,7 +137,7 @@ enum ps_schedule_kind {
     PS_SCHEDULE_INV_SQRT,
     PS_SCHEDULE_COSINE,
     PS_SCHEDULE_MULTI_STEP,
-    PS_SCHEDULE_PLATEAU, /* the server decides when */
+    PS_SCHEDULE_PLATEAU, /* the server decides when the rate drops */
     PS_N_SCHEDULES
 };
 enum { PS_MAX_MILESTONES = 16 };
@@ -164,25 +163,24 @@ struct ps_schedule {
 int ps_schedule_parse(const char *name); /* kind, or -EINVAL */
 /* "constant, step, ...": all of them. */
 void ps_schedule_list(char *text, size_t size);
-/* Whether total_steps, floor, milestones and factors make sense for the kind: NULL, or what is allowed. */
+/* Whether total_steps, floor, milestones and factors are valid for the kind: NULL, or what is allowed. */
 const char *ps_schedule_wants(const struct ps_schedule *s);
 double ps_schedule_rate(const struct ps_schedule *s, double eta, uint64_t t);
 
-/* The factor by which staleness sigma reduces a gradient's eta: 1; 1 / max(sigma, 1); max(sigma, 1)^-power.
- */
+/* The factor by which staleness sigma reduces a gradient's eta: 1; 1 / max(sigma, 1); max(sigma,
+ * 1)^-power. */
 enum ps_weight_kind { PS_WEIGHT_CONST, PS_WEIGHT_INVERSE, PS_WEIGHT_POWER };
 
 double ps_weight(enum ps_weight_kind kind, double power, uint64_t staleness);
 
-/* How a round's messages are aggregated, where the rule takes one: their mean, weighted by samples; the mean
- * of messages with norms clipped to `clip`; or for each value the mean without the `trim` highest and the
- * `trim` lowest. */
+/* How a round's messages are aggregated, if the rule takes one message: their mean, weighted by samples; the
+ * mean of messages with norms clipped to `clip`; or for each value the mean without the `trim` highest and
+ * the `trim` lowest. */
 enum ps_merge_kind { PS_MERGE_MEAN, PS_MERGE_CLIP_NORM, PS_MERGE_TRIMMED_MEAN };
 
-/* Hyper-parameters as a config gives them. Exactly one of alpha, rho, beta is set (not NaN) for an elastic
- * rule. */
 enum { PS_MAX_PIPELINE = 16 };
 
+/* Hyper-parameters as configured. Exactly one of alpha, rho, beta is set (not NaN) for an elastic rule. */
 struct ps_hyper {
     double learning_rate; /* eta, initial */
     double alpha, rho, beta;
@@ -192,10 +190,11 @@ struct ps_hyper {
     double averaging_rate;                      /* of averaging moving */
     double outer_learning_rate, outer_momentum; /* the center's own step with the sum of the workers' steps */
     double compensation;                        /* lambda of dc-asgd, at least 0 */
-    uint32_t delay; /* delayed-nesterov: moves of the center between two of its momentum, at least 1 */
+    uint32_t delay; /* delayed-nesterov: moves of the center between two applications of its momentum, at
+                       least 1 */
     enum ps_weight_kind weight;
     double weight_power; /* of weight power, at least 0 */
-    uint32_t workers;    /* p at the start, of a job that needs to know it; 0: any */
+    uint32_t workers;    /* p at the start, for a job that needs to know it; 0: any */
     bool serial;         /* round-robin: one worker computes at a time */
     uint32_t slack;      /* ssp: exchanges that a worker may be ahead of the slowest */
     uint32_t backup;     /* backup: number of workers that a round does not wait for */
@@ -204,9 +203,9 @@ struct ps_hyper {
     enum ps_merge_kind merge;
     double clip;        /* of merge clip_norm, above 0 */
     uint32_t trim;      /* of merge trimmed_mean */
-    uint32_t fragments; /* fragments, exchanged one after the other over a period; at least 1 */
+    uint32_t fragments; /* number of fragments, exchanged in turn over one period; at least 1 */
     double mix;         /* the fraction of its own x that a worker keeps when it applies an answer; 0: none */
-    bool dynamic_period;      /* period is that of the fastest worker; slower workers get shorter ones */
+    bool dynamic_period;      /* the period applies to the fastest worker; slower workers get shorter ones */
     double weight_decay;      /* lambda: the gradient is that of the loss + lambda/2 |x|^2 */
     bool overlap;             /* exchange while the worker computes */
     uint32_t pipeline;        /* K: a step uses the gradient of K - 1 steps before; 1 to PS_MAX_PIPELINE */

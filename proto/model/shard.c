@@ -33,7 +33,7 @@ struct ps_range ps_shard_part(const struct ps_shard *s, uint32_t part)
     return (struct ps_range){s->part_at[part], end - s->part_at[part]};
 }
 
-/* Below this size of a slice, one more lane costs more in wakeups than it saves. */
+/* Below this size of a slice, another lane costs more in wakeups than it saves. */
 static uint32_t lanes_worth(const struct ps_shard *s, uint64_t n_floats, uint32_t lanes)
 {
     uint64_t n = n_floats / (s->chunk_floats / PS_SHARD_LEAST);
@@ -53,7 +53,7 @@ struct ps_range ps_shard_slice(const struct ps_shard *s, uint32_t lane)
     return (struct ps_range){part.begin + begin, end - begin};
 }
 
-/* The size of all chunks of a slice but the last: equal parts of the slice, none over chunk_floats. */
+/* The size of all chunks of a slice but the last: equal parts of the slice, at most chunk_floats. */
 static uint64_t chunk_step(const struct ps_shard *s, uint64_t slice_floats)
 {
     uint64_t parts = ceil_div(slice_floats, s->chunk_floats);

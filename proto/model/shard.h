@@ -1,8 +1,8 @@
-/* shard.h: how the flat vector is cut into lanes' slices and chunks. Both ends compute the same cut from the
- * same numbers, and where several servers hold it from the manifest (ps_manifest_cut). Each server has a part
- * and as many lanes as the others; slices and chunks start at multiples of 16 floats (a cache line) of it;
- * chunks of a slice are equal but the last. Slices are equal and of a quarter of chunk_floats at least: of a
- * small vector some lanes hold nothing. */
+/* shard.h: the partition of the flat vector into lanes' slices and chunks. Both ends compute the same
+ * partition from the same numbers, and, with several servers, from the manifest (ps_manifest_cut). Each
+ * server has a part and the same number of lanes; slices and chunks start at multiples of 16 floats (a cache
+ * line) of the part; the chunks of a slice have the same size except for the last. Slices have the same size,
+ * at least a quarter of chunk_floats: with a small vector some lanes hold nothing. */
 #ifndef PS_MODEL_SHARD_H
 #define PS_MODEL_SHARD_H
 
@@ -31,7 +31,7 @@ struct ps_range {
 
 /* Whether the numbers are in range. */
 bool ps_shard_valid(const struct ps_shard *s);
-/* What one server holds. */
+/* The part that one server holds. */
 struct ps_range ps_shard_part(const struct ps_shard *s, uint32_t part);
 struct ps_range ps_shard_slice(const struct ps_shard *s, uint32_t lane);
 uint32_t ps_shard_n_chunks(const struct ps_shard *s, uint32_t lane);

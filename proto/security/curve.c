@@ -32,9 +32,10 @@ int ps_curve_generate(const char *name, struct ps_curve_pair *out, struct ps_err
 {
     struct ps_curve_pair pair = {.name = ""};
     if (!ps_curve_is_name(name))
-        return ps_fail(err, -EINVAL,
-                       "'%.80s' cannot name an identity; allowed are 1 to %d letters, digits and ._@:-", name,
-                       PS_CURVE_NAME_MAX);
+        return ps_fail(
+            err, -EINVAL,
+            "'%.80s' is not a valid name of an identity; allowed are 1 to %d letters, digits and ._@:-", name,
+            PS_CURVE_NAME_MAX);
     if (zmq_curve_keypair(pair.public_key, pair.secret_key) != 0)
         return ps_fail(err, -ENOTSUP, "this libzmq was built without CURVE: %s", zmq_strerror(zmq_errno()));
     snprintf(pair.name, sizeof pair.name, "%s", name);
@@ -65,7 +66,7 @@ static char *trim(char *text)
     return text;
 }
 
-/* A value is never quoted in an error: it may be a secret. */
+/* Errors never quote a value, which may be a secret. */
 static int take_line(const char *place, unsigned at, char *line, struct ps_curve_pair *pair,
                      struct ps_error *err)
 {
@@ -80,18 +81,18 @@ static int take_line(const char *place, unsigned at, char *line, struct ps_curve
         if (strcmp(rows[i].name, key) != 0)
             continue;
         if (to[0] != 0)
-            return ps_fail(err, -EINVAL, "%s:%u: %s: it stands there twice", place, at, key);
+            return ps_fail(err, -EINVAL, "%s:%u: %s: found twice; allowed is once", place, at, key);
         if (rows[i].is_key ? !ps_curve_is_key(value) : !ps_curve_is_name(value))
-            return ps_fail(err, -EINVAL, "%s:%u: %s: found %zu characters that are none; allowed %s", place,
-                           at, key, strlen(value),
+            return ps_fail(err, -EINVAL, "%s:%u: %s: found %zu invalid characters; allowed %s", place, at,
+                           key, strlen(value),
                            rows[i].is_key ? "is a key of 40 characters of Z85, as psctl keygen writes it"
                                           : "are 1 to 63 letters, digits and ._@:-");
         memcpy(to, value, strlen(value) + 1);
         return 0;
     }
     return ps_fail(err, -EINVAL,
-                   "%s:%u: found a line that is none of name:, public:, secret:, server: and # comments",
-                   place, at);
+                   "%s:%u: found another line than name:, public:, secret:, server: and # comments", place,
+                   at);
 }
 
 static int check_whole(const char *place, const struct ps_curve_pair *pair, struct ps_error *err)
@@ -104,7 +105,7 @@ static int check_whole(const char *place, const struct ps_curve_pair *pair, stru
     if (zmq_curve_public(derived, pair->secret_key) != 0)
         return ps_fail(err, -ENOTSUP, "this libzmq was built without CURVE: %s", zmq_strerror(zmq_errno()));
     if (strcmp(derived, pair->public_key) != 0)
-        return ps_fail(err, -EINVAL, "%s: secret: it is not the secret of the public key in the same file",
+        return ps_fail(err, -EINVAL, "%s: secret: it does not belong to the public key in the same file",
                        place);
     return 0;
 }
@@ -149,7 +150,7 @@ static int check_private(const char *path, int fd, struct ps_error *err)
     if (fstat(fd, &st) != 0)
         return ps_fail(err, -errno, "key file '%s': %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return ps_fail(err, -EINVAL, "key file '%s': it is no regular file", path);
+        return ps_fail(err, -EINVAL, "key file '%s': not a regular file", path);
     if (st.st_uid != geteuid())
         return ps_fail(err, -EACCES,
                        "key file '%s' belongs to uid %u; allowed is a file of this process's user, uid %u",
@@ -157,7 +158,7 @@ static int check_private(const char *path, int fd, struct ps_error *err)
     if ((st.st_mode & 077) != 0)
         return ps_fail(
             err, -EACCES,
-            "key file '%s' has mode %04o: others can read it or write it; allowed is 0600 (chmod 600)", path,
+            "key file '%s' has mode %04o: others can read or write it; allowed is 0600 (chmod 600)", path,
             (unsigned)st.st_mode & 07777);
     return 0;
 }
@@ -184,12 +185,12 @@ int ps_curve_read(const char *path, struct ps_curve_pair *out, struct ps_error *
 static int write_temp(int fd, const struct ps_curve_pair *pair)
 {
     char text[512];
-    int n = snprintf(text, sizeof text,
-                     "# psd key pair, of psctl keygen: whoever reads it can be %s\nname: %s\npublic: "
-                     "%s\nsecret: %s\n%s%s%s",
-                     pair->name, pair->name, pair->public_key, pair->secret_key,
-                     pair->server_key[0] != 0 ? "server: " : "", pair->server_key,
-                     pair->server_key[0] != 0 ? "\n" : "");
+    int n = snprintf(
+        text, sizeof text,
+        "# psd key pair, by psctl keygen: anyone who can read it can act as %s\nname: %s\npublic: "
+        "%s\nsecret: %s\n%s%s%s",
+        pair->name, pair->name, pair->public_key, pair->secret_key,
+        pair->server_key[0] != 0 ? "server: " : "", pair->server_key, pair->server_key[0] != 0 ? "\n" : "");
     bool ok = write(fd, text, (size_t)n) == n && fsync(fd) == 0;
     int rc = ok ? 0 : errno != 0 ? -errno : -EIO;
     explicit_bzero(text, sizeof text);

@@ -1,13 +1,12 @@
-/* curve.h: keys of ZeroMQ's CURVE, the files that hold them, and sockets that use them.
+/* curve.h: keys of ZeroMQ's CURVE, key files, and sockets that use them.
  *
- * A key file is text, readable by its owner alone:
+ * A key file is text, readable only by its owner:
  *
- *     # psd key pair: keep it secret
- *     name: NAME
- *     public: Z85      40 characters each
- *     secret: Z85
- *     server: Z85      optional: psd's public key, for a client that is given psd's URL
- */
+ *   # psd key pair: keep it secret
+ *   name: NAME
+ *   public: Z85   40 characters each
+ *   secret: Z85
+ *   server: Z85   optional: psd's public key, for clients that have only psd's URL */
 #ifndef PS_SECURITY_CURVE_H
 #define PS_SECURITY_CURVE_H
 
@@ -21,8 +20,9 @@
 #define PS_CURVE_KEY_BYTES 32
 #define PS_CURVE_NAME_MAX  63
 
-/* The domain that psd's sockets name to ZAP (rfc.zeromq.org/spec/27), and the property by which its answers
- * number identities: see server/auth/zap.h. At most 15 bytes: asking for it then allocates nothing. */
+/* The domain that psd's sockets report to ZAP (rfc.zeromq.org/spec/27), and the property with which its
+ * answers number identities: see server/auth/zap.h. At most 15 bytes, so that reading it allocates
+ * nothing. */
 #define PS_CURVE_DOMAIN      "psd"
 #define PS_CURVE_ID_PROPERTY "Psd-Id"
 
@@ -32,29 +32,29 @@ struct ps_curve_pair {
     char server_key[PS_CURVE_KEY_CHARS + 1];                                     /* "": not in the file */
 };
 
-/* Whether the text is a key: 40 characters of Z85 that stand for 32 bytes. */
+/* Whether the text is a key: 40 characters of Z85 that encode 32 bytes. */
 bool ps_curve_is_key(const char *text);
-/* Whether it can name an identity: 1 to 63 of letters, digits and ._@:- */
+/* Whether it is a valid name of an identity: 1 to 63 of letters, digits and ._@:- */
 bool ps_curve_is_name(const char *text);
 
 /* Generates a pair. -ENOTSUP: this libzmq has no CURVE; -EINVAL: the name. */
 int ps_curve_generate(const char *name, struct ps_curve_pair *out, struct ps_error *err);
 
-/* Reads a key file. -EACCES when it belongs to another user or others may read or write it; -EINVAL names
- * file, line, what was found and what is allowed; other -errno. A secret that is not the public key's is an
- * error too. */
+/* Reads a key file. -EACCES if it belongs to another user, or others may read or write it; -EINVAL names
+ * file, line, what was found and what is allowed; other -errno. A secret that does not belong to the public
+ * key is an error too. */
 int ps_curve_read(const char *path, struct ps_curve_pair *out, struct ps_error *err);
-/* The same for a text in memory; errors call it `place`. */
+/* The same for a text in memory, which errors name as `place`. */
 int ps_curve_parse(const char *place, const char *text, size_t len, struct ps_curve_pair *out,
                    struct ps_error *err);
-/* Writes a new key file of mode 0600, atomically. -EEXIST: the file exists and is left as it is. */
+/* Writes a new key file of mode 0600, atomically. -EEXIST: the file exists and is unchanged. */
 int ps_curve_write(const char *path, const struct ps_curve_pair *pair, struct ps_error *err);
 
-/* Before zmq_bind: admits only peers that know this pair's public key and that ZAP accepts. Without a ZAP
- * handler libzmq admits everybody: their messages then lack PS_CURVE_ID_PROPERTY. 0 or -1 with errno. */
+/* Call before zmq_bind: admits only peers that know this pair's public key and that ZAP accepts. Without a
+ * ZAP handler libzmq admits every peer: their messages then lack PS_CURVE_ID_PROPERTY. 0 or -1 with errno. */
 int ps_curve_serve(void *zmq_socket, const struct ps_curve_pair *pair);
-/* Before zmq_connect: authenticates with `pair`, and requires that the server has the secret of server_key. 0
- * or -1 with errno. */
+/* Call before zmq_connect: authenticates with `pair`, and requires that the server has the secret of
+ * server_key. 0 or -1 with errno. */
 int ps_curve_connect(void *zmq_socket, const struct ps_curve_pair *pair, const char *server_key);
 
 #endif

@@ -1,8 +1,8 @@
-/* munge.h: MUNGE credentials, by which a site's daemons vouch for a process's user. munge.c implements them;
- * munge_none.c replaces it in builds without libmunge.
+/* munge.h: MUNGE credentials, with which a site's daemons prove the user of a process. munge.c implements
+ * them; munge_none.c replaces it in builds without libmunge.
  *
- * The environment variable PSD_MUNGE_SOCKET names another munged than the system's. Both calls ask munged and
- * may take some seconds at worst. */
+ * The environment variable PSD_MUNGE_SOCKET selects another munged than the system's. Both calls ask munged
+ * and may take some seconds. */
 #ifndef PS_SECURITY_MUNGE_H
 #define PS_SECURITY_MUNGE_H
 
@@ -16,14 +16,14 @@
 /* Larger than any payload: the nonce, a Hello and a key. */
 #define PS_MUNGE_MAX_BYTES 4096
 
-/* Whether this build supports MUNGE; else a sentence says what to install. */
+/* Whether this build supports MUNGE; else a sentence that says what to install. */
 bool ps_munge_built(struct ps_error *err);
 
-/* Makes a credential of this process's user over the payload; the caller frees it. -EACCES with munged's
+/* Creates a credential of this process's user over the payload; the caller frees it. -EACCES with munged's
  * reason; -ENOTSUP. */
 int ps_munge_encode(const void *payload, size_t len, char **credential, struct ps_error *err);
-/* Decodes a credential: its payload and its user. munged refuses a credential the second time. *payload (NULL
- * when empty) is the caller's to free. -EACCES, -ENOTSUP. */
+/* Decodes a credential: its payload and its user. munged accepts a credential only once. The caller frees
+ * *payload (NULL if empty). -EACCES, -ENOTSUP. */
 int ps_munge_decode(const char *credential, void **payload, size_t *len, uid_t *uid, struct ps_error *err);
 
 #endif

@@ -58,7 +58,7 @@ static void drop_rest(void *watch, bool more)
     }
 }
 
-/* A first part of event (16 bits) and value (32), a second with the address, which is this end's. */
+/* The first part has the event (16 bits) and value (32), the second the address of this end. */
 static bool take_one(void *watch, uint16_t *event, uint32_t *value)
 {
     zmq_msg_t msg;

@@ -1,4 +1,5 @@
-/* socket_monitor.h: reports handshakes of a ZeroMQ socket: libzmq tells neither end when one fails. */
+/* socket_monitor.h: reports handshakes of a ZeroMQ socket: libzmq itself reports failed ones to neither
+ * end. */
 #ifndef PS_SECURITY_SOCKET_MONITOR_H
 #define PS_SECURITY_SOCKET_MONITOR_H
 

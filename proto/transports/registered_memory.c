@@ -57,8 +57,7 @@ int ps_buffer_renew(struct ps_buffer *b, struct ps_error *err)
     if (mremap(copy, mapped, mapped, MREMAP_MAYMOVE | MREMAP_FIXED, b->base) == MAP_FAILED) {
         munmap(copy, mapped);
         close(fd);
-        return ps_fail(err, -ENOMEM, "a buffer of %zu bytes cannot be mapped anew: %s", b->bytes,
-                       strerror(errno));
+        return ps_fail(err, -ENOMEM, "cannot map a buffer of %zu bytes again: %s", b->bytes, strerror(errno));
     }
     close(b->fd);
     b->fd = fd;

@@ -1,4 +1,4 @@
-/* registered_memory.h: memory of message bodies that lives longer than one message, so that a transport can
+/* registered_memory.h: memory for message bodies that exists longer than one message, so that a transport can
  * register it. */
 #ifndef PS_TRANSPORTS_REGISTERED_MEMORY_H
 #define PS_TRANSPORTS_REGISTERED_MEMORY_H
@@ -7,11 +7,11 @@
 
 #include "proto/error.h"
 
-enum { PS_MAX_BUFFERS = 4 }; /* lent to one hub */
+enum { PS_MAX_BUFFERS = 4 }; /* registered with one hub */
 
 enum ps_buffer_kind {
     PS_BUFFER_HOST,   /* private memory: rdma registers it */
-    PS_BUFFER_SHARED, /* a sealed memfd that another process can map: shm works in it in place */
+    PS_BUFFER_SHARED, /* a sealed memfd that another process can map: shm accesses it in place */
     PS_BUFFER_DEVICE, /* memory of a GPU, its dma-buf in fd: no transport supports it yet */
 };
 
@@ -27,8 +27,8 @@ struct ps_buffer {
  * with a sentence. Free with ps_buffer_free. */
 int ps_buffer_alloc(size_t bytes, struct ps_buffer *out, struct ps_error *err);
 /* Gives b, which is SHARED, new memory at the same address with the same values: processes that have mapped
- * the old memory write to that without effect. -ENOMEM: nothing has changed. A value that another process
- * writes meanwhile is the old or the new one. */
+ * the old memory no longer affect it. -ENOMEM: nothing has changed. A value that another process writes
+ * meanwhile is the old or the new one. */
 int ps_buffer_renew(struct ps_buffer *b, struct ps_error *err);
 /* Frees the memory and clears *b; an empty one ({0}) is allowed. */
 void ps_buffer_free(struct ps_buffer *b);

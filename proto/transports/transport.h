@@ -1,13 +1,13 @@
 /* transport.h: a transport for data messages, both ends of it. One file and one row each, in transports/.
  *
- * A data message is a header of PS_FRAME_BYTES and a body. The server end (a port) receives it, works in
- * place in the body and sends the same message back, so that it needs no buffers of its own; the client end
- * (a link) sends from and receives into messages likewise. Ports and links belong to one thread at a time; a
- * hub may be shared.
+ * A data message is a header of PS_FRAME_BYTES and a body. The server end (a port) receives it, processes the
+ * body in place and sends the same message back, so that it needs no buffers of its own; the client end (a
+ * link) likewise sends from and receives into messages. Ports and links belong to one thread at a time; a hub
+ * may be shared.
  *
- * Anybody may speak to the ports of some transports (tcp, ipc). To those of the others (shm, rdma) a client
- * is attached: its link shows the pass that psd's Welcome gave it, the port sets apart slots for a window of
- * messages, and everything that comes from there is that client's. */
+ * Any peer may send to the ports of some transports (tcp, ipc). With the others (shm, rdma) a client is
+ * attached to a port: its link presents the pass from psd's Welcome, the port reserves slots for a window of
+ * messages, and every message from there belongs to that client. */
 #ifndef PS_TRANSPORTS_TRANSPORT_H
 #define PS_TRANSPORTS_TRANSPORT_H
 
@@ -19,33 +19,33 @@
 #include "proto/security/curve.h"
 #include "proto/transports/registered_memory.h"
 
-struct ps_hub;  /* what the ports or links of one process share: I/O threads */
-struct ps_port; /* server end: one a lane */
-struct ps_link; /* client end: one a lane */
+struct ps_hub;  /* shared by the ports or links of one process: I/O threads */
+struct ps_port; /* server end: one for each lane */
+struct ps_link; /* client end: one for each lane */
 
-/* Lets a client's links attach to a psd's ports: made by psd for one session, told in its Welcome. */
+/* Lets a client's links attach to a psd's ports: created by psd for one session and sent in its Welcome. */
 enum { PS_PASS_TOKEN_BYTES = 16 };
 struct ps_pass {
     uint32_t client, incarnation;
     unsigned char token[PS_PASS_TOKEN_BYTES]; /* random; compared in constant time */
-    uint64_t identity;                        /* psd's, of who holds the session; 0: nobody in particular */
+    uint64_t identity; /* psd's number for the owner of the session; 0: not authenticated */
 };
 
-/* Who may write in the body of a message that was received. */
+/* Which process may write to the body of a received message. */
 enum ps_ownership {
-    PS_BODY_PRIVATE, /* nobody else */
-    /* Its sender, at any moment: what was checked may be different when it is used. Copy it first, or check
-     * what came of it. What others are to get is made in private memory only. */
+    PS_BODY_PRIVATE, /* no other process */
+    /* Its sender, at any time: checked values may change before they are used. Copy them first, or check the
+     * result. Values for other clients are computed in private memory only. */
     PS_BODY_SHARED,
-    /* Its sender, whose own vector body and answer are, [body_bytes]: see link_send_in_place. The message
-     * that goes back has no body (message_body of 0 leaves the vector alone). Nobody works in it before
-     * message_begin has allowed it. */
+    /* Its sender, in whose own vector body and answer are, [body_bytes]: see link_send_in_place. The answer
+     * has no body (message_body of 0 leaves the vector alone). Access the body only after message_begin has
+     * allowed it. */
     PS_BODY_IN_PLACE,
 };
 
-/* A received message. The transport owns the storage behind it until reply or drop. */
+/* A received message. The transport owns the storage until reply or drop. */
 struct ps_message {
-    unsigned char *head; /* writable; nobody else's */
+    unsigned char *head; /* writable; private */
     size_t head_bytes;   /* as received; not checked */
     unsigned char *body; /* writable; at any alignment */
     size_t body_bytes;
@@ -53,127 +53,124 @@ struct ps_message {
     _Alignas(16) unsigned char storage[192]; /* the transport's */
 };
 
-/* Memory that clients lend to one port; counted by its thread. Outlives the port's messages. */
-struct ps_lent {
+/* Memory that clients register at one port; counted by its thread. Outlives the port's messages. */
+struct ps_registered {
     _Atomic uint64_t bytes;
-    _Atomic uint64_t max_bytes; /* of all clients together; who would lend more is refused */
+    _Atomic uint64_t max_bytes; /* of all clients together; registering more is refused */
 };
 
 struct ps_transport_limits {
     size_t max_body_bytes;  /* a larger part ends the peer's connection */
     uint32_t window_chunks; /* requests in flight per peer */
-    uint32_t clients;       /* that may be attached to a port at once; of ports of such transports */
-    struct ps_lent *lent;   /* of ports; NULL: clients lend what they like */
+    uint32_t clients;       /* that may be attached to a port at once, for transports with attached clients */
+    struct ps_registered *registered; /* of ports; NULL: no limit */
 };
 
 enum { PS_ATTACH_MS = 2000, PS_MAX_WINDOW = 64 };
 
 struct ps_transport {
     const char *name; /* the URL's scheme */
-    uint32_t
-        depth; /* windows that a peer may have in flight, where room costs nothing until it is used; 0: one */
-    uint32_t spare; /* messages beyond the window for which a port sets room apart, for each client */
-    bool exposed;   /* bodies leave the machine, and hub_secure does not encrypt them */
-    bool shares;    /* bodies that its ports receive are never private */
+    uint32_t depth;   /* windows that a peer may have in flight, if unused room costs nothing; 0: one */
+    uint32_t spare;   /* messages beyond the window for which a port reserves room, for each client */
+    bool exposed;     /* bodies leave the machine, and hub_secure does not encrypt them */
+    bool shares;      /* bodies that its ports receive are never private */
 
     int (*hub_create)(uint32_t io_threads, struct ps_hub **out);
     /* All ports and links must have been closed. */
     void (*hub_destroy)(struct ps_hub *hub);
 
-    /* CURVE on every port and link that is opened from now on: ports have `pair` and ask the hub's ZAP
-     * handler who may come, links prove to have `pair` and want a server that has server_key's secret (NULL:
-     * none is opened). pair NULL: plain. Copies both. */
+    /* CURVE on every port and link opened from now on: ports use `pair` and ask the hub's ZAP handler whether
+     * a peer is accepted; links authenticate with `pair` and require a server with the secret of server_key
+     * (NULL: no links are opened). pair NULL: plain. Copies both. */
     void (*hub_secure)(struct ps_hub *hub, const struct ps_curve_pair *pair, const char *server_key);
-    /* The ZeroMQ context that the hub's sockets live in: for a ZAP handler. NULL: it has none. */
+    /* The ZeroMQ context of the hub's sockets, for a ZAP handler. NULL: none. */
     void *(*hub_context)(struct ps_hub *hub);
-    /* Transports that clients are attached to; else NULL. Links that are opened from now on show this pass.
-     * Copies.
-     */
+    /* For transports with attached clients; else NULL. Links opened from now on present this pass. Copies. */
     void (*hub_pass)(struct ps_hub *hub, const struct ps_pass *pass);
-    /* Links that are opened from now on know the buffer: they read bodies in it without a copy, or work in
-     * place. It stays as it is until the hub is destroyed. -ENOTSUP: this kind is copied from, like any other
-     * memory, but for a device's, which is not to be copied from and cannot travel here; -ENOSPC:
-     * PS_MAX_BUFFERS are lent; NULL: the transport copies, or needs not know. */
+    /* Links opened from now on know the buffer: they read bodies in it without a copy, or access it in place.
+     * It must stay valid until the hub is destroyed. -ENOTSUP: the transport copies from this kind as from
+     * any other memory, or, for device memory, cannot send it at all; -ENOSPC: PS_MAX_BUFFERS are registered;
+     * NULL: the transport copies, or does not need to know. */
     int (*hub_register)(struct ps_hub *hub, const struct ps_buffer *buffer, struct ps_error *err);
 
-    /* Where lane `lane` is to listen when the control socket does at control_url: for port_open. shm:
-     * control_url is shm://PATH, the stem of the sockets at which clients are attached; rdma: the control
-     * transport's own. */
+    /* The URL for port_open on which lane `lane` is to listen if the control socket listens at
+     * control_url. shm: control_url is shm://PATH, the prefix of the sockets' paths; rdma: the control
+     * socket's own URL. */
     void (*lane_url)(const char *control_url, uint32_t lane, char *url, size_t size);
     /* url: tcp://HOST:PORT, port 0 for any; ipc://PATH; shm://PATH; rdma://HOST:PORT. -errno with a sentence;
-     * -ENODEV: this machine has nothing for the transport to run on. */
+     * -ENODEV: this machine lacks the hardware. */
     int (*port_open)(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_port **out, struct ps_error *err);
     void (*port_close)(struct ps_port *port);
     /* The bound URL; owned by the port. */
     const char *(*port_url)(const struct ps_port *port);
-    /* The port's ps_watch (proto/security/socket_monitor.h), for the thread that opened the port, until it
-     * closes it; NULL: it has none, as those of a plain hub. */
+    /* The port's ps_watch (proto/security/socket_monitor.h), for the thread that opened the port, until the
+     * port is closed; NULL: none, as on plain hubs. */
     void *(*port_watch)(const struct ps_port *port);
-    /* From now on who shows the pass may attach, and nobody with an older one of this client: what was
-     * attached with that is detached. Allocates nothing, may be called as often as one likes. -ENOSPC: the
-     * port has as many clients as its limits say. NULL: nobody attaches to this transport. */
+    /* From now on a link with this pass may attach, and none with an older pass of this client: those that
+     * have are detached. Allocates nothing, may be called any number of times. -ENOSPC: the port has as many
+     * clients as its limits allow. NULL: clients do not attach to this transport. */
     int (*port_admit)(struct ps_port *port, const struct ps_pass *pass);
-    /* The client's pass is worth nothing any more, and what was attached with it is detached; messages that
-     * were received stay valid until reply or drop. */
+    /* The client's pass is no longer valid, and its links are detached; received messages stay valid until
+     * reply or drop. */
     void (*port_expel)(struct ps_port *port, uint32_t client);
-    /* Readable when port_recv may have something. Level or edge: always call port_recv until -EAGAIN, and
-     * then port_rest, before waiting. */
+    /* Readable when port_recv may have a message. Level or edge triggered: always call port_recv until
+     * -EAGAIN, and then port_rest, before waiting. */
     int (*port_fd)(const struct ps_port *port);
-    /* Before a wait on port_fd. Looks for a moment (some ten microseconds at most) for what may come at once,
-     * where that is cheaper than to sleep and be woken. true: port_recv may have something; false: nothing is
-     * there, and whatever comes from now on makes port_fd readable. NULL: false. */
+    /* Call before a wait on port_fd. Polls for a moment (some ten microseconds at most) for messages that may
+     * come at once, if that is cheaper than to sleep. true: port_recv may have a message; false: there is
+     * none, and any later message makes port_fd readable. NULL: false. */
     bool (*port_rest)(struct ps_port *port);
-    /* Never waits. -EAGAIN: nothing there. -EBADMSG: something that is not a header and
-     * a body: m can only be answered or dropped. */
+    /* Never waits. -EAGAIN: no message. -EBADMSG: the message is not a header and a body; it can only be
+     * answered or dropped. */
     int (*port_recv)(struct ps_port *port, struct ps_message *m);
-    /* The pass that its sender is attached with, valid until reply or drop; NULL: nobody is attached to this
-     * transport. */
+    /* The pass with which its sender is attached, valid until reply or drop; NULL: clients do not attach to
+     * this transport. */
     const struct ps_pass *(*message_pass)(const struct ps_message *m);
-    /* Who sent it, as the ZAP handler has numbered identities, or its pass says; 0: nobody has proved to be
-     * anybody. Allocates nothing. Without passes, ports of a secured hub only: elsewhere a peer could say
-     * what it likes. */
+    /* The sender's identity, as numbered by the ZAP handler, or from its pass; 0: not authenticated.
+     * Allocates nothing. Without passes, only for ports of a secured hub: on others a peer could claim any
+     * identity. */
     uint64_t (*message_sender)(const struct ps_message *m);
-    /* The same for people: "NAME at ADDRESS". */
+    /* The same as text: "NAME at ADDRESS". */
     void (*message_describe)(const struct ps_message *m, char *text, size_t size);
-    /* Of a message in place, right before its body is read or written for good: true: the body is the port's
-     * until reply or drop; false: the peer has taken it back, and the message is to be dropped. NULL: nothing
-     * is ever in place here. */
+    /* For a message in place, right before its body is read or written: true: the body belongs to the port
+     * until reply or drop; false: the peer has taken it back, and the message must be dropped. NULL: no
+     * message is ever in place here. */
     bool (*message_begin)(struct ps_message *m);
-    /* Replaces the body by a fresh one of len bytes, and a header of another length by a zeroed one of
+    /* Replaces the body by a new one of len bytes, and a header of another length by a zeroed one of
      * PS_FRAME_BYTES. -ENOMEM. */
     int (*message_body)(struct ps_message *m, size_t len_bytes);
-    /* Sends header and body back to where m came from and consumes m, also on failure. Never waits: -EAGAIN
-     * when the peer does not read its answers, -EHOSTUNREACH when it has gone. */
+    /* Sends header and body back to the sender and consumes m, also on failure. Never waits: -EAGAIN if the
+     * peer does not read its answers, -EHOSTUNREACH if it is gone. */
     int (*port_reply)(struct ps_port *port, struct ps_message *m);
     void (*message_drop)(struct ps_message *m);
-    /* *to, which holds nothing, takes over what *m holds. A message is never copied as a struct: it may point
-     * into itself. */
+    /* Moves the content of *m to *to, which must be empty. A message is never copied as a struct: it may
+     * contain pointers into itself. */
     void (*message_move)(struct ps_message *to, struct ps_message *m);
 
-    /* Where clients are attached this waits for the port, PS_ATTACH_MS at most: -ETIMEDOUT; -EACCES: it does
+    /* With attached clients this waits for the port, at most PS_ATTACH_MS: -ETIMEDOUT; -EACCES: the port does
      * not know the pass; -EHOSTUNREACH: no port there, or on another machine. With a sentence. */
     int (*link_open)(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_link **out, struct ps_error *err);
-    /* Forgets what is in flight, and returns only when no byte of a body given to link_send is read any more.
-     * What was sent in place and not begun is taken back; what was begun may still be worked in: first
-     * link_settle. */
+    /* Drops messages in flight, and returns only when bodies given to link_send are no longer read. Messages
+     * sent in place that the port has not begun are taken back; the port may still access those that it has
+     * begun: call link_settle first. */
     void (*link_close)(struct ps_link *link);
-    /* Sends without copying the body: it must stay as it is until its answer came or the link is closed. body
-     * NULL: none. -EAGAIN: the window is full. -EMSGSIZE: larger than the port's slots; -ECONNRESET: as
-     * link_recv. */
+    /* Sends without copying the body, which must not change until its answer has arrived or the link is
+     * closed. body NULL: none. -EAGAIN: the window is full. -EMSGSIZE: larger than the port's slots;
+     * -ECONNRESET: as link_recv. */
     int (*link_send)(struct ps_link *link, const void *head, const void *body, size_t body_bytes);
-    /* Likewise, of a body that lies in a lent buffer: the port works in these very bytes, and nobody else may
-     * touch them until the answer, which has no body, has come. -EINVAL: it does not lie in one. NULL: the
-     * transport cannot. */
+    /* The same for a body in a registered buffer: the port accesses these bytes directly, and no other access
+     * is allowed until the answer, which has no body, has arrived. -EINVAL: the body is not in such a buffer.
+     * NULL: not supported. */
     int (*link_send_in_place)(struct ps_link *link, const void *head, void *body, size_t body_bytes);
-    /* Before a link with bodies in place is closed: takes back those that the port has not begun, whose
-     * answers will not come, and sends nothing any more. -EAGAIN: the port has begun others; their answers
-     * come by link_recv, then it is to be called again. 0: nobody works in a vector, and every body that was
-     * worked in has been answered, but for the one that a port was in when its process ended. Never waits.
-     * NULL: nothing is ever in place here. */
+    /* Call before a link with bodies in place is closed: takes back bodies that the port has not begun, whose
+     * answers will not come, and sends nothing more. -EAGAIN: the port has begun others; receive their
+     * answers by link_recv, then call again. 0: no port accesses a vector, and every body that was begun has
+     * been answered, except one that the port was processing when its process ended. Never waits. NULL: no
+     * message is ever in place here. */
     int (*link_settle)(struct ps_link *link);
-    /* As port_recv. -ECONNRESET: the port is gone for good; what was sent will not be answered. */
+    /* As port_recv. -ECONNRESET: the port is gone for good; messages in flight will not be answered. */
     int (*link_recv)(struct ps_link *link, struct ps_message *m);
     /* Waits until one of the links, or extra_fd (-1: none), may be readable, timeout_ms at most. -EINTR,
      * -ETIMEDOUT. */
@@ -182,13 +179,13 @@ struct ps_transport {
 
 /* The transports built into this program; *n of them. */
 const struct ps_transport *const *ps_transport_rows(size_t *n);
-/* Requests in flight per peer and port on this transport, where the listener's has window_chunks. */
+/* Requests in flight per peer and port on this transport, given the listener's window_chunks. */
 static inline uint32_t ps_transport_window(const struct ps_transport *t, uint32_t window_chunks)
 {
     uint32_t window = window_chunks * (t->depth > 0 ? t->depth : 1);
     return window < PS_MAX_WINDOW ? window : PS_MAX_WINDOW;
 }
-/* By name or by a URL's scheme; NULL: no such transport. */
+/* By name or by a URL's scheme; NULL: unknown. */
 const struct ps_transport *ps_transport_find(const char *name);
 const struct ps_transport *ps_transport_of_url(const char *url);
 

@@ -1,13 +1,13 @@
-/* One row of kernels. Meson compiles this file once for each instruction set, with PS_VEC_ROW naming the
- * symbol and PS_VEC_NAME the row. The loops are plain so that the compiler vectorises each of them in the
- * same order of operations. */
+/* One row of kernels. Meson compiles this file once for each instruction set, with PS_VEC_ROW as the symbol
+ * and PS_VEC_NAME as the name of the row. The loops are plain, so that the compiler vectorises each of them
+ * with the same order of operations. */
 #include "proto/vec/vec.h"
 
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
-/* Every load and store below is a loop over i, so that a bit test, not a branch, decides what is finite. */
+/* All loops below are branch-free, so finiteness is decided by a bit test. */
 static inline uint32_t nonfinite(float v)
 {
     uint32_t bits;
@@ -68,7 +68,7 @@ static size_t exchange_elastic(float *restrict center, float *restrict m, float 
     return bad;
 }
 
-static size_t meet_elastic(float *restrict center, float *restrict x, float a, size_t n)
+static size_t elastic_in_place(float *restrict center, float *restrict x, float a, size_t n)
 {
     uint32_t bad = 0;
     for (size_t i = 0; i < n; i++) {
@@ -128,7 +128,7 @@ static size_t exchange_mean(float *restrict center, float *restrict m, float a, 
     return bad;
 }
 
-/* v is not finite only where the center is not: pull times what is not finite is not finite. */
+/* v is only non-finite where the center is: pull times a non-finite value is not finite. */
 static size_t exchange_momentum(float *restrict center, float *restrict v, float *restrict m, float mu,
                                 float eta, float pull, size_t n)
 {
@@ -147,7 +147,7 @@ static size_t exchange_momentum(float *restrict center, float *restrict v, float
     return bad;
 }
 
-/* A sum that overflows divides to a center that is finite: both are looked at. */
+/* A sum that overflows divides to a finite center, so both are checked. */
 static size_t exchange_adagrad(float *restrict center, float *restrict s, float *restrict m, float eta,
                                float epsilon, size_t n)
 {
@@ -187,7 +187,7 @@ static size_t exchange_adam(float *restrict center, float *restrict v, float *re
     return bad;
 }
 
-/* v is not finite only where the center is not. */
+/* v is only non-finite where the center is. */
 static size_t exchange_outer(float *restrict center, float *restrict v, float *restrict m, float eta,
                              float beta, size_t n)
 {
@@ -206,7 +206,7 @@ static size_t exchange_outer(float *restrict center, float *restrict v, float *r
     return bad;
 }
 
-/* A sum may overflow where the center does not. */
+/* A sum may overflow where the center does not, so both are checked. */
 static size_t exchange_gather(float *restrict center, float *restrict s, float *restrict m, float rate,
                               size_t n)
 {
@@ -272,8 +272,8 @@ static size_t follow(float *restrict z, const float *restrict center, float a, s
     return bad;
 }
 
-/* Sixteen sums side by side, so that every row adds in the same order; in as many registers as that takes,
- * since one vector type of them all lives in memory where registers are narrower. */
+/* Sixteen parallel sums, so that every row adds in the same order, in as many registers as they need: a
+ * single vector type for all of them would be kept in memory where registers are narrower. */
 #if defined(__AVX512F__)
 enum { REGISTER_BYTES = 64 };
 #elif defined(__AVX2__)
@@ -285,7 +285,7 @@ typedef float in_register __attribute__((vector_size(REGISTER_BYTES)));
 typedef float in_memory __attribute__((vector_size(REGISTER_BYTES), aligned(4), may_alias));
 enum { WIDE = 16, EACH = REGISTER_BYTES / 4, PARTS = WIDE / EACH, ROUND = 128 };
 
-/* Where a round of sums that begins at i ends, before they are added up as doubles. */
+/* The end of a block of float sums that begins at i, after which they are added up as doubles. */
 static inline size_t round_end(size_t i, size_t n)
 {
     size_t whole = (n - i) / WIDE;
@@ -427,7 +427,7 @@ const struct ps_vec PS_VEC_ROW = {
     .elastic = elastic,
     .nesterov = nesterov,
     .exchange_elastic = exchange_elastic,
-    .meet_elastic = meet_elastic,
+    .elastic_in_place = elastic_in_place,
     .exchange_descend = exchange_descend,
     .exchange_compensate = exchange_compensate,
     .exchange_mean = exchange_mean,

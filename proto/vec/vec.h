@@ -1,15 +1,15 @@
-/* vec.h: the vector kernels that both ends do alike.
+/* vec.h: the vector kernels, which both ends use.
  *
- * One source (kernels.c) is compiled for each instruction set; the rows give the same bits, since nothing
- * is contracted or reordered (-ffp-contract=off, no reductions over floats). Vectors may start at any
- * multiple of 4 bytes. */
+ * One source (kernels.c) is compiled for each instruction set; the rows give the same bits, since nothing is
+ * contracted or reordered (-ffp-contract=off, no reductions over floats). Vectors may start at any multiple
+ * of 4 bytes. */
 #ifndef PS_VEC_VEC_H
 #define PS_VEC_VEC_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Adam's constants of one update; the bias corrections are in rate and root. */
+/* Adam's constants for one update; rate and root include the bias corrections. */
 struct ps_adam {
     float beta1, rest1; /* rest: 1 - beta */
     float beta2, rest2;
@@ -18,7 +18,7 @@ struct ps_adam {
     float epsilon;
 };
 
-/* Delayed Nesterov's constants of the move that brings the momentum. */
+/* Delayed Nesterov's constants for the move that applies the momentum. */
 struct ps_settle {
     float rate; /* eta / N */
     float beta;
@@ -32,22 +32,22 @@ struct ps_vec {
     size_t (*first_nonfinite)(const float *x, size_t n);
     /* y <- y + a x */
     void (*axpy)(float *restrict y, const float *restrict x, float a, size_t n);
-    /* x <- x - a (x - center): the worker's half of the elastic exchange, Zhang et al. 2015 eq. 5. */
+    /* x <- x - a (x - center): the worker's side of the elastic exchange, Zhang et al. 2015 eq. 5. */
     void (*elastic)(float *restrict x, const float *restrict center, float a, size_t n);
     /* v <- delta v - eta g; x <- x + v; at <- x + delta v: Nesterov's step, Zhang et al. 2015 eq. 7-8, g
      * taken at `at`. */
     void (*nesterov)(float *restrict at, float *restrict x, float *restrict v, const float *restrict g,
                      float eta, float delta, size_t n);
-    /* The server's half, fused: m holds x and receives the center before; center <- center + a (x - center)
-     * (Zhang et al. 2015 eq. 6). A result that is not finite is not stored. Returns how many were not. */
+    /* The server's side, fused: m holds x and receives the center before; center <- center + a (x - center)
+     * (Zhang et al. 2015 eq. 6). Does not store results that are not finite; returns how many. */
     size_t (*exchange_elastic)(float *restrict center, float *restrict m, float a, size_t n);
-    /* Both halves at once, with the same bits: center <- center + a (x - center), masked and counted
-     * likewise, and x <- x - a (x - center before). */
-    size_t (*meet_elastic)(float *restrict center, float *restrict x, float a, size_t n);
+    /* Both sides at once, with the same bits: center <- center + a (x - center), masked and counted likewise,
+     * and x <- x - a (x - center before). */
+    size_t (*elastic_in_place)(float *restrict center, float *restrict x, float a, size_t n);
     /* center <- center - eta g; m holds g and receives the center after. Masked and counted likewise. */
     size_t (*exchange_descend)(float *restrict center, float *restrict m, float eta, size_t n);
-    /* center <- center + a (m - center); m receives the center after: the running mean that buffers keep
-     * under rules whose answer is adopted. Masked and counted likewise. */
+    /* center <- center + a (m - center); m receives the center after: the running mean of buffers under rules
+     * whose answer is adopted. Masked and counted likewise. */
     size_t (*exchange_mean)(float *restrict center, float *restrict m, float a, size_t n);
     /* v <- mu v - eta g; center <- center + pull v; m holds g and receives the center after. Where the center
      * would not be finite, neither is stored. */
@@ -86,7 +86,7 @@ struct ps_vec {
                   size_t n);
     /* x <- a x */
     void (*scale)(float *x, float a, size_t n);
-    /* Each pair (low, high) is put in order. */
+    /* Sorts each pair (low, high). */
     void (*order)(float *restrict low, float *restrict high, size_t n);
     /* dst <- src */
     void (*copy)(float *restrict dst, const float *restrict src, size_t n);
@@ -97,9 +97,9 @@ struct ps_vec {
                        size_t n);
     /* out <- x - y */
     void (*subtract)(float *restrict out, const float *restrict x, const float *restrict y, size_t n);
-    /* x <- center + (x - start); start <- center: x as if it had set out from center. */
+    /* x <- center + (x - start); start <- center: x as if it had started from center. */
     void (*rebase)(float *restrict x, float *restrict start, const float *restrict center, size_t n);
-    /* The worker's half of ADMM, Zhang et al. 2015 eq. 9-11, with pull = eta rho and scale = 1 / (1 + pull).
+    /* The worker's side of ADMM, Zhang et al. 2015 eq. 9-11, with pull = eta rho and scale = 1 / (1 + pull).
      * m <- scale (x - eta g + pull (lambda - x)) */
     void (*admm_message)(float *restrict m, const float *restrict x, const float *restrict lambda,
                          const float *restrict g, float eta, float pull, float scale, size_t n);
@@ -112,10 +112,10 @@ struct ps_vec {
 const struct ps_vec *const *ps_vec_rows(size_t *n);
 /* Whether this CPU can run the row. */
 bool ps_vec_runs_here(const struct ps_vec *row);
-/* The fastest row that runs here; the same pointer at every call. */
+/* The fastest row that runs here; always the same pointer. */
 const struct ps_vec *ps_vec_best(void);
-/* The same kernels for a center that several threads move at once, without locks and on purpose (Hogwild):
- * they are plain loads and stores, kept out of the thread sanitizer's sight. */
+/* The same kernels for a center that several threads move at once without locks, with intended data races
+ * (Hogwild): plain loads and stores, excluded from the thread sanitizer. */
 const struct ps_vec *ps_vec_best_racing(void);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <zmq.h>
 
-/* A few bytes can ask for many small structs, so the unpacked size is bounded too. */
+/* A few bytes can encode many small structs, so the unpacked size is bounded too. */
 #define UNPACKED_MAX_BYTES (4u * PS_CONTROL_MAX_BYTES)
 
 static void *allocate(void *left_arg, size_t size)

@@ -1,4 +1,4 @@
-/* control.h: packing and unpacking the control messages of ps.proto within bounds. */
+/* control.h: packs and unpacks the control messages of ps.proto within bounds. */
 #ifndef PS_WIRE_CONTROL_H
 #define PS_WIRE_CONTROL_H
 
@@ -6,10 +6,10 @@
 
 #include "ps.pb-c.h"
 
-#define PS_CONTROL_MAX_BYTES (16u << 20) /* a message; a manifest of 65536 tensors fits */
+#define PS_CONTROL_MAX_BYTES (16u << 20) /* of a message; a manifest of 65536 tensors fits */
 
-/* NULL for bytes that are no such message, or that would unpack into more than four times
- * PS_CONTROL_MAX_BYTES. The caller frees with the matching call. */
+/* NULL if the bytes are not such a message, or would unpack into more than four times PS_CONTROL_MAX_BYTES.
+ * Free with the matching function. */
 Ps__ToServer *ps_control_unpack_to_server(const void *bytes, size_t len_bytes);
 void ps_control_free_to_server(Ps__ToServer *m);
 Ps__ToClient *ps_control_unpack_to_client(const void *bytes, size_t len_bytes);

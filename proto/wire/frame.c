@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* The wire's layout. Every field is naturally aligned, so that the struct has no holes. */
+/* The layout on the wire. Every field is naturally aligned, so the struct has no padding. */
 struct wire {
     uint32_t magic;
     uint16_t version;

@@ -1,13 +1,13 @@
-/* frame.h: the header of a data message. 64 bytes, little-endian, beside its payload: the only packer and
- * parser.
+/* frame.h: the header of a data message: 64 bytes, little-endian, in front of the payload. No other file
+ * packs or parses it.
  *
- *   0 magic      4 version  6 kind     7 codec      8 client     12 incarnation
- *  16 seq       24 begin   32 count   36 generation 40 clock     48 center_version
- *  56 code      58 flags   60 samples (requests) or rate (answers, IEEE bits)
+ *   0 magic   4 version  6 kind  7 codec   8 client  12 incarnation
+ *   16 seq    24 begin   32 count   36 generation 40 clock  48 center_version
+ *   56 code   58 flags   60 samples (requests) or rate (answers, IEEE bits)
  *
- * A request names a piece [begin, begin + count) of the vector: what of a chunk lies in the transfer's scope,
- * which is the whole vector or, with PS_FLAG_TENSOR or PS_FLAG_FRAGMENT, one tensor or fragment. Its answer
- * carries the same name. (client, incarnation, seq) names the exchange. */
+ * A request names a piece [begin, begin + count) of the vector: the intersection of a chunk with the
+ * transfer's scope, which is the whole vector or, with PS_FLAG_TENSOR or PS_FLAG_FRAGMENT, one tensor or
+ * fragment. Its answer has the same name. (client, incarnation, seq) identifies the exchange. */
 #ifndef PS_WIRE_FRAME_H
 #define PS_WIRE_FRAME_H
 
@@ -22,15 +22,15 @@
 #define PS_MAX_SENTENCE     400 /* payload of an error frame */
 
 enum ps_frame_kind {
-    PS_FRAME_EXCHANGE = 1, /* payload: the rule's message; answered with what the rule answers */
+    PS_FRAME_EXCHANGE = 1, /* payload: the rule's message; answered with the rule's answer */
     PS_FRAME_PULL = 2,     /* no payload; answered with the center */
     PS_FRAME_SET = 3,      /* payload: new values of the center; answered without payload */
-    PS_FRAME_OFFER = 4,    /* as SET, from the worker whose offer psd took, before the job has begun */
+    PS_FRAME_OFFER = 4,    /* as SET, from the worker whose offer psd accepted, before the job has begun */
     PS_FRAME_PUSH = 5,     /* payload: the rule's message; answered without payload */
     PS_FRAME_ADD = 6,      /* payload: x - start, whatever the rule; answered with the center after */
-    PS_FRAME_KEEP = 7, /* payload: the vector that was scored, from an observer; answered without payload */
+    PS_FRAME_KEEP = 7,     /* payload: the evaluated vector, from an observer; answered without payload */
     PS_FRAME_ANSWER = 16,
-    PS_FRAME_ERROR = 17, /* code, and a sentence as payload */
+    PS_FRAME_ERROR = 17, /* payload: a sentence; has a code */
 };
 
 #define PS_FLAG_REPLAYED 1u /* answer: the chunk had landed before; this is the current center */
@@ -48,8 +48,8 @@ enum ps_frame_kind {
 struct ps_frame {
     uint8_t kind;
     uint8_t codec;
-    uint16_t code; /* of an error: PsCode in ps.proto; with PS_FLAG_TENSOR: the tensor's index; FRAGMENT: its
-                      number */
+    uint16_t code; /* of an error: PsCode in ps.proto; with PS_FLAG_TENSOR or PS_FLAG_FRAGMENT: the index of
+                      the tensor or fragment */
     uint16_t flags;
     uint32_t client;
     uint32_t incarnation;
@@ -60,13 +60,14 @@ struct ps_frame {
     uint32_t samples;        /* request: the samples behind a gradient */
     float rate;              /* answer: the alpha or eta that was applied */
     uint64_t clock;          /* the worker's t */
-    uint64_t center_version; /* request: what this client last saw of this lane; answer: the lane's now */
+    uint64_t center_version; /* request: the version of this lane that the client last saw; answer: the lane's
+                                present one */
 };
 
 /* head: PS_FRAME_BYTES bytes, at any alignment. */
 void ps_frame_pack(const struct ps_frame *f, void *head);
 /* -EPROTO with a sentence for a wrong length, magic, version or kind, or a count of 0; -EPROTONOSUPPORT for
- * another protocol version. Ranges and names are the lane's to check. */
+ * another protocol version. The lane checks ranges and names. */
 int ps_frame_parse(struct ps_frame *f, const void *head, size_t len_bytes, struct ps_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* admissions.h: when an arriving exchange may be applied. One file and one row each. */
+/* admissions.h: when an arriving exchange may be applied. Each admission is one file and one row. */
 #ifndef PSD_ADMISSIONS_H
 #define PSD_ADMISSIONS_H
 
@@ -8,7 +8,7 @@ extern const struct psd_admission psd_admission_backup, psd_admission_fcfs, psd_
     psd_admission_quorum, psd_admission_round_robin, psd_admission_ssp, psd_admission_sync;
 /* Ends with NULL. */
 extern const struct psd_admission *const psd_admissions[];
-/* NULL: no such admission. */
+/* NULL: unknown. */
 const struct psd_admission *psd_admission_find(const char *name);
 
 #endif

@@ -1,6 +1,6 @@
 /* Backup workers (Chen, Monga, Bengio, Jozefowicz 2016, "Revisiting distributed synchronous SGD", section 3):
- * of p members the first p - b messages make the round, b being `backup`; the others' are dropped. At least
- * one makes it, so that a job of b workers or fewer goes on as one of b + 1. */
+ * the first p - b messages of p members make the round, where b is `backup`; the others are dropped. A round
+ * has at least one message, so a job of b workers or fewer behaves like one of b + 1. */
 #include "server/lane/partial_rounds.h"
 
 static uint32_t needs(const struct ps_hyper *h, uint32_t p)

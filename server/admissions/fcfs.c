@@ -1,5 +1,5 @@
-/* First come, first served: an exchange is applied as it arrives; lanes interleave exchanges independently.
- */
+/* First come, first served: an exchange is applied as it arrives; lanes interleave exchanges
+ * independently. */
 #include "server/lane/lane.h"
 
 static void arrive(struct psd_lane *lane, struct psd_arrival *a)

@@ -1,5 +1,6 @@
-/* Quorum: a round needs `quorum` messages, or one of every member where there are fewer, then waits grace_ms
- * for more and is made of what has come. With as many as there are members it is sync. */
+/* Quorum: a round needs `quorum` messages, or one of every member if there are fewer members. It then waits
+ * grace_ms for more, and consists of those that have arrived. With as many as there are members it equals
+ * sync. */
 #include "server/lane/partial_rounds.h"
 
 static uint32_t needs(const struct ps_hyper *h, uint32_t p)

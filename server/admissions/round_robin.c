@@ -1,9 +1,9 @@
 /* Round-robin (Original EASGD: You, Buluc, Demmel 2017, Algorithm 1): exchanges are applied in order of rank,
  * one of each worker a round, on every chunk.
  *
- * With `serial` an answer waits until its worker's turn has come again, so that one worker at a time
- * computes, as in the baseline of their Table 3. It is the last chunk's that waits: the exchange ends with
- * it, and the others have gone. */
+ * With `serial` an answer is held back until its worker's next turn, so that one worker at a time computes,
+ * as in the baseline of their Table 3. Only the answer to the last chunk is held back, since it ends the
+ * exchange. */
 #include "server/lane/rounds.h"
 
 static bool answer_waits(const struct psd_lane *lane, uint32_t chunk)
@@ -11,8 +11,8 @@ static bool answer_waits(const struct psd_lane *lane, uint32_t chunk)
     return lane->center->hyper.serial && !lane->closing && chunk == lane->rounds->last;
 }
 
-/* In a job's first round nothing moves until all have come: one that has not sent its first message may still
- * be reading the center, and all are to start from the same. */
+/* In a job's first round nothing moves until all messages have arrived. A worker that has not sent its first
+ * message may still be reading the center, and all must start from the same one. */
 static bool may_move(const struct psd_lane *lane, const struct psd_members *members, uint32_t chunk)
 {
     bool first = lane->rounds->done[chunk] == lane->rounds->begin && lane->rounds->turn[chunk] == 0;
@@ -26,7 +26,7 @@ static bool advance(struct psd_lane *lane, uint32_t chunk)
 {
     struct psd_rounds *r = lane->rounds;
     const struct psd_members *members = psd_rounds_members(lane, chunk);
-    if (r->turn[chunk] == members->n) { /* also when the last one has gone */
+    if (r->turn[chunk] == members->n) { /* also when the last member has left */
         psd_rounds_finish(lane, chunk);
         return true;
     }
@@ -35,13 +35,13 @@ static bool advance(struct psd_lane *lane, uint32_t chunk)
         return false;
     struct psd_move move = psd_lane_move_of(lane, &s->arrival);
     float rate = lane->center->rule->rate(&move);
-    if (s->moved) { /* its turn has come again */
+    if (s->moved) { /* its next turn has come */
         psd_rounds_answer(lane, s, rate);
         return true;
     }
     if (!psd_lane_claim(&s->arrival)) {
         psd_rounds_clear(lane, s);
-        return false; /* its turn comes when it is sent again */
+        return false; /* its turn comes when the message is sent again */
     }
     s->flags = psd_rounds_flags(lane, chunk);
     s->moved = psd_lane_move(lane, &s->arrival);

@@ -1,41 +1,43 @@
 /* Stale synchronous parallel (Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel
- * parameter server"): messages are applied as they come, each one update, but nobody runs more than `slack`
- * clocks ahead of the slowest member.
+ * parameter server"): messages are applied as they arrive, each as one update, but no worker runs more than
+ * `slack` clocks ahead of the slowest member.
  *
- * The clock of member i for a chunk, c(i): its exchanges of which this chunk has come here, staged ones
- * included, counted from where it began to take part. The number of a message is c of its sender once it has
- * come. A message of number n is applied and answered as soon as n <= min c + slack; until then it is staged.
+ * Clock. The clock of member i for a chunk, c(i), is the number of its exchanges of which this chunk has
+ * arrived here, including staged ones, plus the clock at which it became a member. The number of a message is
+ * its sender's clock after its arrival. A message of number n is applied and answered as soon as n <= min c +
+ * slack; until then it is staged.
  *
- * The bound. min c never falls: who is new starts no lower than the slowest in any chunk of any lane. Of
- * member j all numbers up to min(c(j), min c + slack) are applied once this chunk was advanced, so that j has
- * at least min c of them and nobody more than min c + slack: updates of members never part by more than slack
- * in a chunk, and so neither do exchanges that are whole.
+ * Bound. min c never decreases: a new member starts no lower than the slowest member in any chunk of any
+ * lane. After this chunk was advanced, all numbers up to min(c(j), min c + slack) of member j are applied. So
+ * every member has at least min c updates applied and none has more than min c + slack: in a chunk the
+ * members' updates never differ by more than slack, and neither do complete exchanges.
  *
- * What an answer has seen. The answer to a worker's message n is what it computes its message n + 1 with. It
- * is given when all have sent n - slack, and after all of these have been applied: lower numbers go first,
- * and nothing is answered before all that may be applied has been. That is Ho et al.'s condition (their clock
- * counts from 0). With slack 0 nobody begins exchange n + 1 before every member's exchange n has been applied
- * to the chunk: bulk synchronous. Rules that answer with the center before the message show one exchange
- * less.
+ * Answers. A worker computes its message n + 1 with the answer to its message n. That answer is sent after
+ * all members have sent n - slack, and after all of these have been applied: lower numbers go first, and
+ * nothing is answered before every message that may be applied was applied. This is the condition of Ho et
+ * al., whose clock counts from 0. With slack 0 no worker begins exchange n + 1 before every member's exchange
+ * n was applied to the chunk: bulk synchronous. Rules that answer with the center before the message show one
+ * exchange less.
  *
- * An exchange that was given up on the way is none: what comes in its place has its number.
+ * Abandoned exchanges do not count: the exchange that replaces one has its number.
  *
- * After a resume all start level. What a worker then sends first may be the rest of an exchange of which the
- * psd before has answered some chunks, or whole lanes, that will not come again: nobody could go on who
- * waited for them with what those chunks wait for. So each one's first exchange in each lane waits for
- * nobody, and by that one the bound is wider for a while.
+ * Resume. After a resume all members start at the same clock. The first message of a worker may be the rest
+ * of an exchange of which the previous psd has answered some chunks, or whole lanes. Those will not be sent
+ * again, so a worker that waited for them would wait forever. The first exchange of each worker in each lane
+ * therefore waits for no other, which relaxes the bound by one exchange for a while.
  *
- * No deadlock. Exchanges are numbered alike in all lanes: by those that were whole in every lane (shared
- * clocks), and by offsets that the loop published. Say that everybody has an exchange under way; else
- * somebody who computes is waited for. Of those with the lowest number n take, in one lane, the first chunk
- * that is not answered to all: clients send a lane's chunks in order, so that it has come from each of these.
- * All others have finished exchange n. So nothing of number n waits there. */
+ * No deadlock. Exchanges have the same numbers in all lanes: they count the exchanges that were complete in
+ * every lane (shared clocks), plus offsets that the loop published. Assume that every member has an exchange
+ * under way; otherwise the others wait for a worker that computes. Take the members with the lowest number n,
+ * and in one lane the first chunk that is not answered to all of them. Clients send a lane's chunks in order,
+ * so each of these members has sent it. All others have completed exchange n. So no message of number n waits
+ * there. */
 #include "server/lane/rounds.h"
 
-/* The exchange begins here. Where the one before it was not whole, clocks are not what they were. */
+/* The exchange begins here. If the one before was not complete, its clock is corrected. */
 static void begin(struct psd_lane *lane, const struct ps_frame *f)
 {
-    struct psd_pace *p = &lane->rounds->pace[f->client];
+    struct psd_member_clock *p = &lane->rounds->clocks[f->client];
     uint64_t landed = atomic_load_explicit(&lane->shared->clocks[f->client], memory_order_relaxed);
     if (p->seq == f->seq)
         return;
@@ -56,10 +58,10 @@ static bool has_landed(const struct psd_lane_client *c, uint32_t chunk)
     return (c->landed[chunk / 64] >> (chunk % 64) & 1) != 0;
 }
 
-/* What came last here need not be an exchange: values may have been set. */
+/* The last transfer here need not be an exchange: it may have set values. */
 static uint64_t clock_of(const struct psd_lane *lane, uint32_t client, uint32_t chunk)
 {
-    const struct psd_pace *p = &lane->rounds->pace[client];
+    const struct psd_member_clock *p = &lane->rounds->clocks[client];
     const struct psd_lane_client *c = &lane->clients[client];
     if (p->seq != c->seq)
         return p->offset + atomic_load_explicit(&lane->shared->clocks[client], memory_order_relaxed);
@@ -76,7 +78,7 @@ static uint64_t slowest_of(const struct psd_lane *lane, const struct psd_members
     return lowest;
 }
 
-/* What may be applied next: the lowest number, of these the lowest rank. */
+/* The next message to apply: the lowest number, and the lowest rank among equals. */
 static struct psd_staged *next_of(const struct psd_lane *lane, const struct psd_members *members,
                                   uint32_t chunk, uint64_t most)
 {
@@ -86,7 +88,8 @@ static struct psd_staged *next_of(const struct psd_lane *lane, const struct psd_
         uint32_t client = members->ranks[i];
         struct psd_staged *s = psd_rounds_find(lane, client, chunk);
         uint64_t number = s != NULL ? clock_of(lane, client, chunk) : 0;
-        if (s == NULL || s->moved || (number > most && !lane->rounds->pace[client].free) || number >= lowest)
+        if (s == NULL || s->moved || (number > most && !lane->rounds->clocks[client].free) ||
+            number >= lowest)
             continue;
         next = s;
         lowest = number;
@@ -94,7 +97,7 @@ static struct psd_staged *next_of(const struct psd_lane *lane, const struct psd_
     return next;
 }
 
-/* All that were moved. Where workers adopt the answer, it is the center after all of these. */
+/* Answers all applied messages. Workers that adopt the answer get the center after all of these. */
 static void answer_all(struct psd_lane *lane, const struct psd_members *members, uint32_t chunk,
                        uint32_t n_moved)
 {
@@ -127,10 +130,11 @@ static bool advance(struct psd_lane *lane, uint32_t chunk)
             psd_rounds_clear(lane, s);
     }
     answer_all(lane, members, chunk, n_moved);
-    return false; /* clocks count what has come, so that this changed none */
+    return false; /* clocks count arrived messages, so applying one changes no clock */
 }
 
-/* Of the chunk where that is furthest: who starts there is behind nobody's slowest. */
+/* The furthest of the chunks' slowest clocks: a new member that starts there is behind no other lane's
+ * slowest. */
 static uint64_t slowest(const struct psd_lane *lane)
 {
     const struct psd_members *members = &lane->rounds->now;

@@ -1,14 +1,14 @@
 /* Sync: a round has one message of every member, and is one update. */
 #include "server/lane/rounds.h"
 
-/* Whether all have come; then they are in rounds->party. */
+/* Whether all messages have arrived; they are then in rounds->gathered. */
 static bool gather(struct psd_lane *lane, const struct psd_members *members, uint32_t chunk)
 {
     for (uint32_t i = 0; i < members->n; i++) {
         struct psd_staged *s = psd_rounds_find(lane, members->ranks[i], chunk);
         if (s == NULL)
             return false;
-        lane->rounds->party[i] = &s->arrival;
+        lane->rounds->gathered[i] = &s->arrival;
     }
     return true;
 }

@@ -14,7 +14,7 @@ static const char *const roles[] = {
     [PSD_ROLE_ANY] = "any", [PSD_ROLE_WORKER] = "worker", [PSD_ROLE_OBSERVER] = "observer"};
 enum { N_ROLES = sizeof roles / sizeof *roles };
 
-/* One number of a list of ranks; *text goes behind it. */
+/* Parses one rank of a list and advances *text. */
 static bool take_rank(const char **text, uint32_t *rank)
 {
     char *end;
@@ -74,11 +74,11 @@ static int take_word(const struct line *l, const char *word, struct psd_grant *g
                              l->place, l->at, word);
     return ps_fail(
         err, -EINVAL,
-        "%s:%u: found '%.60s' behind the name; allowed are role=worker|observer|any and ranks=0-3,7",
-        l->place, l->at, word);
+        "%s:%u: found '%.60s' after the name; allowed are role=worker|observer|any and ranks=0-3,7", l->place,
+        l->at, word);
 }
 
-/* KEY NAME [role=…] [ranks=…]; the text is cut to pieces. */
+/* Parses KEY NAME [role=…] [ranks=…]; modifies the text. */
 static int take_grant(const struct line *l, char *text, const struct ps_curve_pair *own, struct psd_grant *g,
                       struct ps_error *err)
 {
@@ -95,17 +95,17 @@ static int take_grant(const struct line *l, char *text, const struct ps_curve_pa
     if (name == NULL || !ps_curve_is_name(name))
         return ps_fail(
             err, -EINVAL,
-            "%s:%u: found %s%.80s%s behind the key; allowed is a name of 1 to %d letters, digits and "
+            "%s:%u: found %s%.80s%s after the key; allowed is a name of 1 to %d letters, digits and "
             "._@:-",
             l->place, l->at, name != NULL ? "'" : "", name != NULL ? name : "nothing",
             name != NULL ? "'" : "", PS_CURVE_NAME_MAX);
     if (strcmp(name, "psd") == 0)
-        return ps_fail(err, -EINVAL, "%s:%u: the name psd is psd's own; allowed is another one", l->place,
+        return ps_fail(err, -EINVAL, "%s:%u: the name psd is reserved; allowed is another one", l->place,
                        l->at);
     if (own != NULL && strcmp(own->public_key, key) == 0)
         return ps_fail(
             err, -EINVAL,
-            "%s:%u: %s has psd's own key (auth.key); allowed is a pair of its own: psctl keygen FILE",
+            "%s:%u: %s has psd's own key (auth.key); allowed is another key pair: psctl keygen FILE",
             l->place, l->at, name);
     snprintf(g->name, sizeof g->name, "%s", name);
     while (rc == 0 && (word = strtok_r(NULL, " \t\r", &rest)) != NULL)
@@ -137,18 +137,18 @@ static int check_twice(const char *place, const struct psd_allow *list, struct p
     qsort(names, list->n, sizeof *names, by_name);
     for (size_t i = 1; i < list->n && rc == 0; i++) {
         if (memcmp(list->grants[i].key, list->grants[i - 1].key, PS_CURVE_KEY_BYTES) == 0)
-            rc = ps_fail(err, -EINVAL, "%s: %s and %s have the same key; allowed is a line for each key",
+            rc = ps_fail(err, -EINVAL, "%s: %s and %s have the same key; allowed is one line for each key",
                          place, list->grants[i - 1].name, list->grants[i].name);
         else if (strcmp(names[i]->name, names[i - 1]->name) == 0)
-            rc = ps_fail(err, -EINVAL, "%s: the name %s stands there twice; allowed is a key for each name",
+            rc = ps_fail(err, -EINVAL, "%s: the name %s is there twice; allowed is one key for each name",
                          place, names[i]->name);
     }
     free(names);
     return rc;
 }
 
-/* A # begins a comment where a word would begin. Keys have # too, but never as their first character: no four
- * bytes are that large a number. */
+/* A # begins a comment at the start of a word. Keys may contain #, but never as their first character: no
+ * four bytes encode to that. */
 static void cut_comment(char *line)
 {
     for (char *at = line; (at = strchr(at, '#')) != NULL; at++)
@@ -214,7 +214,7 @@ int psd_allow_parse(const char *place, const char *text, size_t len, const struc
     return 0;
 }
 
-/* The text, the caller's to free; NULL with *rc and a sentence. */
+/* Reads the text, which the caller frees; NULL with *rc and a sentence. */
 static char *read_all(FILE *f, const char *path, size_t *len, int *rc, struct ps_error *err)
 {
     struct stat st;
@@ -222,13 +222,13 @@ static char *read_all(FILE *f, const char *path, size_t *len, int *rc, struct ps
     if (fstat(fileno(f), &st) != 0)
         *rc = ps_fail(err, -errno, "allow-list '%s': %s", path, strerror(errno));
     else if (!S_ISREG(st.st_mode) || st.st_size > FILE_MAX_BYTES)
-        *rc = ps_fail(err, -EINVAL, "allow-list '%s': it is no regular file of at most %d bytes", path,
+        *rc = ps_fail(err, -EINVAL, "allow-list '%s': not a regular file of at most %d bytes", path,
                       FILE_MAX_BYTES);
     else if ((st.st_mode & 022) != 0)
-        *rc =
-            ps_fail(err, -EACCES,
-                    "allow-list '%s' has mode %04o: others can write to it; allowed is such as 0644 or 0600",
-                    path, (unsigned)st.st_mode & 07777);
+        *rc = ps_fail(
+            err, -EACCES,
+            "allow-list '%s' has mode %04o: others can write to it; allowed are modes such as 0644 or 0600",
+            path, (unsigned)st.st_mode & 07777);
     else if ((text = malloc((size_t)st.st_size + 1)) == NULL)
         *rc = ps_fail(err, -ENOMEM, "allow-list '%s': no memory", path);
     else

@@ -1,6 +1,6 @@
-/* allow_list.h: the allow-list: whose keys psd lets in, and as what. A line each:
+/* allow_list.h: the allow-list: the keys that psd accepts, and their rights. One line for each key:
  *
- *     Z85PUBLIC NAME [role=worker|observer|any] [ranks=0-3,7]     # comment
+ *   Z85PUBLIC NAME [role=worker|observer|any] [ranks=0-3,7]  # comment
  *
  * The loop's thread. */
 #ifndef PSD_AUTH_ALLOW_LIST_H
@@ -19,31 +19,30 @@ struct psd_grant {
     unsigned char key[PS_CURVE_KEY_BYTES];
     char name[PS_CURVE_NAME_MAX + 1];
     enum psd_role role;
-    bool some_ranks; /* only those of `ranks` */
+    bool some_ranks; /* only the ranks in `ranks` */
     uint64_t ranks[PSD_ALLOW_RANKS / 64];
-    /* Numbers (key, name) for as long as psd runs; never 0 once psd_allow_number has seen it, never used
-     * again. */
+    /* Identifies (key, name) while psd runs; never 0 after psd_allow_number, and never reused. */
     uint64_t id;
 };
 
 struct psd_allow {
-    struct psd_grant *grants; /* [n], by key */
+    struct psd_grant *grants; /* [n], sorted by key */
     size_t n;
-    uint32_t *by_id; /* [n]: indices, by id */
+    uint32_t *by_id; /* [n]: indices, sorted by id */
 };
 
-/* Reads the file. An error names file, line, what was found and what is allowed, and leaves *list alone. A
- * key and a name stand there once each; `psd` is no name for others, and psd's own key needs no line. -EACCES
- * when others than its owner and root may write it. */
+/* Reads the file. An error names file, line, what was found and what is allowed, and leaves *list unchanged.
+ * Keys and names are unique; the name `psd` is reserved, and psd's own key needs no line. -EACCES if others
+ * than its owner and root may write the file. */
 int psd_allow_read(const char *path, const struct ps_curve_pair *own, struct psd_allow *list,
                    struct ps_error *err);
-/* The same of a text in memory, named `place`. */
+/* The same for a text in memory, which errors name as `place`. */
 int psd_allow_parse(const char *place, const char *text, size_t len, const struct ps_curve_pair *own,
                     struct psd_allow *list, struct ps_error *err);
 void psd_allow_finish(struct psd_allow *list);
 
-/* Gives each grant its number: that of the same key and name in `before` (may be NULL), else a new one from
- * *last on. */
+/* Gives each grant its id: that of the same key and name in `before` (may be NULL), else a new one above
+ * *last. */
 void psd_allow_number(struct psd_allow *list, const struct psd_allow *before, uint64_t *last);
 
 /* NULL: not in the list. */
@@ -56,7 +55,7 @@ static inline bool psd_grant_has_rank(const struct psd_grant *g, uint32_t rank)
     return !g->some_ranks || (rank < PSD_ALLOW_RANKS && (g->ranks[rank / 64] >> (rank % 64) & 1) != 0);
 }
 
-/* "0-3, 7", or "any". */
+/* Writes "0-3, 7", or "any". */
 void psd_grant_ranks(const struct psd_grant *g, char *text, size_t size);
 
 #endif

@@ -58,7 +58,7 @@ static const struct psd_grant *grant_of_id(const struct psd_auth *a, uint64_t id
     return id == OWN_ID ? &a->own : psd_allow_find_id(&a->list, id);
 }
 
-/* libzmq asks, of both connections. */
+/* Called for handshakes on both connections. */
 static bool decide(void *arg, const char *address, const unsigned char *key, const char **name, uint64_t *id)
 {
     struct psd_auth *a = arg;
@@ -73,7 +73,7 @@ static bool decide(void *arg, const char *address, const unsigned char *key, con
         zmq_z85_encode(text, key, PS_CURVE_KEY_BYTES);
     snprintf(why, sizeof why, "key %s is not in the allow-list %.200s", key != NULL ? text : "(none)",
              a->cfg->auth.allow);
-    psd_rejected_peers_turned_away(&a->rejected, address, why);
+    psd_rejected_peers_note(&a->rejected, address, why);
     return false;
 }
 
@@ -142,7 +142,7 @@ const struct psd_grant *psd_auth_grant(const struct psd_auth *a, uint64_t id)
 
 bool psd_auth_peer(struct psd_auth *a, zmq_msg_t *message, struct psd_peer *peer)
 {
-    /* Without CURVE the properties of a message are what the peer says they are. */
+    /* Without CURVE a peer can set the properties of its messages to anything. */
     if (!a->curve)
         return true;
     const char *number = zmq_msg_gets(message, PS_CURVE_ID_PROPERTY);
@@ -152,7 +152,7 @@ bool psd_auth_peer(struct psd_auth *a, zmq_msg_t *message, struct psd_peer *peer
         peer->identity = peer->grant->name;
         return true;
     }
-    refusef(a, peer, "%s is not allowed any more: its key is not in the allow-list of psd (auth.allow)",
+    refusef(a, peer, "%s is no longer allowed: its key is not in psd's allow-list (auth.allow)",
             name != NULL ? name : "nobody");
     return false;
 }
@@ -181,7 +181,7 @@ static bool is_barred(const struct psd_auth *a, const char *name, size_t *at)
     return false;
 }
 
-/* What the allow-list says of the role and the rank. */
+/* Checks the role and the rank against the allow-list. */
 static bool list_allows(struct psd_auth *a, const struct psd_peer *peer, const Ps__Hello *m)
 {
     const struct psd_grant *g = peer->grant;
@@ -191,8 +191,8 @@ static bool list_allows(struct psd_auth *a, const struct psd_peer *peer, const P
     if (g == NULL)
         return true;
     if (g->role == PSD_ROLE_SERVER)
-        refusef(a, peer, "this is psd's own key: workers and observers need one of their own (psctl keygen)");
-    else if (!psd_role_may_say(PSD_SAY_HELLO, g->role, m->observer))
+        refusef(a, peer, "this is psd's own key; workers and observers need another (psctl keygen)");
+    else if (!psd_role_may_send(PSD_MESSAGE_HELLO, g->role, m->observer))
         refusef(a, peer, "%s may not be %s: the allow-list has role=%s", g->name,
                 m->observer ? "an observer" : "a worker", m->observer ? "worker" : "observer");
     else if (!m->observer && named && !psd_grant_has_rank(g, rank)) {
@@ -204,16 +204,16 @@ static bool list_allows(struct psd_auth *a, const struct psd_peer *peer, const P
     return false;
 }
 
-bool psd_auth_may_say(struct psd_auth *a, const struct psd_peer *peer, enum psd_message m)
+bool psd_auth_may_send(struct psd_auth *a, const struct psd_peer *peer, enum psd_message m)
 {
     bool of_server = psd_rights[m].proof == PSD_PROOF_SERVER;
-    if (psd_rights[m].proof == PSD_PROOF_OWNER || m == PSD_SAY_HELLO || !a->curve ||
-        (peer->grant != NULL && psd_role_may_say(m, peer->grant->role, false)))
+    if (psd_rights[m].proof == PSD_PROOF_OWNER || m == PSD_MESSAGE_HELLO || !a->curve ||
+        (peer->grant != NULL && psd_role_may_send(m, peer->grant->role, false)))
         return true;
     if (of_server)
-        refusef(a, peer, "%s is no server: those have psd's own key pair (auth.key)", peer->identity);
+        refusef(a, peer, "%s is not a server: servers have psd's own key pair (auth.key)", peer->identity);
     else
-        refusef(a, peer, "%s is not allowed to meet others here: the allow-list has it as no worker",
+        refusef(a, peer, "%s may not join a clique here: the allow-list does not have it as a worker",
                 peer->identity);
     return false;
 }
@@ -228,7 +228,7 @@ bool psd_auth_hello(struct psd_auth *a, const struct psd_peer *peer, const Ps__H
         return false;
     bool same_name = s != NULL && strcmp(s->identity, peer->identity != NULL ? peer->identity : "") == 0;
     if (s != NULL && (!psd_auth_owns(peer, s) || !same_name)) {
-        refusef(a, peer, "the session of %s %u is another identity's, not of %s",
+        refusef(a, peer, "the session of %s %u belongs to another identity than %s",
                 s->observer ? "observer" : "rank", s->client, peer->identity);
         return false;
     }
@@ -253,7 +253,7 @@ void psd_auth_bar(struct psd_auth *a, const struct psd_session *s)
         return;
     void *more = realloc(a->barred, (a->n_barred + 1) * sizeof *a->barred);
     if (more == NULL) {
-        ps_log(PS_LOG_ERROR, "auth.memory", "no memory to bar %s: it can come back", s->identity);
+        ps_log(PS_LOG_ERROR, "auth.memory", "no memory to bar %s: it can rejoin", s->identity);
         return;
     }
     a->barred = more;
@@ -267,7 +267,7 @@ bool psd_auth_allow(struct psd_auth *a, const char *name)
     if (!is_barred(a, name, &at))
         return false;
     memmove(a->barred[at], a->barred[--a->n_barred], sizeof *a->barred);
-    ps_log(PS_LOG_INFO, "auth.allowed", "%s may come back", name);
+    ps_log(PS_LOG_INFO, "auth.allowed", "%s may join again", name);
     return true;
 }
 
@@ -286,7 +286,7 @@ bool psd_auth_may_stay(const struct psd_auth *a, const struct psd_session *s)
     const struct psd_grant *g = grant_of_id(a, s->identity_id);
     if (s->identity_id == 0)
         return true;
-    return g != NULL && psd_role_may_say(PSD_SAY_HELLO, g->role, s->observer) &&
+    return g != NULL && psd_role_may_send(PSD_MESSAGE_HELLO, g->role, s->observer) &&
            (s->observer || psd_grant_has_rank(g, s->client));
 }
 

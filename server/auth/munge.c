@@ -11,7 +11,7 @@
 
 enum { NONCE_MS = 30000, LINES_A_CLIENT = 4, FEWEST_CLIENTS = 64 };
 
-/* A credential that is looked at. The pool's thread reads what is above `rc` and writes the rest. */
+/* A credential being checked. The pool's thread reads the members above `rc` and writes the others. */
 struct job {
     uv_work_t work;
     struct psd_auth *auth;
@@ -21,7 +21,7 @@ struct job {
     uint64_t identity_id;
     char *credential;
     bool of_server;
-    /* What the credential is to be over; the Hello, or the Enlist, is a part of it. */
+    /* The payload that the credential must have; it contains the Hello, or the Enlist. */
     unsigned char *expected;
     size_t expected_bytes, message_bytes;
     int rc;
@@ -36,11 +36,10 @@ static int add_user(struct psd_munge *g, const char *word, struct ps_error *err)
     const struct passwd *user = getpwnam(word);
     unsigned long uid = strtoul(word, &end, 10);
     if (user == NULL && (word[0] < '0' || word[0] > '9' || *end != 0))
-        return ps_fail(
-            err, -EINVAL,
-            "auth.munge_users: found '%.60s'; allowed are users of this system by name or number, with "
-            "commas, or none",
-            word);
+        return ps_fail(err, -EINVAL,
+                       "auth.munge_users: found '%.60s'; allowed are users of this system by name or number, "
+                       "separated by commas, or none",
+                       word);
     if (g->n_users == PSD_MUNGE_USERS)
         return ps_fail(err, -EINVAL, "auth.munge_users: more than %d users", PSD_MUNGE_USERS - 1);
     g->users[g->n_users++] = user != NULL ? user->pw_uid : (uid_t)uid;
@@ -82,7 +81,7 @@ static struct psd_munge_nonce *find_nonce(struct psd_munge *g, const struct psd_
     return NULL;
 }
 
-/* The oldest makes room: its Hello is said again, and asked for anew. */
+/* Replaces the oldest: its Hello will be sent again, and challenged again. */
 static struct psd_munge_nonce *oldest_nonce(struct psd_munge *g)
 {
     struct psd_munge_nonce *oldest = &g->pending[0];
@@ -111,9 +110,7 @@ static bool is_fresh(const struct psd_auth *a, const struct psd_munge_nonce *n)
     return n != NULL && psd_loop_now_ms(a->loop) < n->given_ms + NONCE_MS;
 }
 
-/* Who says it again before the answer has come hears of the same nonce: a credential over it may be on its
- * way.
- */
+/* A peer that repeats its Hello gets the same nonce: a credential over it may be on its way. */
 static void challenge(struct psd_auth *a, const struct psd_peer *peer)
 {
     Ps__Challenge ask = PS__CHALLENGE__INIT;
@@ -123,7 +120,7 @@ static void challenge(struct psd_auth *a, const struct psd_peer *peer)
     if (!is_fresh(a, n))
         n = make_nonce(a, peer);
     if (n == NULL)
-        return; /* the Hello is said again */
+        return; /* the Hello will be sent again */
     ask.nonce.data = n->nonce;
     ask.nonce.len = sizeof n->nonce;
     m.what_case = PS__TO_CLIENT__WHAT_CHALLENGE;
@@ -142,7 +139,7 @@ static void name_user(struct job *j)
         snprintf(j->user, sizeof j->user, "uid-%u", (unsigned)j->uid);
 }
 
-/* A thread of the pool. */
+/* Pool thread. */
 static void decode(uv_work_t *work)
 {
     struct job *j = work->data;
@@ -189,8 +186,9 @@ static void answer_peer(struct psd_auth *a, const struct job *j)
         return;
     }
     if (j->of_server && j->uid != a->munge.users[0]) {
-        snprintf(sentence, sizeof sentence, "user %s (uid %u) is not psd's own: its servers run as one user",
-                 j->user, (unsigned)j->uid);
+        snprintf(sentence, sizeof sentence,
+                 "user %s (uid %u) is not psd's own; all servers run as the same user", j->user,
+                 (unsigned)j->uid);
         psd_send_refusal(a->sender, &peer, PS__CODE__AUTH, sentence);
         return;
     }
@@ -214,7 +212,7 @@ static void decoded(uv_work_t *work, int status)
     free(j);
 }
 
-/* What the credential must be over. -E2BIG. */
+/* Builds the expected payload. -E2BIG. */
 static int expect(struct job *j, const struct psd_munge_nonce *n, const struct psd_peer *peer,
                   const ProtobufCMessage *bare)
 {
@@ -233,9 +231,9 @@ static int expect(struct job *j, const struct psd_munge_nonce *n, const struct p
     return 0;
 }
 
-/* The nonce is spent, whatever becomes of it. */
-static void look_at(struct psd_auth *a, const struct psd_peer *peer, struct psd_munge_nonce *n,
-                    const ProtobufCMessage *bare, const ProtobufCBinaryData *credential)
+/* Queues the check of a credential. Its nonce cannot be used again, whatever the result. */
+static void queue_check(struct psd_auth *a, const struct psd_peer *peer, struct psd_munge_nonce *n,
+                        const ProtobufCMessage *bare, const ProtobufCBinaryData *credential)
 {
     struct job *j = calloc(1, sizeof *j);
     if (j != NULL)
@@ -266,26 +264,26 @@ static void look_at(struct psd_auth *a, const struct psd_peer *peer, struct psd_
 }
 
 /* bare: the message without its credential. */
-static void ask_or_look(struct psd_auth *a, const struct psd_peer *peer, const ProtobufCMessage *bare,
-                        const ProtobufCBinaryData *credential)
+static void challenge_or_check(struct psd_auth *a, const struct psd_peer *peer, const ProtobufCMessage *bare,
+                               const ProtobufCBinaryData *credential)
 {
     struct psd_munge_nonce *n = find_nonce(&a->munge, peer);
     if (credential->len == 0 || !is_fresh(a, n))
         challenge(a, peer);
-    else if (a->munge.at_work < a->munge.most_at_work) /* else it is said again */
-        look_at(a, peer, n, bare, credential);
+    else if (a->munge.at_work < a->munge.most_at_work) /* otherwise the message will be sent again */
+        queue_check(a, peer, n, bare, credential);
 }
 
 void psd_munge_hello(struct psd_auth *a, const struct psd_peer *peer, const Ps__Hello *m)
 {
     Ps__Hello bare = *m;
     bare.credential = (ProtobufCBinaryData){0, NULL};
-    ask_or_look(a, peer, &bare.base, &m->credential);
+    challenge_or_check(a, peer, &bare.base, &m->credential);
 }
 
 void psd_munge_enlist(struct psd_auth *a, const struct psd_peer *peer, const Ps__Enlist *m)
 {
     Ps__Enlist bare = *m;
     bare.credential = (ProtobufCBinaryData){0, NULL};
-    ask_or_look(a, peer, &bare.base, &m->credential);
+    challenge_or_check(a, peer, &bare.base, &m->credential);
 }

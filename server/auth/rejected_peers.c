@@ -19,10 +19,11 @@ struct psd_rejected_peers_watch {
     struct psd_rejected_peers *peers;
     void *watch; /* NULL: none */
     uv_poll_t poll;
-    const char *failed; /* why the handshake that is about to be closed has; NULL: none has */
+    /* why the handshake of the connection that is about to be closed failed; NULL: it did not */
+    const char *failed;
 };
 
-void psd_rejected_peers_turned_away(struct psd_rejected_peers *g, const char *address, const char *why)
+void psd_rejected_peers_note(struct psd_rejected_peers *g, const char *address, const char *why)
 {
     uint64_t now_s = ps_now_ns() / PS_NS_PER_S;
     uint64_t who = XXH64(address, strlen(address), XXH64(why, strlen(why), 0));
@@ -33,7 +34,7 @@ void psd_rejected_peers_turned_away(struct psd_rejected_peers *g, const char *ad
     g->seen[at].who = who;
     g->seen[at].until_s = now_s + AGAIN_S;
     if (ps_log_allows(&g->log_limit, "auth.refused", "handshakes"))
-        ps_log(PS_LOG_WARN, "auth.refused", "%s: %s (told once a minute)", address, why);
+        ps_log(PS_LOG_WARN, "auth.refused", "%s: %s (logged once a minute)", address, why);
 }
 
 /* The descriptor may have been closed meanwhile. */
@@ -47,8 +48,9 @@ static void remember(struct psd_rejected_peers *g, int fd)
         snprintf(text, sizeof *g->addresses, "unknown address");
 }
 
-/* A handshake that fails is told of just before its connection's end. What ZAP refused is known already. A
- * peer without a key may see that before psd does, and hang up: then it looks broken. */
+/* A failed handshake is reported just before the end of its connection. ZAP has already reported what it
+ * refused. A peer without a key may notice the failure before psd does and disconnect; that looks like a
+ * broken connection. */
 static void take_event(struct psd_rejected_peers_watch *w, const struct ps_watch_event *e)
 {
     struct psd_rejected_peers *g = w->peers;
@@ -64,7 +66,7 @@ static void take_event(struct psd_rejected_peers_watch *w, const struct ps_watch
         break;
     case PS_WATCH_CLOSED:
         if (w->failed != NULL)
-            psd_rejected_peers_turned_away(g, g->addresses[e->value % PSD_REJECTED_PEERS_FDS], w->failed);
+            psd_rejected_peers_note(g, g->addresses[e->value % PSD_REJECTED_PEERS_FDS], w->failed);
         w->failed = NULL;
         break;
     default:
@@ -86,7 +88,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     look(poll->data);
 }
 
-/* ZeroMQ's descriptors tell only of changes: look before each wait. */
+/* ZeroMQ's descriptors only signal changes: look before each wait. */
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct psd_rejected_peers *g = prepare->data;

@@ -12,10 +12,10 @@ enum { BATCH = 256, VERSION = 0, REQUEST_ID, DOMAIN, ADDRESS, IDENTITY, MECHANIS
 
 struct request {
     zmq_msg_t part[PARTS];
-    int n; /* that came */
+    int n; /* number of parts received */
 };
 
-/* A request, or -EAGAIN. Only libzmq itself can ask: the endpoint is in this process. */
+/* Receives a request, or -EAGAIN. Only libzmq itself can send one: the endpoint is in this process. */
 static int recv_request(void *socket, struct request *r)
 {
     int more = 1;
@@ -41,7 +41,8 @@ static bool part_is(zmq_msg_t *part, const char *text)
     return zmq_msg_size(part) == strlen(text) && memcmp(zmq_msg_data(part), text, strlen(text)) == 0;
 }
 
-/* One property of ZMTP's metadata: the name's length in a byte, the name, the value's in four, the value. */
+/* Writes one property of ZMTP's metadata: one byte for the name's length, the name, four bytes for the
+ * value's length, the value. */
 static size_t put_property(unsigned char *to, const char *name, const char *value)
 {
     size_t n = strlen(name), len = strlen(value);
@@ -86,7 +87,7 @@ static void answer(struct psd_zap *z, struct request *r)
     reply(z->socket, &r->part[REQUEST_ID], allowed, allowed ? name : "", id);
 }
 
-/* A batch at most; what is left has its turn at the loop's next. */
+/* Answers at most one batch; the rest follows in the loop's next iteration. */
 static void look(struct psd_zap *z)
 {
     struct request r;
@@ -108,7 +109,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     look(poll->data);
 }
 
-/* ZeroMQ's descriptor tells only of changes: look before each wait. */
+/* ZeroMQ's descriptor only signals changes: look before each wait. */
 static void on_prepare(uv_prepare_t *prepare)
 {
     look(prepare->data);
@@ -126,7 +127,7 @@ int psd_zap_open(struct psd_zap *z, uv_loop_t *loop, void *context, psd_zap_deci
         zmq_setsockopt(z->socket, ZMQ_SNDHWM, &zero, sizeof zero) != 0 ||
         zmq_bind(z->socket, "inproc://zeromq.zap.01") != 0 ||
         zmq_getsockopt(z->socket, ZMQ_FD, &fd, &size) != 0) {
-        rc = ps_fail(err, -zmq_errno(), "cannot make the socket that decides who comes in: %s",
+        rc = ps_fail(err, -zmq_errno(), "cannot create the socket that authenticates peers: %s",
                      zmq_strerror(zmq_errno()));
         if (z->socket != NULL)
             zmq_close(z->socket);

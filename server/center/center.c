@@ -18,9 +18,9 @@ float *psd_vector_create(uint64_t n_floats, struct ps_range own)
     if (v == NULL)
         return NULL;
     madvise(v, len_bytes, MADV_HUGEPAGE);
-    /* Pages that malloc had in use before become the system's zeros again, when somebody touches them. */
+    /* malloc may have used these pages before: this makes the system zero them when they are next touched. */
     if (madvise(v, (len_bytes + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1), MADV_DONTNEED) != 0)
-        memset(v + own.begin, 0, own.count * sizeof(float)); /* they are locked */
+        memset(v + own.begin, 0, own.count * sizeof(float)); /* the pages are locked */
     return v;
 }
 
@@ -28,7 +28,7 @@ uint64_t psd_center_bytes(uint64_t n_floats, const struct psd_rule *rule,
                           const struct ps_averaging *averaging, uint32_t workers)
 {
     uint64_t n_vectors = 1 + (uint64_t)rule->n_state + (averaging->rate != NULL);
-    uint64_t n_seen = rule->takes_seen ? workers : 0; /* not in the snapshot */
+    uint64_t n_seen = rule->takes_seen ? workers : 0; /* not part of the snapshot */
     return (2 * n_vectors + n_seen) * n_floats * sizeof(float);
 }
 
@@ -55,12 +55,11 @@ int psd_center_check_fragments(const struct ps_hyper *h, const struct ps_shard *
     uint64_t most = ps_fragments_most(shard);
     if (h->fragments <= 1 || h->fragments <= most)
         return 0;
-    return ps_fail(
-        err, -EINVAL,
-        "parameters.fragments: found %u; the model's %llu floats have %llu chunks in %u lanes, so allowed "
-        "is 1 to %llu (a smaller chunk_floats, now %u, makes more of them)",
-        h->fragments, (unsigned long long)shard->n_floats, (unsigned long long)most, shard->n_lanes,
-        (unsigned long long)most, shard->chunk_floats);
+    return ps_fail(err, -EINVAL,
+                   "parameters.fragments: found %u; the model's %llu floats have %llu chunks in %u lanes; "
+                   "allowed is 1 to %llu (a smaller chunk_floats, now %u, makes more of them)",
+                   h->fragments, (unsigned long long)shard->n_floats, (unsigned long long)most,
+                   shard->n_lanes, (unsigned long long)most, shard->chunk_floats);
 }
 
 static int snapshot_create(struct psd_center *c, const struct psd_config *cfg)
@@ -88,7 +87,7 @@ static int snapshot_create(struct psd_center *c, const struct psd_config *cfg)
     return 0;
 }
 
-/* Which lanes this psd has, and how many of those that matter are among them. */
+/* Finds the lanes of this psd, and how many of them are used and moving. */
 static void find_own(struct psd_center *c, const struct psd_config *cfg)
 {
     bool alone = cfg->servers.count == 1;
@@ -160,7 +159,7 @@ uint32_t psd_center_row(const struct psd_center *c, uint32_t lane)
     return c->whole_lanes ? 0 : lane;
 }
 
-/* What a client saw before it sees anything is the center, which is zeros unless it is resumed. */
+/* Before a client has seen the center, its `seen` is the center: zeros, unless the job is resumed. */
 static int seen_create(struct psd_center *c, bool resumed)
 {
     uint32_t n = c->rule->takes_seen ? c->hyper.workers : 0;
@@ -217,13 +216,13 @@ static uint64_t most(const uint64_t *counts, uint32_t n)
     return most;
 }
 
-/* What the rule had remembered, where it is the same; else it begins anew, as after a swap. */
+/* Keeps the rule's state if the rule is the same; else it starts from zero, as after a method change. */
 static int resume_state(struct psd_center *c, struct psd_snapshot *s)
 {
     bool same = strcmp(s->rule, c->rule->name) == 0 && s->n_state == c->rule->n_state;
     if (!same)
         ps_log(PS_LOG_WARN, "resume.state",
-               "the checkpoint is of rule %s: rule %s goes on from its center, and what %s remembered (%u "
+               "the checkpoint is of rule %s: rule %s starts from its center, and the state of %s (%u "
                "vectors) is dropped",
                s->rule, c->rule->name, s->rule, s->n_state);
     for (uint32_t i = 0; i < c->rule->n_state; i++) {
@@ -244,7 +243,7 @@ static int resume_state(struct psd_center *c, struct psd_snapshot *s)
     return 0;
 }
 
-/* The checkpoint's average where both have one. */
+/* Keeps the checkpoint's average if both have one. */
 static int resume_average(struct psd_center *c, struct psd_snapshot *s)
 {
     if (c->averaging->rate == NULL && s->has_average) {
@@ -272,7 +271,7 @@ int psd_center_resume(const struct psd_config *cfg, const struct psd_admission *
     if (rc < 0)
         return rc;
     if ((rc = psd_center_check_memory(cfg, c->own.count, c->rule, err)) < 0) {
-        psd_center_abandon(c); /* the manifest is still the snapshot's */
+        psd_center_abandon(c); /* the snapshot still owns the manifest */
         return rc;
     }
     s->manifest = NULL;
@@ -304,7 +303,7 @@ void psd_center_destroy(struct psd_center *c)
         free(c->seen[i]);
     free(c->seen);
     free(c->z);
-    c->snapshot.manifest = NULL; /* shared with the center's */
+    c->snapshot.manifest = NULL; /* the center owns it */
     psd_snapshot_finish(&c->snapshot);
     ps_manifest_destroy(c->manifest);
     free(c->x);

@@ -1,5 +1,5 @@
-/* center.h: the job's vectors and how they are cut. Made by the loop when the first manifest is taken, handed
- * to the lanes, which each own a slice of it from then on. */
+/* center.h: the job's vectors and their partition. The loop creates the center when it accepts the first
+ * manifest, and hands it to the lanes, each of which then owns a slice. */
 #ifndef PSD_CENTER_CENTER_H
 #define PSD_CENTER_CENTER_H
 
@@ -16,84 +16,85 @@ struct psd_admission;
 
 struct psd_center {
     struct ps_manifest *manifest; /* owned */
-    struct ps_shard cut;          /* into one slice for each lane, which copies it for snapshots */
-    struct ps_shard
-        shard; /* as clients see it: the cut, or under an admission with whole lanes a single lane */
-    const struct psd_admission *admission; /* lanes know more of it: server/lane/admission.h */
+    struct ps_shard cut;          /* into one slice for each lane, as lanes copy it for snapshots */
+    /* as clients see it: the same as cut, or a single lane under an admission with whole lanes */
+    struct ps_shard shard;
+    const struct psd_admission *admission; /* its functions belong to the lanes: server/lane/admission.h */
     bool whole_lanes;
-    uint32_t lanes_used;   /* lanes that an offer has to fill before the center is whole */
+    uint32_t lanes_used;   /* lanes that an offer must fill before the center is complete */
     uint32_t lanes_moving; /* lanes that an exchange of the whole vector goes to */
-    /* What this psd serves of it, where there are several: the lanes from first_lane on, their range, and
-     * those of the lanes above that are among them. */
+    /* This psd's part, with several servers: the lanes from first_lane, how many of these are used and
+     * moving, and the range of floats. */
     uint32_t first_lane, own_lanes, own_used, own_moving;
-    uint32_t parts_used, parts_moving; /* bits of the servers that have some of lanes_used, lanes_moving */
+    uint32_t parts_used, parts_moving; /* servers that have some of lanes_used, lanes_moving, as bits */
     struct ps_range own;
     const struct psd_rule *rule;
     const struct ps_rule_info *info; /* of the rule */
     struct ps_hyper hyper;
-    const struct ps_codec *message_codec, *answer_codec; /* of exchanges; pushes have the first */
+    const struct ps_codec *message_codec, *answer_codec; /* of exchanges; pushes use the first */
     uint32_t window_chunks;
-    uint32_t most_in_flight; /* of a client and lane, whichever transport it takes */
+    uint32_t most_in_flight; /* of a client and lane, on any transport */
     uint32_t generation;     /* of the method */
     uint64_t version;        /* of the center when this method began, or psd was resumed */
-    uint64_t moves;          /* that the rule's state had seen by then */
-    uint64_t origin;         /* version - moves, modulo 2^64: where the state began */
-    float *x; /* [n_floats], owned; only `own` of it, and of all vectors here, is ever touched */
+    uint64_t moves;          /* of the rule's state until then */
+    uint64_t origin;         /* version - moves, modulo 2^64: the version at which the state began */
+    float *x; /* [n_floats], owned; here and in all vectors only the range `own` is ever touched */
     float *state[PSD_MAX_STATE];
-    float **seen; /* [n_seen][n_floats], owned: what each client last saw, of rules that take it */
+    float **seen; /* [n_seen][n_floats], owned: what each client last saw, for rules that use it */
     uint32_t n_seen;
     const struct ps_averaging *averaging;
-    float *z; /* the average that follows x, [n_floats], owned; NULL when averaging is none */
-    /* Lanes copy x there when they take their slices: to z; to what each client saw last. */
+    float *z; /* the average that follows x, [n_floats], owned; NULL if averaging is none */
+    /* Lanes copy x to z, or to `seen`, when they take their slices. */
     bool starts_average, starts_seen;
-    struct psd_snapshot snapshot;       /* preallocated: a checkpoint never asks for memory of this size */
-    const struct psd_snapshot *resumed; /* replay entries to start from; NULL: a new job. Borrowed */
+    struct psd_snapshot snapshot; /* preallocated, so that a checkpoint never allocates this much memory */
+    const struct psd_snapshot *resumed; /* has the replay entries to start from; NULL: a new job. Borrowed */
 };
 
-/* Bytes that a center of n floats takes, snapshot included; of rules that take what clients saw, for so many
- * workers. */
+/* Bytes of a center of n floats, including the snapshot and, for rules that use what clients saw, the vectors
+ * of this many workers. */
 uint64_t psd_center_bytes(uint64_t n_floats, const struct psd_rule *rule,
                           const struct ps_averaging *averaging, uint32_t workers);
 
-/* Takes ownership of the manifest, also on failure. -ENOMEM; -E2BIG over limits.memory_gib;
- * -EINVAL with fewer chunks than fragments. */
+/* Takes ownership of the manifest, also on failure. -ENOMEM; -E2BIG over limits.memory_gib; -EINVAL with
+ * fewer chunks than fragments. */
 int psd_center_create(const struct psd_config *cfg, const struct psd_admission *admission,
                       struct ps_manifest *manifest, struct psd_center **out, struct ps_error *err);
-/* Whether the method's fragments can be cut from it; -EINVAL with a sentence. */
+/* Whether the vector can be split into the method's fragments; -EINVAL with a sentence. */
 int psd_center_check_fragments(const struct ps_hyper *h, const struct ps_shard *shard, struct ps_error *err);
-/* From a checkpoint, whose center, state, average and manifest it takes over; the lane map is the
- * checkpoint's. Without an average in it, one that is wanted starts at the center; under another rule than
- * the checkpoint's, the rule's state starts from zero. s must outlive it until the lanes have taken their
- * slices. -EINVAL when the lane map is not possible. */
+/* Creates the center from a checkpoint and takes over its center, state, average and manifest; uses the
+ * checkpoint's lane map. If the checkpoint has no average, a configured one starts at the center; if it has
+ * another rule, the rule's state starts from zero. s must stay valid until the lanes have taken their slices.
+ * -EINVAL if the lane map is not possible. */
 int psd_center_resume(const struct psd_config *cfg, const struct psd_admission *admission,
                       struct psd_snapshot *s, struct psd_center **out, struct ps_error *err);
-/* replace.c. A center for cfg's method that goes on from `old`, with what memory it needs beyond old's;
- * not yet served. -ENOMEM; -E2BIG over limits.memory_gib. */
+/* replace.c. Creates a center for cfg's method that will take over from `old`, and allocates what it needs in
+ * addition; not served yet. -ENOMEM; -E2BIG over limits.memory_gib. */
 int psd_center_replace(const struct psd_config *cfg, const struct psd_admission *admission,
                        const struct psd_center *old, struct psd_center **out, struct ps_error *err);
-/* No lane serves old any more: c takes over its values and destroys it. The rule's state goes on where the
- * rule is the same, else it starts from zero; the average where the averaging is the same, else it starts at
- * the center. Both go on or none, since they count the same moves. moves: that old's have seen. What starts
- * at the center is copied by the lanes. */
+/* Call when no lane serves `old` any more: c takes over its values and destroys it. The rule's state is kept
+ * if the rule is the same, the average if the averaging is the same; otherwise the state starts from zero,
+ * the average at the center. Both are kept or neither, since they count the same moves. moves: of old. The
+ * lanes copy vectors that start at the center. */
 void psd_center_take_over(struct psd_center *c, struct psd_center *old, uint64_t version, uint64_t moves);
-/* Frees a center that was never taken over into. */
+/* Frees a center that has not taken over another one's values. */
 void psd_center_abandon(struct psd_center *c);
 void psd_center_destroy(struct psd_center *c);
 /* For replace.c. */
-/* Without vectors. *out owns the manifest, which on failure is still the caller's. -ENOMEM; -EINVAL when the
- * map is not possible for it. */
+/* Creates a center without vectors. *out owns the manifest; on failure the caller does. -ENOMEM; -EINVAL if
+ * the map is not possible for it. */
 int psd_center_new(const struct psd_config *cfg, const struct psd_admission *admission,
                    struct ps_manifest *manifest, const struct psd_map *map, struct psd_center **out,
                    struct ps_error *err);
-/* For sentences: so many bytes in GiB, rounded up to hundredths. As limits.memory_gib it is enough. */
+/* For messages: the bytes in GiB, rounded up to hundredths, so that the value suffices as
+ * limits.memory_gib. */
 double psd_memory_gib_for(uint64_t bytes);
 int psd_center_check_memory(const struct psd_config *cfg, uint64_t n_floats, const struct psd_rule *rule,
                             struct ps_error *err);
-/* [n_floats], of which only `own` may be touched, and is zeros, in huge pages where the system has them. It
- * takes addresses and no memory until it is touched: lanes do that, each with its slice. NULL: no memory. */
+/* [n_floats] zeros, of which only `own` may be touched, in huge pages if the system has them. It reserves
+ * addresses, but no memory until it is touched; each lane touches its own slice. NULL: no memory. */
 float *psd_vector_create(uint64_t n_floats, struct ps_range own);
 
-/* A manifest as it came, within limits.floats. -EINVAL, -ENOMEM with a sentence. */
+/* Creates a manifest from a message, within limits.floats. -EINVAL, -ENOMEM with a sentence. */
 int psd_manifest_of(const struct psd_config *cfg, Ps__Tensor *const *tensors, size_t n,
                     struct ps_manifest **out, struct ps_error *err);
 

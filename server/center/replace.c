@@ -1,12 +1,12 @@
-/* The center when the method of a running job changes: the same values under another rule. */
+/* Replaces the center at a method change: the same values under another rule. */
 #include "server/center/center.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether what the rule and the average remember goes on. */
-static bool remembers(const struct psd_center *c, const struct psd_center *old)
+/* Whether the state of the rule and the average are kept. */
+static bool keeps_state(const struct psd_center *c, const struct psd_center *old)
 {
     return c->rule == old->rule && c->averaging == old->averaging;
 }
@@ -19,11 +19,11 @@ static int vectors_create(float **vectors, uint32_t n, const struct psd_center *
     return 0;
 }
 
-/* What the new one cannot take from the old. */
+/* Allocates what the new center cannot take over from the old one. */
 static int make_room(struct psd_center *c, const struct psd_center *old)
 {
     struct psd_snapshot *s = &c->snapshot;
-    bool keeps = remembers(c, old);
+    bool keeps = keeps_state(c, old);
     uint32_t n_state = keeps ? 0 : c->rule->n_state, n_seen = c->rule->takes_seen ? c->hyper.workers : 0;
     uint32_t n_z = !keeps && c->averaging->rate != NULL;
 
@@ -84,7 +84,7 @@ static void take_memory(struct psd_center *c, struct psd_center *old)
 void psd_center_take_over(struct psd_center *c, struct psd_center *old, uint64_t version, uint64_t moves)
 {
     struct psd_snapshot *s = &c->snapshot;
-    bool keeps = remembers(c, old);
+    bool keeps = keeps_state(c, old);
 
     move_vector(&c->x, &old->x);
     move_vector(&s->center, &old->snapshot.center);
@@ -108,6 +108,6 @@ void psd_center_take_over(struct psd_center *c, struct psd_center *old, uint64_t
 void psd_center_abandon(struct psd_center *c)
 {
     if (c != NULL)
-        c->manifest = NULL; /* the old one's */
+        c->manifest = NULL; /* the old center owns it */
     psd_center_destroy(c);
 }

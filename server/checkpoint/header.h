@@ -17,7 +17,7 @@
 #include "server/config/config.h"
 
 #define PSD_CHECKPOINT_MAX_HEADER 100000000 /* bytes; safetensors' own bound */
-#define PSD_CHECKPOINT_MAX_STATE  16        /* state vectors of a rule; none has more than two */
+#define PSD_CHECKPOINT_MAX_STATE  16        /* state vectors of a rule; the rules have at most two */
 #define PSD_CHECKPOINT_STATE      "psd.state."
 #define PSD_CHECKPOINT_AVERAGE    "psd.average"
 
@@ -27,25 +27,25 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "safetensors data is l
 int psd_checkpoint_encode(const struct psd_snapshot *s, uint64_t checksum, char **text, size_t *len,
                           struct ps_error *err);
 
-/* Writes the seal's digits into a header's text. -EINVAL: the text has no place for it. */
+/* Writes the seal's digits into a header's text. -EINVAL: the text has no seal to fill in. */
 int psd_checkpoint_seal(char *text, size_t len);
 
-/* -EBADMSG: the text has no seal, or another one than its bytes give. */
+/* -EBADMSG: the text has no seal, or its seal does not match its bytes. */
 int psd_checkpoint_seal_check(const char *path, const char *text, size_t len, struct ps_error *err);
 
-/* Checks the seal, then all the text says, against itself and data_bytes; fills *out except the vectors'
- * values (NULL; n_state and has_average are set). -EBADMSG: damaged; -EFBIG: more than max_floats; -ENOMEM.
- * Sentences start with the path. */
+/* Checks the seal, then the whole text for consistency with itself and data_bytes; fills *out except for the
+ * vectors' values (NULL; n_state and has_average are set). -EBADMSG: damaged; -EFBIG: more than max_floats;
+ * -ENOMEM. Sentences start with the path. */
 int psd_checkpoint_decode(const char *path, const char *text, size_t len, uint64_t data_bytes,
                           uint64_t max_floats, struct psd_snapshot *out, uint64_t *checksum,
                           struct ps_error *err);
 
-/* Opens the file and decodes its header; *data_at is where the data starts. The caller closes *fd and
- * finishes *out. -errno when it cannot be opened. */
+/* Opens the file and decodes its header; *data_at is the offset of the data. The caller closes *fd and
+ * finishes *out. -errno if it cannot be opened. */
 int psd_checkpoint_open(const char *path, uint64_t max_floats, struct psd_snapshot *out, int *fd,
                         uint64_t *data_at, uint64_t *checksum, struct ps_error *err);
 
-/* The vectors as they stand in the file: the center, each vector of state, the average. */
+/* The vectors in the order of the file: the center, each state vector, the average. */
 static inline uint32_t psd_checkpoint_n_vectors(const struct psd_snapshot *s)
 {
     return 1 + s->n_state + s->has_average;

@@ -1,4 +1,4 @@
-/* A checkpoint's header as it comes from disk: nothing in it is believed before it is checked. */
+/* Decodes a checkpoint's header. Everything from disk is checked before it is used. */
 #include "server/checkpoint/header.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What every step needs. */
+/* The input and output of a decoding step. */
 struct decoder {
     const char *path;
     uint64_t data_bytes;
@@ -42,7 +42,7 @@ static int parse_u64(const char *text, uint64_t max, uint64_t *out)
 
 enum {
     HEX_DIGITS = 16,    /* of a word */
-    MOST_CLIENTS = 4096 /* more than psd lets in */
+    MOST_CLIENTS = 4096 /* more than psd admits */
 };
 
 static int parse_hex(const char *text, uint64_t *out)
@@ -71,7 +71,7 @@ static int get_text(const struct decoder *d, const char *key, const char **out)
     const json_t *value = json_object_get(d->metadata, key);
     if (!json_is_string(value))
         return damaged(d, "the header's %s is %s; it must be a string", key,
-                       value == NULL ? "missing" : "no string");
+                       value == NULL ? "missing" : "not a string");
     *out = json_string_value(value);
     return 0;
 }
@@ -99,7 +99,7 @@ static int get_word(const struct decoder *d, const char *key, char *out, size_t 
     return 0;
 }
 
-/* Metadata that is JSON within a string. */
+/* Metadata that is JSON in a string. */
 static int get_json(const struct decoder *d, const char *key, json_t **out)
 {
     const char *text;
@@ -128,13 +128,13 @@ static int decode_piece(const struct decoder *d, const char *name, const json_t 
         if (!get_integer(json_array_get(shape, i), UINT64_MAX, &p->shape[i]) || p->shape[i] == 0 ||
             __builtin_mul_overflow(bytes, p->shape[i], &bytes) || bytes > d->data_bytes)
             return damaged(d,
-                           "tensor '%.60s': dimension %u is no size that fits into the file's %" PRIu64
+                           "tensor '%.60s': dimension %u is not a size that fits into the file's %" PRIu64
                            " bytes of data",
                            name, i, d->data_bytes);
     if (json_array_size(at) != 2 || !get_integer(json_array_get(at, 0), d->data_bytes, &p->begin) ||
         !get_integer(json_array_get(at, 1), d->data_bytes, &p->end))
         return damaged(
-            d, "tensor '%.60s': data_offsets are no two positions in the file's %" PRIu64 " bytes of data",
+            d, "tensor '%.60s': data_offsets are not two positions in the file's %" PRIu64 " bytes of data",
             name, d->data_bytes);
     if (p->end < p->begin || p->end - p->begin != bytes)
         return damaged(
@@ -190,7 +190,7 @@ static int check_state(const struct decoder *d, const struct piece *pieces, size
         uint64_t index;
         if (parse_u64(number, PSD_CHECKPOINT_MAX_STATE, &index) < 0 || index != k ||
             n > PSD_CHECKPOINT_MAX_STATE)
-            return damaged(d, "tensor '%.60s' stands where " PSD_CHECKPOINT_STATE "%zu of at most %d belongs",
+            return damaged(d, "tensor '%.60s' is in the place of " PSD_CHECKPOINT_STATE "%zu of at most %d",
                            pieces[k].name, k, PSD_CHECKPOINT_MAX_STATE);
         if (pieces[k].n_dims != 1 || pieces[k].shape[0] != n_floats)
             return damaged(d, "tensor '%.60s': a state vector is as long as the center, [%" PRIu64 "]",
@@ -207,8 +207,8 @@ static int check_average(const struct decoder *d, const struct piece *p, uint64_
     return 0;
 }
 
-/* What tensors differ in beside their shape: an object of the header, from names to numbers; a tensor that is
- * not named has 0. */
+/* Properties of tensors beside their shape: an object in the header that maps names to numbers; a tensor that
+ * is not in it has 0. */
 struct mark {
     const char *key, *what;
     uint64_t max;
@@ -252,7 +252,7 @@ static int decode_mark(const struct decoder *d, const struct mark *mark, struct 
     return rc;
 }
 
-/* With the marks of each, which tensors has room for; checks it. */
+/* Makes the manifest from the tensors and their marks, and checks it. */
 static int make_manifest(const struct decoder *d, struct ps_tensor *tensors, size_t n, uint64_t n_floats)
 {
     struct ps_error why;
@@ -265,14 +265,14 @@ static int make_manifest(const struct decoder *d, struct ps_tensor *tensors, siz
     return rc;
 }
 
-/* The entries are the model. */
+/* Makes the model from the entries. */
 static int model_of_pieces(const struct decoder *d, const struct piece *pieces, size_t n)
 {
     struct ps_tensor *tensors = calloc(n, sizeof *tensors);
     if (tensors == NULL)
         return ps_fail(d->err, -ENOMEM, "%s: no memory for %zu tensors", d->path, n);
     for (size_t i = 0; i < n; i++) {
-        tensors[i].name = (char *)pieces[i].name; /* copied, not written, by ps_manifest_create */
+        tensors[i].name = (char *)pieces[i].name; /* ps_manifest_create copies it and does not write to it */
         tensors[i].offset = pieces[i].begin / sizeof(float);
         tensors[i].n_dims = pieces[i].n_dims;
         memcpy(tensors[i].shape, pieces[i].shape, sizeof tensors[i].shape);
@@ -294,15 +294,16 @@ static int decode_tensor(const struct decoder *d, size_t i, const json_t *entry,
     t->n_dims = (uint32_t)json_array_size(shape);
     if (json_array_size(entry) != 2 || t->name == NULL || !json_is_array(shape) ||
         json_array_size(shape) > PS_MAX_DIMS)
-        return damaged(d, "the header's psd.model: entry %zu is no [name, shape]", i);
+        return damaged(d, "the header's psd.model: entry %zu is not [name, shape]", i);
     if (*at >= max_floats)
-        return damaged(d, "the header's psd.model: '%.60s' is beyond what limits.floats (%" PRIu64 ") allows",
+        return damaged(d,
+                       "the header's psd.model: '%.60s' begins above the limit (limits.floats: %" PRIu64 ")",
                        t->name, max_floats);
     for (uint32_t k = 0; k < t->n_dims; k++)
         if (!get_integer(json_array_get(shape, k), max_floats, &t->shape[k]) || t->shape[k] == 0 ||
             __builtin_mul_overflow(n, t->shape[k], &n) || n > max_floats - *at)
             return damaged(
-                d, "the header's psd.model: '%.60s' is larger than limits.floats (%" PRIu64 ") allows",
+                d, "the header's psd.model: '%.60s' ends above the limit (limits.floats: %" PRIu64 ")",
                 t->name, max_floats);
     *at += n;
     return 0;
@@ -330,7 +331,7 @@ static int decode_model(const struct decoder *d, uint64_t max_floats)
     return rc;
 }
 
-/* Whether entry p is what a part has of the tensor. */
+/* Whether entry p is the part's piece of the tensor. */
 static bool is_piece(const struct piece *p, const struct ps_tensor *t, struct ps_range part)
 {
     struct ps_range all = ps_tensor_range(t), have = ps_range_intersect(all, part);
@@ -343,7 +344,7 @@ static bool is_piece(const struct piece *p, const struct ps_tensor *t, struct ps
     return strcmp(p->name, name) == 0 && p->n_dims == 1 && p->shape[0] == have.count;
 }
 
-/* The entries are what a part has of the model that psd.model says. */
+/* Checks that the entries are the part's pieces of the model in psd.model. */
 static int check_pieces(const struct decoder *d, const struct piece *pieces, size_t n)
 {
     struct psd_snapshot *s = d->out;
@@ -358,13 +359,13 @@ static int check_pieces(const struct decoder *d, const struct piece *pieces, siz
         if (ps_range_intersect(ps_tensor_range(&m->tensors[i]), s->range).count == 0)
             continue;
         if (k == n || !is_piece(&pieces[k], &m->tensors[i], s->range))
-            return damaged(d, "part %u of %u holds values of tensor '%.60s'; found is '%.60s'", s->part,
+            return damaged(d, "part %u of %u needs values of tensor '%.60s'; found is '%.60s'", s->part,
                            s->map.parts, m->tensors[i].name, k < n ? pieces[k].name : "nothing");
         k++;
     }
     return k == n
                ? 0
-               : damaged(d, "part %u of %u holds nothing of '%.60s'", s->part, s->map.parts, pieces[k].name);
+               : damaged(d, "part %u of %u has no values of '%.60s'", s->part, s->map.parts, pieces[k].name);
 }
 
 static int decode_tensors(const struct decoder *d, uint64_t max_floats)
@@ -387,7 +388,7 @@ static int decode_tensors(const struct decoder *d, uint64_t max_floats)
         }
         uint64_t n_floats = n > 0 ? pieces[n - 1].end / sizeof(float) : 0;
         if (n == 0)
-            rc = damaged(d, "%zu vectors of psd's own and no tensor of a model", n_state + average);
+            rc = damaged(d, "%zu of psd's own vectors and no tensor of a model", n_state + average);
         else if (n_floats > max_floats)
             rc = ps_fail(d->err, -EFBIG, "%s: %" PRIu64 " values; the limit (limits.floats) is %" PRIu64,
                          d->path, n_floats, max_floats);
@@ -419,13 +420,13 @@ static int decode_counts(const struct decoder *d, const char *key, uint64_t **ou
     } else {
         for (uint32_t i = 0; i < n && rc == 0; i++)
             if (!get_integer(json_array_get(counts, i), INT64_MAX, &(*out)[i]))
-                rc = damaged(d, "the header's %s: value %u is no count", key, i);
+                rc = damaged(d, "the header's %s: value %u is not a count", key, i);
     }
     json_decref(counts);
     return rc;
 }
 
-/* A checkpoint of an older psd has one count for both: its method never changed. */
+/* Checkpoints of older versions have one count for both, since their method never changed. */
 static int decode_clocks(const struct decoder *d)
 {
     bool has_moves = json_object_get(d->metadata, "psd.moves") != NULL;
@@ -433,15 +434,15 @@ static int decode_clocks(const struct decoder *d)
     return rc < 0 ? rc : decode_counts(d, has_moves ? "psd.moves" : "psd.clocks", &d->out->lane_moves);
 }
 
-/* A lane has at most all chunks of the vector, plus one for each cut between lanes. */
+/* A lane has at most all chunks of the vector, plus one for each boundary between lanes. */
 static uint64_t most_words(const struct psd_snapshot *s)
 {
     uint64_t chunks = s->manifest->n_floats / s->map.chunk_floats + s->map.lanes + 1;
     return chunks / 64 + 1;
 }
 
-/* The words of a bitmap, as replay_to_json (header_encode.c) writes them, into out (NULL: they are only
- * counted). -EINVAL: it is none; -E2BIG: more than `most` words. */
+/* Reads the words of a bitmap, as replay_to_json (header_encode.c) writes them, into out (NULL: only counts
+ * them). -EINVAL: not a bitmap; -E2BIG: more than `most` words. */
 static int64_t read_bitmap(const char *text, uint64_t most, uint64_t *out)
 {
     uint64_t n = 0, word, times;
@@ -469,7 +470,7 @@ static int64_t read_bitmap(const char *text, uint64_t most, uint64_t *out)
     return (int64_t)n;
 }
 
-/* *words_left: that all entries from here on may have. */
+/* *words_left: words that this and all later entries may have. */
 static int decode_bitmap(const struct decoder *d, size_t i, const char *text, uint64_t *words_left,
                          struct psd_replay_entry *e)
 {
@@ -477,8 +478,7 @@ static int decode_bitmap(const struct decoder *d, size_t i, const char *text, ui
     int64_t n = read_bitmap(text, most, NULL);
     if (n == -EINVAL)
         return damaged(
-            d, "the header's psd.replay: entry %zu has a bitmap that is no words of 16 hexadecimal digits",
-            i);
+            d, "the header's psd.replay: entry %zu has a bitmap without words of 16 hexadecimal digits", i);
     if (n < 0)
         return damaged(d, "the header's psd.replay: entry %zu has a bitmap of more than %" PRIu64 " words", i,
                        most);
@@ -501,16 +501,16 @@ static int decode_entry(const struct decoder *d, size_t i, const json_t *json, u
         !get_integer(json_array_get(json, 1), UINT32_MAX, &incarnation) ||
         !get_integer(json_array_get(json, 2), d->out->map.lanes - 1, &lane) || seq == NULL ||
         parse_u64(seq, UINT64_MAX, &e->seq) < 0 || bitmap == NULL)
-        return damaged(d, "the header's psd.replay: entry %zu is no [client, incarnation, lane, seq, bitmap]",
-                       i);
+        return damaged(
+            d, "the header's psd.replay: entry %zu is not [client, incarnation, lane, seq, bitmap]", i);
     e->client = (uint32_t)client;
     e->incarnation = (uint32_t)incarnation;
     e->lane = (uint32_t)lane;
     return decode_bitmap(d, i, bitmap, words_left, e);
 }
 
-/* The table is bounded by the header's own bytes, which are in memory already; its bitmaps by what so many
- * clients could have. */
+/* The table is bounded by the header's own bytes, which are already in memory; its bitmaps by the size that
+ * this many clients could have. */
 static int decode_replay(const struct decoder *d)
 {
     struct psd_snapshot *s = d->out;
@@ -522,18 +522,18 @@ static int decode_replay(const struct decoder *d)
         return rc;
     size_t n = json_array_size(list);
     if (!json_is_array(list))
-        rc = damaged(d, "the header's psd.replay is no list%s", "");
+        rc = damaged(d, "the header's psd.replay is not a list%s", "");
     else if (n > 0 && (s->replay = calloc(n, sizeof *s->replay)) == NULL)
         rc = ps_fail(d->err, -ENOMEM, "%s: no memory for the replay table", d->path);
     for (size_t i = 0; i < n && rc == 0; i++) {
-        s->n_replay = i + 1; /* psd_snapshot_finish frees what the failing entry has */
+        s->n_replay = i + 1; /* psd_snapshot_finish also frees a partly decoded entry */
         rc = decode_entry(d, i, json_array_get(list, i), &words_left, &s->replay[i]);
     }
     json_decref(list);
     return rc;
 }
 
-/* Of a best checkpoint only. An accuracy is written with nine decimals. */
+/* Only in a best checkpoint. Accuracies are written with nine decimals. */
 static int decode_evaluation(const struct decoder *d)
 {
     struct psd_snapshot *s = d->out;
@@ -554,7 +554,7 @@ static int decode_evaluation(const struct decoder *d)
     return 0;
 }
 
-/* Both are there only where the map has several parts. */
+/* Only present if the map has several parts. */
 static int decode_parts(const struct decoder *d)
 {
     uint64_t parts = 1, part = PSD_WHOLE;
@@ -568,7 +568,7 @@ static int decode_parts(const struct decoder *d)
     return rc;
 }
 
-/* Files of before have none. */
+/* Absent from older files. */
 static int decode_job(const struct decoder *d)
 {
     const char *hex;
@@ -582,7 +582,7 @@ static int decode_job(const struct decoder *d)
     return 0;
 }
 
-/* Files of before, and those of other schedules, have none. */
+/* Absent from older files, and with other schedules. */
 static int decode_plateau(const struct decoder *d)
 {
     struct psd_saved_plateau *p = &d->out->plateau;

@@ -13,8 +13,8 @@ static const char seal_key[] = "\"psd.seal\":\"";
 static const char seal_blank[] = "0000000000000000";
 #define SEAL_DIGITS (sizeof seal_blank - 1)
 
-/* The seal's place. Inside a JSON string a quote is escaped, so the key with its quotes is found only where
- * it is a key. */
+/* The position of the seal. Quotes in JSON strings are escaped, so the key with its quotes is only found
+ * where it is a key. */
 static char *find_seal(const char *text, size_t len)
 {
     char *at = memmem(text, len, seal_key, sizeof seal_key - 1);
@@ -57,7 +57,8 @@ int psd_checkpoint_seal_check(const char *path, const char *text, size_t len, st
     char digits[SEAL_DIGITS + 1];
     const char *at = find_seal(text, len);
     if (at == NULL)
-        return ps_fail(err, -EBADMSG, "%s: the header has no psd.seal: not a checkpoint of psd, or damaged",
+        return ps_fail(err, -EBADMSG,
+                       "%s: the header has no psd.seal: the file is not a checkpoint of psd, or is damaged",
                        path);
     if (compute_seal(text, len, at, digits) < 0)
         return ps_fail(err, -ENOMEM, "%s: no memory to check it", path);
@@ -77,7 +78,7 @@ static json_t *entry_to_json(const uint64_t *shape, uint32_t n_dims, uint64_t fi
                      (json_int_t)(first + n) * (json_int_t)sizeof(float));
 }
 
-/* What of the tensor the snapshot has: all of it under its own name and shape, a piece of it as a vector
+/* The tensor's values in the snapshot: all of them under the tensor's name and shape, a piece as a vector
  * under NAME[FIRST:END], or nothing. */
 static int add_tensor(json_t *root, const struct psd_snapshot *s, const struct ps_tensor *t)
 {
@@ -111,7 +112,7 @@ static int add_tensors(json_t *root, const struct psd_snapshot *s)
     return 0;
 }
 
-/* Adds json's text as a string and drops json; safetensors allows only strings as metadata. */
+/* Adds json's text as a string and releases json; safetensors allows only strings as metadata. */
 static int add_json(json_t *metadata, const char *key, json_t *json)
 {
     char *text = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
@@ -126,7 +127,8 @@ static int add_number(json_t *metadata, const char *key, uint64_t value)
     return json_object_set_new(metadata, key, json_sprintf("%" PRIu64, value));
 }
 
-/* An object from the tensors' names to the number at that offset of struct ps_tensor, where it is not 0. */
+/* An object that maps the tensors' names to the number at this offset of struct ps_tensor, for numbers other
+ * than 0. */
 static json_t *marks_to_json(const struct ps_manifest *m, size_t offset)
 {
     json_t *object = json_object();
@@ -146,7 +148,7 @@ static bool has_rates(const struct ps_manifest *m)
     return false;
 }
 
-/* The model whole, of which the file has a part: names and shapes, in order. */
+/* The whole model, of which the file has a part: names and shapes, in order. */
 static json_t *model_to_json(const struct ps_manifest *m)
 {
     json_t *list = json_array();
@@ -159,7 +161,7 @@ static json_t *model_to_json(const struct ps_manifest *m)
     return list;
 }
 
-/* Of a map of several parts. */
+/* For a map of several parts. */
 static int add_parts(json_t *metadata, const struct psd_snapshot *s)
 {
     if (s->map.parts <= 1)
@@ -171,8 +173,8 @@ static int add_parts(json_t *metadata, const struct psd_snapshot *s)
                                       add_json(metadata, "psd.model", model_to_json(s->manifest));
 }
 
-/* Each word in 16 hexadecimal digits; one that comes several times in a row once, with "xTIMES," behind it:
- * what landed of an exchange is as a rule all of it, or all up to some chunk. */
+/* Writes each word as 16 hexadecimal digits; repeated words once, followed by "xTIMES,". Usually all chunks
+ * of an exchange have landed, or all up to some chunk, so this is short. */
 static void bitmap_to_text(const struct psd_replay_entry *e, char *text)
 {
     text[0] = 0;
@@ -185,7 +187,7 @@ static void bitmap_to_text(const struct psd_replay_entry *e, char *text)
     }
 }
 
-/* A seq is a peer's number and may be beyond what a JSON integer holds, so it goes as text. */
+/* A seq comes from a peer and may exceed a JSON integer, so it is written as text. */
 static json_t *replay_to_json(const struct psd_snapshot *s)
 {
     json_t *list = json_array();

@@ -9,9 +9,9 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-static const char magic[8] = "psd-job3", magic_before[8] = "psd-job2"; /* that one has no settings */
+static const char magic[8] = "psd-job3", magic_before[8] = "psd-job2"; /* the older format has no settings */
 
-/* As it lies in the file. Behind a record of the one before stands its checksum at once. */
+/* The layout in the file. In the older format the checksum follows the shorter record. */
 struct record_copy {
     char magic[sizeof magic];
     uint64_t number;
@@ -24,10 +24,10 @@ _Static_assert(sizeof(struct record_copy) <= COPY_BYTES, "a copy has room for ev
 _Static_assert(sizeof(struct psd_job_record) == 8 * (4 + PSD_JOB_FORMER + PS_MAX_PARTS) + 4 * 6 +
                                                     PSD_JOB_MEMBERS * sizeof(struct psd_job_member) +
                                                     PSD_SETTINGS_BYTES,
-               "nothing of the record is padding");
+               "the record has no padding");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-endian");
 
-/* A copy of the format before becomes one of this. */
+/* Checks the checksum. Converts a copy of the older format. */
 static bool checks(struct record_copy *c)
 {
     size_t at = offsetof(struct record_copy, checksum);

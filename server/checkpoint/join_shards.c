@@ -14,8 +14,8 @@ enum { MOST_VERSIONS = 1024 };
 
 struct shards {
     size_t n;
-    char (*dirs)[4096];         /* [n]: of checkpoints */
-    struct psd_snapshot *parts; /* [n], by part once they are in order */
+    char (*dirs)[4096];         /* [n]: directories of checkpoints */
+    struct psd_snapshot *parts; /* [n]; sorted by part later */
     uint64_t (*versions)[MOST_VERSIONS];
     uint32_t *n_versions;
 };
@@ -28,7 +28,7 @@ static bool has_version(const struct shards *m, size_t i, uint64_t version)
     return false;
 }
 
-/* False: none is common. */
+/* False: no version is common to all. */
 static bool find_common(const struct shards *m, uint64_t *version)
 {
     bool found = false;
@@ -61,12 +61,13 @@ static int read_parts(struct shards *m, struct ps_error *err)
     return rc;
 }
 
-/* Whether it goes with the first, whose place in the order is what it should be. */
+/* Whether the part fits the first one, and its index is the expected one. */
 static int check_part(const struct shards *m, size_t i, struct ps_error *err)
 {
     const struct psd_snapshot *a = &m->parts[0], *b = &m->parts[i];
     if (b->part == PSD_WHOLE)
-        return ps_fail(err, -EINVAL, "%s: its checkpoint is no part: nothing is to be merged", m->dirs[i]);
+        return ps_fail(err, -EINVAL, "%s: its checkpoint is not a part; there is nothing to merge",
+                       m->dirs[i]);
     if (b->map.parts != m->n)
         return ps_fail(err, -EINVAL,
                        "%s: part %u of %u; found are %zu directories: one is needed for each part",
@@ -81,8 +82,8 @@ static int check_part(const struct shards *m, size_t i, struct ps_error *err)
         return ps_fail(err, -EINVAL, "%s: a part of another job than that in %s", m->dirs[i], m->dirs[0]);
     for (size_t k = 0; k < i; k++)
         if (m->parts[k].part == b->part)
-            return ps_fail(err, -EINVAL, "%s: part %u of %u, which is in %s too", m->dirs[i], b->part,
-                           b->map.parts, m->dirs[k]);
+            return ps_fail(err, -EINVAL, "%s: part %u of %u is also in %s", m->dirs[i], b->part, b->map.parts,
+                           m->dirs[k]);
     return 0;
 }
 
@@ -97,7 +98,7 @@ static void take_values(float *to, const float *from, struct ps_range r)
     memcpy(to + r.begin, from + r.begin, r.count * sizeof *to);
 }
 
-/* Into the head's part: what lane_clocks and lane_moves have is of each part's own lanes. */
+/* Merges a part into the head's; its entries of lane_clocks and lane_moves are for its own lanes. */
 static int take_part(struct psd_snapshot *all, struct psd_snapshot *part)
 {
     take_values(all->center, part->center, part->range);
@@ -116,11 +117,11 @@ static int take_part(struct psd_snapshot *all, struct psd_snapshot *part)
     if (part->n_replay > 0)
         memcpy(all->replay + all->n_replay, part->replay, part->n_replay * sizeof *all->replay);
     all->n_replay += part->n_replay;
-    part->n_replay = 0; /* the bitmaps are all's now */
+    part->n_replay = 0; /* the bitmaps now belong to `all` */
     return 0;
 }
 
-/* OUT/checkpoints, which must hold nothing that a resume would take instead. */
+/* Creates OUT/checkpoints, which must not contain a checkpoint that a resume would use instead. */
 static int make_directory(const char *out, char *dir, size_t size, struct ps_error *err)
 {
     uint64_t version;
@@ -129,7 +130,7 @@ static int make_directory(const char *out, char *dir, size_t size, struct ps_err
         (mkdir(dir, 0700) != 0 && errno != EEXIST))
         return ps_fail(err, -errno, "%s: cannot make it: %s", out, strerror(errno));
     if (psd_checkpoint_versions(dir, 0, &version, 1) > 0)
-        return ps_fail(err, -EEXIST, "%s: it holds checkpoints; allowed is a new directory", dir);
+        return ps_fail(err, -EEXIST, "%s: already holds checkpoints; allowed is a new directory", dir);
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* join_shards.h: one checkpoint out of the parts that several servers have written. */
+/* join_shards.h: joins the checkpoints of several servers' parts into one. */
 #ifndef PSD_CHECKPOINT_JOIN_SHARDS_H
 #define PSD_CHECKPOINT_JOIN_SHARDS_H
 
@@ -7,18 +7,19 @@
 
 #include "proto/error.h"
 
-/* What was merged. */
+/* The result. */
 struct psd_merged {
-    char path[4096];    /* of the file written */
-    uint64_t version;   /* of the head's part, which is the whole's */
-    uint64_t low, high; /* of all parts: they differ where no version is common to all, as under fcfs */
+    char path[4096];  /* of the written file */
+    uint64_t version; /* of the head's part, used for the whole */
+    uint64_t low,
+        high; /* lowest and highest of the parts; they differ if no version is common to all, as under fcfs */
     uint32_t parts;
 };
 
-/* Reads from each of n state directories the newest version that all of them have, or without one the newest
- * of each, and writes OUT/checkpoints/center-….safetensors, which psd --state-dir OUT --resume goes on from,
- * alone or as servers of the same number. OUT is made, or must hold no checkpoint. -EINVAL: the parts are not
- * of one job, or one is missing or twice, with a sentence; other -errno. */
+/* Reads the newest version that all n state directories have, or, if there is none, each one's newest, and
+ * writes OUT/checkpoints/center-….safetensors. psd --state-dir OUT --resume can resume from it, alone or as
+ * the same number of servers. Creates OUT, which must not contain a checkpoint. -EINVAL with a sentence: the
+ * parts belong to different jobs, or one is missing or there twice; other -errno. */
 int psd_join_shards(const char *out, char *const *dirs, size_t n, struct psd_merged *merged,
                     struct ps_error *err);
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define PIECE_FLOATS (1u << 20) /* read, hashed and checked while it is in the cache */
+#define PIECE_FLOATS (1u << 20) /* read, hashed and checked while in the cache */
 
 void psd_snapshot_finish(struct psd_snapshot *s)
 {
@@ -50,7 +50,7 @@ size_t psd_checkpoint_find_nonfinite(const float *x, size_t n)
     return n;
 }
 
-/* All len bytes, or -EBADMSG: the file ends before, or the disk fails. */
+/* Reads all len bytes. -EBADMSG: the file is shorter, or a disk error. */
 static int read_all(int fd, void *to, size_t len, uint64_t at)
 {
     char *p = to;
@@ -90,7 +90,7 @@ int psd_checkpoint_open(const char *path, uint64_t max_floats, struct psd_snapsh
     len = le64toh(len);
     if (len < 2 || len > PSD_CHECKPOINT_MAX_HEADER || len > size - sizeof len) {
         rc = ps_fail(err, -EBADMSG,
-                     "%s: byte 0 says a header of %" PRIu64
+                     "%s: byte 0 gives a header of %" PRIu64
                      " bytes; allowed are 2 to %d and what the file of %" PRIu64 " bytes holds",
                      path, len, PSD_CHECKPOINT_MAX_HEADER, size);
         goto close_file;
@@ -114,8 +114,8 @@ close_file:
     return rc;
 }
 
-/* A vector from the file, hashed into `state`; every value finite. Of a part, the others' values take
- * addresses and no memory. name: for the sentence. */
+/* Reads a vector from the file, hashes it into `state`, and checks that every value is finite. If the file
+ * has one part, the other parts' values reserve addresses but no memory. name: for the sentence. */
 static int read_vector(const char *path, int fd, uint64_t at, const struct psd_snapshot *s, const char *name,
                        XXH3_state_t *state, float **out, struct ps_error *err)
 {

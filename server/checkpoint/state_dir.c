@@ -12,7 +12,7 @@
 #include "proto/clock.h"
 #include "server/checkpoint/checkpoint.h"
 
-/* Who holds it, as the lock file says; it may just be writing its pid. */
+/* Reads the holder from the lock file, which may not contain its pid yet. */
 static int fail_taken(const char *dir, int fd, struct ps_error *err)
 {
     char text[24] = "";
@@ -56,7 +56,7 @@ int psd_state_lock(const char *dir, int *fd_out, struct ps_error *err)
     return 0;
 }
 
-/* A name that nothing has yet: two psds in one second have two. */
+/* Finds an unused name: two psd processes may do this in the same second. */
 static int set_aside(const char *path, char *aside, size_t size, struct ps_error *err)
 {
     unsigned long long now_s = ps_wall_us() / 1000000;
@@ -87,7 +87,7 @@ int psd_state_checkpoints(const char *dir, bool resume, bool fresh, struct psd_a
     if (n > 0 && !fresh)
         return ps_fail(err, -EEXIST,
                        "%s holds %u checkpoints of a job, the newest of version %" PRIu64
-                       ": give --resume to go on from it, or --fresh to begin a new job (they are kept, set "
+                       ": use --resume to resume from it, or --fresh to begin a new job (they are kept, set "
                        "aside)",
                        path, n, newest);
     int rc = n > 0 ? set_aside(path, aside->path, sizeof aside->path, err) : 0;
@@ -103,6 +103,6 @@ int psd_state_checkpoints(const char *dir, bool resume, bool fresh, struct psd_a
 void psd_state_unlock(int fd)
 {
     if (ftruncate(fd, 0) < 0)
-        (void)0; /* the text is for people; the lock goes with the descriptor */
+        (void)0; /* the text is for people; the lock ends with the descriptor */
     close(fd);
 }

@@ -1,4 +1,4 @@
-/* The directory of checkpoints: writing one, keeping the newest, finding the newest that is whole. */
+/* The directory of checkpoints: writes them, keeps the newest, finds the newest that is readable. */
 #include "server/checkpoint/checkpoint.h"
 
 #include <assert.h>
@@ -30,10 +30,11 @@ int psd_checkpoint_check_manifest(const struct ps_manifest *m, struct ps_error *
         const char *name = m->tensors[i].name;
         if (strcmp(name, "__metadata__") == 0 || strcmp(name, PSD_CHECKPOINT_AVERAGE) == 0 ||
             strncmp(name, PSD_CHECKPOINT_STATE, strlen(PSD_CHECKPOINT_STATE)) == 0)
-            return ps_fail(err, -EINVAL,
-                           "tensor %zu '%s': checkpoints keep the names __metadata__, " PSD_CHECKPOINT_AVERAGE
-                           " and " PSD_CHECKPOINT_STATE "* to themselves",
-                           i, name);
+            return ps_fail(
+                err, -EINVAL,
+                "tensor %zu '%s': checkpoints reserve the names __metadata__, " PSD_CHECKPOINT_AVERAGE
+                " and " PSD_CHECKPOINT_STATE "*",
+                i, name);
         json_t *text = json_string(name);
         if (text == NULL)
             return ps_fail(err, -EINVAL, "tensor %zu: its name is not UTF-8", i);
@@ -42,7 +43,7 @@ int psd_checkpoint_check_manifest(const struct ps_manifest *m, struct ps_error *
     return 0;
 }
 
-/* Hashes the vectors as they will stand in the file. */
+/* Hashes the vectors in the order of the file. */
 static int hash_data(const struct psd_snapshot *s, uint64_t *checksum, struct ps_error *err)
 {
     const size_t n = (size_t)s->range.count;
@@ -55,7 +56,7 @@ static int hash_data(const struct psd_snapshot *s, uint64_t *checksum, struct ps
     for (uint32_t k = 0; k < psd_checkpoint_n_vectors(s) && rc == 0; k++) {
         const float *x = psd_checkpoint_vector(s, k) + s->range.begin;
         size_t bad = psd_checkpoint_find_nonfinite(x, n);
-        if (bad < n) /* it would be refused when read, and push out a file that is good */
+        if (bad < n) /* it would be refused when read, and replace a good file */
             rc = ps_fail(err, -EINVAL, "not written: value %zu of the %s is not finite", bad,
                          psd_checkpoint_vector_name(s, k));
         XXH3_64bits_update(state, x, n * sizeof *x);
@@ -94,7 +95,8 @@ static int write_file(int fd, const struct psd_snapshot *s, const char *header, 
     return fsync(fd) < 0 ? -errno : 0;
 }
 
-/* Temporary files of writers that died. There is one writer per directory, so none of them is in use. */
+/* Removes temporary files of writers that died. There is one writer per directory, so none of them is in
+ * use. */
 static void remove_temporaries(int dir_fd)
 {
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -110,8 +112,8 @@ static void remove_temporaries(int dir_fd)
     closedir(dir);
 }
 
-/* Temporary file, fsync, rename, fsync of the directory: at every moment `name` is the old file or the new.
- */
+/* Temporary file, fsync, rename, fsync of the directory: `name` is always either the old file or the new
+ * one. */
 static int write_named(int dir_fd, const char *name, const struct psd_snapshot *s, const char *header,
                        size_t len)
 {
@@ -137,12 +139,12 @@ static int write_named(int dir_fd, const char *name, const struct psd_snapshot *
 /* One file of the directory. */
 struct found {
     char name[64];
-    uint64_t version;       /* as its header says; or its name, when that is damaged */
-    uint64_t saved_at;      /* as its header says; the file's time when that is damaged */
-    uint64_t manifest_hash; /* 0 when it is damaged */
-    uint64_t job;           /* 0 when it is damaged, or does not say */
-    bool readable;          /* its header is whole and fits the file's size */
-    bool bare;              /* of a readable one: nothing to go on from */
+    uint64_t version;       /* from its header; from its name if that is damaged */
+    uint64_t saved_at;      /* from its header; the file's time if that is damaged */
+    uint64_t manifest_hash; /* 0 if it is damaged */
+    uint64_t job;           /* 0 if it is damaged or not in the file */
+    bool readable;          /* its header is valid and matches the file's size */
+    bool bare;              /* readable, but with no state to resume from */
 };
 
 /* center-<12 to 20 digits>.safetensors */
@@ -158,7 +160,8 @@ static bool parse_name(const char *name, uint64_t *version)
     return true;
 }
 
-/* Newest first. By time before version: a directory may hold a longer run that this one did not resume. */
+/* Newest first. Time comes before version: the directory may contain a longer run that this one did not
+ * resume. */
 static int newer_first(const void *a, const void *b)
 {
     const struct found *x = a, *y = b;
@@ -189,7 +192,7 @@ static void look_at(const char *dir, struct found *f)
     f->readable = psd_checkpoint_open(path, UINT64_MAX, &s, &fd, &at, &checksum, NULL) == 0;
     if (f->readable) {
         f->saved_at = s.saved_at_s;
-        f->version = s.version; /* the best one's name has none */
+        f->version = s.version; /* the best one's name has no version */
         f->manifest_hash = s.manifest->hash;
         f->job = s.job;
         f->bare = s.bare;
@@ -200,7 +203,7 @@ static void look_at(const char *dir, struct found *f)
     }
 }
 
-/* with_best: the best one, too, which rotation does not know. */
+/* with_best: includes the best one, which rotation ignores. */
 static int list_files(const char *dir_path, bool with_best, struct found **out, size_t *n_out,
                       struct ps_error *err)
 {
@@ -255,14 +258,14 @@ uint64_t psd_checkpoint_stamp(const char *dir, uint64_t version, uint64_t now_s)
     return now_s;
 }
 
-/* Whether the file is of the snapshot's job: no other job's is ever deleted. */
+/* Whether the file belongs to the snapshot's job: files of other jobs are never deleted. */
 static bool is_of_its_job(const struct found *f, const struct psd_snapshot *s)
 {
     return f->readable && f->manifest_hash == s->manifest->hash &&
            (f->job == s->job || f->job == 0 || s->job == 0);
 }
 
-/* The checkpoint is written; that an old one cannot be deleted is worth a line, not a failure. */
+/* The checkpoint is written; a failure to delete an old one is only logged. */
 static void delete_old(const char *dir, int dir_fd, const char *written, const struct psd_snapshot *s,
                        uint32_t keep)
 {
@@ -283,14 +286,15 @@ static void delete_old(const char *dir, int dir_fd, const char *written, const s
     free(files);
 }
 
-/* Somebody may have removed it while psd runs: then it is made anew, where its parent still is. */
+/* The directory may have been removed while psd runs: creates it again, if its parent exists. */
 static void make_if_gone(const char *dir)
 {
     if (mkdir(dir, 0700) == 0)
-        ps_log(PS_LOG_WARN, "checkpoint.directory", "%s was gone, with what was in it: it is made anew", dir);
+        ps_log(PS_LOG_WARN, "checkpoint.directory", "%s was removed with its content: it was created again",
+               dir);
 }
 
-/* Checks, encodes and writes s as DIR/name; *dir_fd is the directory, the caller's to close, on success. */
+/* Checks, encodes and writes s as DIR/name. On success *dir_fd is the directory, which the caller closes. */
 static int write_checked(const char *dir, const char *name, const struct psd_snapshot *s, char *path,
                          size_t size, int *dir_fd, struct ps_error *err)
 {
@@ -339,7 +343,7 @@ int psd_checkpoint_write(const char *dir, const struct psd_snapshot *s, uint32_t
     return 0;
 }
 
-/* A second name for the best that is there, so that at every moment there is one. */
+/* Gives the previous best a second name, so that one always exists. */
 static int keep_other(const char *dir, struct ps_error *err)
 {
     char from[4096], to[4096];
@@ -385,8 +389,8 @@ int psd_checkpoint_read_best(const char *dir, struct psd_best *out, struct ps_er
     return rc;
 }
 
-/* Those that a job goes on from, in their order; how many. The best one without the rest of a checkpoint is
- * for a new job, which has it under another name. */
+/* Removes the bare ones from the list; returns how many remain. A bare best checkpoint is only the start of a
+ * new job, which reads it under another name. */
 static size_t drop_bare(struct found *files, size_t n)
 {
     size_t kept = 0;

@@ -1,6 +1,6 @@
-/* A change of what is set, over several servers (server/job/method_change.c): what the head has the others
- * try, drop or make, and hears of them; what those do with it, and with what they have missed. Runs on the
- * loop. */
+/* A change of the settings on several servers (server/job/method_change.c). The head tells the others to try,
+ * drop or apply it and collects their results; the others carry that out, and catch up on changes that they
+ * have missed. Runs on the loop. */
 #include "server/cluster/internal.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ int psd_cluster_check_here(const struct psd_cluster *cluster, struct ps_error *e
     for (uint32_t i = 1; i < cluster->cfg->servers.count; i++)
         if (!cluster->head.servers[i].here || cluster->head.servers[i].lost != NULL)
             return ps_fail(err, -EAGAIN,
-                           "server %u of %u is not here: what is set is set at all of them, or nowhere", i,
+                           "server %u of %u is not connected; a change applies to all servers or to none", i,
                            cluster->cfg->servers.count);
     return 0;
 }
@@ -38,10 +38,10 @@ int psd_cluster_try(struct psd_cluster *cluster, uint32_t generation, struct ps_
     if (rc < 0)
         return rc;
     if (configuration == NULL)
-        return ps_fail(err, -ENOMEM, "no memory to tell the other servers");
+        return ps_fail(err, -ENOMEM, "no memory for messages to the other servers");
     cluster->head.changes++;
     c.step = PS__CHANGE__STEP__TRY;
-    c.settings = cluster->job->method_change.recipe.settings;
+    c.settings = cluster->job->method_change.layers.settings;
     c.generation = generation;
     c.configuration = configuration;
     order_change(cluster, &c);
@@ -63,8 +63,8 @@ void psd_cluster_make(struct psd_cluster *cluster)
     order_change(cluster, &c);
 }
 
-/* Whether all have tried what is to change. */
-void psd_cluster_weigh_change(struct psd_cluster *cluster)
+/* Whether all servers have tried the change. */
+void psd_cluster_check_change(struct psd_cluster *cluster)
 {
     char why[500];
     for (uint32_t i = 1; i < cluster->cfg->servers.count; i++)
@@ -81,7 +81,7 @@ void psd_cluster_weigh_change(struct psd_cluster *cluster)
     psd_method_change_tried(cluster->job, NULL);
 }
 
-/* Exchanges of a server whose lanes close. */
+/* Exchanges of a server whose lanes are closing. */
 void psd_cluster_take_exchange(struct psd_cluster *cluster, struct psd_server *s, const Ps__Note *n)
 {
     struct psd_exchanges_elsewhere *there =
@@ -97,7 +97,7 @@ void psd_cluster_take_exchange(struct psd_cluster *cluster, struct psd_server *s
         psd_method_change_give_up(cluster->job, n->client, n->a);
 }
 
-/* It is to be here what it is at the head. */
+/* Tries to apply the head's settings here. */
 static int try_change(struct psd_cluster *cluster, const Ps__Change *m, struct ps_error *err)
 {
     char sentence[400] = "";
@@ -106,7 +106,7 @@ static int try_change(struct psd_cluster *cluster, const Ps__Change *m, struct p
     if (rc < 0)
         return rc;
     if (own == NULL)
-        snprintf(sentence, sizeof sentence, "no memory for its configuration");
+        snprintf(sentence, sizeof sentence, "no memory for the configuration");
     else
         psd_cluster_compare(m->configuration, own, sentence, sizeof sentence);
     free(own);
@@ -116,7 +116,7 @@ static int try_change(struct psd_cluster *cluster, const Ps__Change *m, struct p
     return ps_fail(err, -EINVAL, "%s", sentence);
 }
 
-/* Of all servers' configuration; the head learns from News how it went. */
+/* A change of all servers' configuration; the head learns the result from News. */
 void psd_follower_take_change(struct psd_cluster *cluster, const Ps__Change *m)
 {
     struct psd_follower *f = &cluster->follower;
@@ -133,35 +133,35 @@ void psd_follower_take_change(struct psd_cluster *cluster, const Ps__Change *m)
     }
 }
 
-/* What is set at the head, and the generation of its method. A center that is there is of another method: the
- * newest checkpoint becomes one of that. */
+/* The head's settings, and the generation of its method. If there is a center it belongs to another method,
+ * so this server restarts from its newest checkpoint under the new one. */
 void psd_follower_take_settings(struct psd_cluster *cluster, const Ps__Place *m)
 {
     struct ps_error err;
-    struct psd_recipe recipe = {.base = cluster->job->reload.recipe.base};
-    struct psd_config next = recipe.base, changed;
+    struct psd_config_layers layers = {.base = cluster->job->reload.layers.base};
+    struct psd_config next = layers.base, changed;
     bool method, others;
-    snprintf(recipe.settings, sizeof recipe.settings, "%s", m->settings);
-    if (psd_recipe_cook(cluster->job, &recipe, &next, &method, &others, &err) < 0) {
+    snprintf(layers.settings, sizeof layers.settings, "%s", m->settings);
+    if (psd_layers_build(cluster->job, &layers, &next, &method, &others, &err) < 0) {
         psd_job_fail(cluster->job, PSD_EXIT_CONFIG, err.text);
         return;
     }
     ps_log(PS_LOG_WARN, "server.settings",
-           "the head has generation %u of the method, and what is set there is taken: %s", m->generation,
-           m->settings[0] != 0 ? recipe.settings : "nothing");
+           "the head has generation %u of the method; its settings are applied here: %s", m->generation,
+           m->settings[0] != 0 ? layers.settings : "nothing");
     changed = *cluster->cfg;
     *cluster->cfg = next;
     atomic_store_explicit(&cluster->lanes->shared.generation, m->generation, memory_order_relaxed);
-    psd_recipe_take(cluster->job, &recipe, &next);
+    psd_layers_apply(cluster->job, &layers, &next);
     if (cluster->job->center == NULL) {
         psd_follower_enlist(cluster, NULL);
         return;
     }
-    *cluster->cfg = changed; /* of the center that ends here */
+    *cluster->cfg = changed; /* of the center that is dropped here */
     psd_follower_restart(cluster, true, UINT64_MAX);
 }
 
-/* Nothing else begins here: what has, and what of it is whole. */
+/* Reports which exchanges have begun here, and which of them are complete; no others begin. */
 void psd_follower_report_exchanges(struct psd_cluster *cluster, const struct psd_lane *lane)
 {
     for (uint32_t c = 0; c < cluster->sessions->n_slots; c++) {

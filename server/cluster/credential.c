@@ -1,5 +1,5 @@
-/* A server's Enlist where the head asks for a MUNGE credential. munged may take a while: a thread of the pool
- * asks it. */
+/* A server's Enlist if the head asks for a MUNGE credential. munged may be slow, so a thread of the pool
+ * talks to it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,11 +9,11 @@
 #include "proto/wire/control.h"
 #include "server/cluster/internal.h"
 
-/* The pool's thread reads what is above `rc` and writes the rest. */
+/* The pool's thread reads the members above `rc` and writes the others. */
 struct proof {
     uv_work_t work;
     struct psd_cluster *cluster;
-    size_t payload_bytes, enlist_bytes; /* the payload: the nonce, the Enlist, the public key */
+    size_t payload_bytes, enlist_bytes; /* the payload is the nonce, the Enlist and the public key */
     unsigned char *payload;
     int rc;
     char *credential;
@@ -31,7 +31,7 @@ static void send_proven(struct psd_cluster *cluster, const struct proof *p)
     Ps__ToServer m = PS__TO_SERVER__INIT;
     Ps__Enlist *enlist = ps__enlist__unpack(NULL, p->enlist_bytes, p->payload + PS_MUNGE_NONCE_BYTES);
     if (enlist == NULL)
-        return; /* it is said again */
+        return; /* it will be sent again */
     ProtobufCBinaryData none = enlist->credential;
     enlist->credential.data = (uint8_t *)p->credential;
     enlist->credential.len = strlen(p->credential);

@@ -1,5 +1,5 @@
-/* A server that is not the head: it does what the head's loop says, and tells it what its own lanes say. Runs
- * on the loop. */
+/* A server that is not the head: executes the head's orders, and reports the events of its own lanes. Runs on
+ * the loop. */
 #include "server/cluster/internal.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 
 enum { NEWS_MS = 100, ENLIST_MS = 500, SILENT_MS = 3000 };
 
-/* The head's endpoint file is read at every attempt: it may have begun anew elsewhere. */
+/* Reads the head's endpoint file at every attempt: the head may have restarted elsewhere. */
 static int find_head(struct psd_cluster *cluster, struct ps_error *err)
 {
     const char *head = cluster->cfg->servers.head;
@@ -29,7 +29,7 @@ static int find_head(struct psd_cluster *cluster, struct ps_error *err)
     return psd_endpoint_read(head + 1, cluster->follower.head_url, sizeof cluster->follower.head_url, err);
 }
 
-/* ZeroMQ connects again by itself; this is for a head that has moved. */
+/* ZeroMQ reconnects by itself; this handles a head that has moved. */
 static void look_for_head(struct psd_cluster *cluster)
 {
     struct psd_follower *f = &cluster->follower;
@@ -37,7 +37,7 @@ static void look_for_head(struct psd_cluster *cluster)
     struct ps_error err;
     memcpy(was, f->head_url, sizeof was);
     if (find_head(cluster, &err) < 0 || strcmp(was, f->head_url) == 0)
-        return; /* the wait for it tells */
+        return; /* a timeout reports it */
     if (was[0] != 0)
         zmq_disconnect(f->socket, was);
     if (zmq_connect(f->socket, f->head_url) == 0)
@@ -93,7 +93,7 @@ void psd_follower_enlist(struct psd_cluster *cluster, const ProtobufCBinaryData 
     m.job = cluster->sessions->job;
     m.reached = cluster->job->loss.parts[m.index].reached;
     m.reached_exactly = cluster->job->loss.parts[m.index].exact;
-    m.settings = cluster->job->reload.recipe.settings;
+    m.settings = cluster->job->reload.layers.settings;
     m.generation = atomic_load_explicit(&cluster->lanes->shared.generation, memory_order_relaxed);
     const struct psd_saved_versions *saved = psd_checkpointer_versions(cluster->job, m.manifest_hash);
     m.saved = (uint64_t *)(uintptr_t)saved->versions;
@@ -101,12 +101,12 @@ void psd_follower_enlist(struct psd_cluster *cluster, const ProtobufCBinaryData 
     if (nonce == NULL)
         send_message(cluster, PS__TO_SERVER__WHAT_ENLIST, &m);
     else if (psd_follower_prove(cluster, &m, nonce) < 0)
-        ps_log(PS_LOG_WARN, "server.munge", "no memory for a credential, or the head's nonce is none");
+        ps_log(PS_LOG_WARN, "server.munge", "no memory for a credential, or the head's nonce is invalid");
     f->said_ms = psd_loop_now_ms(cluster->loop);
     free(configuration);
 }
 
-/* number: of the note; 0: there is none. */
+/* number: of the event; 0: there is none. */
 static void send_news(struct psd_cluster *cluster, const Ps__Note *msg, uint64_t number, bool with_counters)
 {
     struct psd_follower *f = &cluster->follower;
@@ -137,8 +137,8 @@ void psd_follower_restart(struct psd_cluster *cluster, bool resume, uint64_t ver
     uv_stop(cluster->loop);
 }
 
-/* What it was told is no more: it is told all anew. */
-static void leave_place(struct psd_cluster *cluster)
+/* Drops all state received from the head, which sends it again. */
+static void leave_slot(struct psd_cluster *cluster)
 {
     struct psd_follower *f = &cluster->follower;
     f->placed = false;
@@ -147,14 +147,14 @@ static void leave_place(struct psd_cluster *cluster)
     psd_method_change_drop(cluster->job);
 }
 
-static void enter_place(struct psd_cluster *cluster, uint64_t place)
+static void enter_slot(struct psd_cluster *cluster, uint64_t place)
 {
     struct psd_follower *f = &cluster->follower;
     if (f->place != place) {
-        leave_place(cluster);
+        leave_slot(cluster);
         f->place = place;
-        ps_log(PS_LOG_INFO, "server.placed", "the head at %s has this server as %u of %u", f->head_url,
-               cluster->cfg->servers.index, cluster->cfg->servers.count);
+        ps_log(PS_LOG_INFO, "server.placed", "the head at %s has registered this server as %u of %u",
+               f->head_url, cluster->cfg->servers.index, cluster->cfg->servers.count);
     }
     f->placed = f->served = true;
 }
@@ -164,30 +164,30 @@ static void on_place(struct psd_cluster *cluster, const Ps__Place *m)
     struct psd_follower *f = &cluster->follower;
     if (m->begin == PSD_BEGIN_ENLIST) {
         if (m->run != f->head_run)
-            leave_place(cluster);
+            leave_slot(cluster);
         f->head_run = m->run;
         psd_follower_enlist(cluster, NULL);
     } else if (m->run != f->head_run) {
-        return; /* it was not asked for */
+        return; /* not requested */
     } else if (m->begin == PSD_BEGIN_GO_ON) {
-        enter_place(cluster, m->place);
+        enter_slot(cluster, m->place);
         cluster->sessions->job = m->job;
         psd_journal_wake(cluster->job);
         psd_journal_put(cluster->job);
     } else if (m->begin == PSD_BEGIN_TAKE) {
-        leave_place(cluster);
+        leave_slot(cluster);
         psd_follower_take_settings(cluster, m);
     } else if (m->begin == PSD_BEGIN_ANEW) {
         ps_log(PS_LOG_WARN, "server.anew",
-               "the head begins a new job: this server's part of the last one is left");
+               "the head begins a new job: this server drops its part of the previous one");
         psd_follower_restart(cluster, false, UINT64_MAX);
     } else {
-        ps_log(PS_LOG_WARN, "server.back", "the head has every server begin from a checkpoint");
+        ps_log(PS_LOG_WARN, "server.back", "the head restarts every server from a checkpoint");
         psd_follower_restart(cluster, true, m->version);
     }
 }
 
-/* The first worker's model. */
+/* Takes the first worker's model. */
 static void take_model(struct psd_cluster *cluster, const Ps__Note *n)
 {
     struct ps_manifest *manifest;
@@ -230,7 +230,8 @@ static void take_snapshot(struct psd_cluster *cluster, const Ps__Note *n, const 
         return;
     }
     snprintf(f->unsaved, sizeof f->unsaved, "%s",
-             cluster->job->center_whole ? "the one before is still being written" : "there is no center yet");
+             cluster->job->center_whole ? "the previous one is still being written"
+                                        : "there is no center yet");
     ps_log(PS_LOG_WARN, "checkpoint.skipped", "%s", f->unsaved);
     f->saved_number = s->number;
 }
@@ -289,7 +290,7 @@ static void take_note(struct psd_cluster *cluster, const Ps__Note *n, const Ps__
     case PSD_COMMAND_OPEN:
         psd_method_change_drop(cluster->job); /* which tells them */
         return;
-    case PSD_COMMAND_BEGAN: /* lanes look there */
+    case PSD_COMMAND_BEGAN: /* lanes read it there */
         psd_exchange_remember(&cluster->lanes->shared.begun[n->client], n->a);
         return;
     case PSD_COMMAND_MEMBERS:
@@ -309,13 +310,13 @@ static void take_note(struct psd_cluster *cluster, const Ps__Note *n, const Ps__
         }
         break;
     case PSD_COMMAND_END:
-    case PSD_COMMAND_KEEP: /* no more of it */
+    case PSD_COMMAND_KEEP: /* p NULL: stop waiting for chunks */
     case PSD_COMMAND_HOLD:
     case PSD_COMMAND_GO:
     case PSD_COMMAND_LATE:
         break;
     default:
-        return; /* nothing that a head says */
+        return; /* never sent by a head */
     }
     if (for_all)
         psd_tell_lanes(cluster->lanes, &msg);
@@ -327,12 +328,12 @@ static void on_orders(struct psd_cluster *cluster, const Ps__Orders *m)
 {
     struct psd_follower *f = &cluster->follower;
     if (!f->placed || (m->place != 0 && m->place != f->place))
-        return; /* of another place: the head hears of that by News, and says which is ours */
+        return; /* for an earlier slot: the head learns of it by News, and sends the present slot */
     psd_outbox_taken(&f->msgs, m->heard, f->heard_ms);
     if (m->number > f->taken + 1) {
         if (ps_log_allows(&f->log_limit, "server.gap", "servers"))
             ps_log(PS_LOG_WARN, "server.gap",
-                   "orders %" PRIu64 " to %" PRIu64 " of the head were lost; it says them again",
+                   "orders %" PRIu64 " to %" PRIu64 " of the head were lost; it will send them again",
                    f->taken + 1, m->number - 1);
         return;
     }
@@ -348,7 +349,7 @@ static void on_orders(struct psd_cluster *cluster, const Ps__Orders *m)
     if (m->change != NULL && !again)
         psd_follower_take_change(cluster, m->change);
     if (m->stop) {
-        ps_log(PS_LOG_INFO, "server.dismissed", "the head says that the job has ended");
+        ps_log(PS_LOG_INFO, "server.dismissed", "the head reports that the job has ended");
         cluster->job->state = PSD_STATE_STOPPING;
         uv_stop(cluster->loop);
     }
@@ -361,12 +362,12 @@ static void on_error(struct psd_cluster *cluster, const Ps__Error *m)
     if (cluster->job->center_whole && m->job != 0 && cluster->sessions->job != 0 &&
         m->job != cluster->sessions->job) {
         if (ps_log_allows(&f->log_limit, "server.foreign", "servers"))
-            ps_log(PS_LOG_WARN, "server.foreign", "a psd of another job answers at %s: waiting for the head",
+            ps_log(PS_LOG_WARN, "server.foreign", "a psd of another job answers at %s; waiting for the head",
                    f->head_url);
         f->placed = false;
         return;
     }
-    if (m->code == PS__CODE__NO_SESSION) { /* the connection broke, or the head is another */
+    if (m->code == PS__CODE__NO_SESSION) { /* the connection broke, or another head answers */
         f->placed = false;
         return;
     }
@@ -374,7 +375,7 @@ static void on_error(struct psd_cluster *cluster, const Ps__Error *m)
                  m->sentence);
 }
 
-/* False when nothing was there, or an order has to wait until lanes have room for it. */
+/* Returns false if there was no message, or if an order must wait until lanes have room for it. */
 static bool receive_one(struct psd_cluster *cluster)
 {
     struct psd_follower *f = &cluster->follower;
@@ -422,7 +423,7 @@ static void on_prepare(uv_prepare_t *prepare)
     receive(prepare->data);
 }
 
-/* Looks again, whatever ZeroMQ's descriptor has told; and says what is due. */
+/* Receives whatever ZeroMQ's descriptor has signalled, and sends what is due. */
 static void on_timer(struct psd_timer *timer)
 {
     struct psd_cluster *cluster = timer->data;
@@ -435,14 +436,14 @@ static void on_timer(struct psd_timer *timer)
             send_news(cluster, (Ps__Note *)i->message, i->number, false);
     if (f->placed && !silent)
         send_news(cluster, NULL, 0, true);
-    if ((!f->placed || silent) && now - f->said_ms >= ENLIST_MS) { /* it may have begun anew, and elsewhere */
+    if ((!f->placed || silent) && now - f->said_ms >= ENLIST_MS) { /* it may have restarted elsewhere */
         look_for_head(cluster);
         psd_follower_enlist(cluster, NULL);
     }
 }
 
-/* Without the head: its own part, and the end. No round ends any more: lanes forget who takes part, and copy
- * now what was to be copied after one. */
+/* Stops without the head: saves its own part and ends. No round completes any more, so the lanes drop the
+ * members, and copy at once what was to be copied after a round. */
 static void stop_alone(struct psd_cluster *cluster)
 {
     struct psd_follower *f = &cluster->follower;
@@ -477,7 +478,7 @@ void psd_follower_tick(struct psd_cluster *cluster)
         psd_loop_now_ms(cluster->loop) < f->began_ms + (uint64_t)cluster->cfg->servers.wait_s * 1000)
         return;
     snprintf(why, sizeof why,
-             "the head (servers.head: %.256s) has not taken this server in within %u s%s%.300s",
+             "the head (servers.head: %.256s) has not registered this server within %u s%s%.300s",
              cluster->cfg->servers.head, cluster->cfg->servers.wait_s,
              find_head(cluster, &err) < 0 ? ": " : "", find_head(cluster, &err) < 0 ? err.text : "");
     psd_job_fail(cluster->job, PSD_EXIT_SERVERS, why);
@@ -490,7 +491,7 @@ void psd_follower_stop(struct psd_cluster *cluster, const char *why)
         cluster->job->drain_deadline_ms =
             psd_loop_now_ms(cluster->loop) + (uint64_t)(cluster->cfg->limits.drain_s + 5) * 1000;
     snprintf(f->stop, sizeof f->stop, "%s", why);
-    ps_log(PS_LOG_INFO, "server.stopping", "%s: the head is asked to end the job", why);
+    ps_log(PS_LOG_INFO, "server.stopping", "%s: asking the head to end the job", why);
     if (f->placed)
         send_news(cluster, NULL, 0, false);
     psd_follower_tick(cluster);
@@ -505,17 +506,18 @@ void psd_follower_report(struct psd_cluster *cluster, const struct psd_lane *lan
         return;
     bool with_counters = msg->kind != PSD_LANE_BEGUN && msg->kind != PSD_LANE_OVER &&
                          msg->kind != PSD_COMMAND_BEGAN && msg->kind != PSD_LANE_WHOLE;
-    psd_lane_message_pack(msg, lane->index, &p); /* a lane's notes have nothing to allocate */
+    psd_lane_message_pack(msg, lane->index, &p); /* packing a lane's event does not allocate */
     if (psd_outbox_put(&f->msgs, &p.msg.base, psd_loop_now_ms(cluster->loop)) < 0) {
-        ps_log(PS_LOG_WARN, "server.notes", "no room for what the head has not heard of: it begins anew");
-        leave_place(cluster);
+        ps_log(PS_LOG_WARN, "server.notes", "too many events that the head has not taken: restarting");
+        leave_slot(cluster);
     } else if (f->placed) {
         send_news(cluster, &p.msg, f->msgs.sent, with_counters);
     }
 }
 
-/* Its own part of what the note means to the loop. */
-static void heed(struct psd_cluster *cluster, const struct psd_lane *lane, const struct psd_lane_message *msg)
+/* This server's own reaction to the event. */
+static void handle_locally(struct psd_cluster *cluster, const struct psd_lane *lane,
+                           const struct psd_lane_message *msg)
 {
     struct psd_follower *f = &cluster->follower;
     if (msg->kind == PSD_LANE_SNAPPED) {
@@ -538,12 +540,12 @@ static void heed(struct psd_cluster *cluster, const struct psd_lane *lane, const
     }
 }
 
-void psd_follower_take_notes(struct psd_cluster *cluster, struct psd_lane *lane)
+void psd_follower_take_events(struct psd_cluster *cluster, struct psd_lane *lane)
 {
     struct psd_lane_message msg;
     psd_queue_calm(lane->out);
     while (psd_queue_take(lane->out, &msg)) {
-        heed(cluster, lane, &msg);
+        handle_locally(cluster, lane, &msg);
         if (msg.kind != PSD_LANE_SNAPPED)
             psd_follower_report(cluster, lane, &msg);
     }
@@ -554,7 +556,7 @@ void psd_follower_redirect(struct psd_cluster *cluster, const struct psd_peer *p
     Ps__Elsewhere e = PS__ELSEWHERE__INIT;
     Ps__ToClient m = PS__TO_CLIENT__INIT;
     if (cluster->follower.head_url[0] == 0)
-        return; /* it asks again */
+        return; /* the client asks again */
     e.url = cluster->follower.head_url;
     e.job = cluster->sessions->job;
     m.what_case = PS__TO_CLIENT__WHAT_ELSEWHERE;
@@ -575,7 +577,7 @@ static int make_members(struct psd_cluster *cluster)
 int psd_follower_open(struct psd_cluster *cluster, struct ps_error *err)
 {
     struct psd_follower *f = &cluster->follower;
-    int linger_ms = 500, one = 1, fd; /* the last word: that it knows of the end */
+    int linger_ms = 500, one = 1, fd; /* for the last message: that it knows of the end */
     int64_t max_bytes = PS_CONTROL_MAX_BYTES;
     size_t size = sizeof fd;
     if (psd_is_head(cluster->cfg))
@@ -583,14 +585,14 @@ int psd_follower_open(struct psd_cluster *cluster, struct ps_error *err)
     if (make_members(cluster) < 0 || (f->context = zmq_ctx_new()) == NULL ||
         (f->socket = zmq_socket(f->context, ZMQ_DEALER)) == NULL ||
         zmq_getsockopt(f->socket, ZMQ_FD, &fd, &size) != 0)
-        return ps_fail(err, -ENOMEM, "no memory or descriptors for the road to the head");
-    /* What cannot be sent now is not worth sending later. */
+        return ps_fail(err, -ENOMEM, "no memory or descriptors for the connection to the head");
+    /* Messages that cannot be sent now are not queued. */
     zmq_setsockopt(f->socket, ZMQ_IMMEDIATE, &one, sizeof one);
     zmq_setsockopt(f->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
     zmq_setsockopt(f->socket, ZMQ_MAXMSGSIZE, &max_bytes, sizeof max_bytes);
     if (cluster->auth->curve &&
         ps_curve_connect(f->socket, &cluster->auth->pair, cluster->auth->pair.public_key) != 0)
-        return ps_fail(err, -EINVAL, "auth.key: no pair to show the head");
+        return ps_fail(err, -EINVAL, "auth.key: no key pair to authenticate at the head");
     f->run = ps_random_u64();
     f->poll.data = f->prepare.data = cluster;
     f->began_ms = psd_loop_now_ms(cluster->loop);

@@ -1,4 +1,4 @@
-/* The head's part of a job with several servers: what it tells them and hears from them. Runs on the loop. */
+/* The head of several servers: its messages to the others, and theirs to it. Runs on the loop. */
 #include "server/cluster/internal.h"
 
 #include <errno.h>
@@ -11,14 +11,14 @@
 #include "proto/random.h"
 #include "proto/wire/control.h"
 
-enum { DISMISS_MS = 5000 }; /* for a server to hear that the job has ended */
-#define MOST_BEHIND 4096    /* Orders that a server has not taken; far less than an outbox keeps */
+enum { DISMISS_MS = 5000 }; /* for a server to learn that the job has ended */
+#define MOST_BEHIND 4096    /* Orders that a server has not taken; far fewer than an outbox holds */
 
-/* A control message to a client that is held back. Of a kind there is one for each client. */
+/* A control message to a client that is held back. There is at most one of each kind for a client. */
 struct psd_held_message {
     struct psd_held_message *next;
     int what;        /* PS__TO_CLIENT__WHAT_... */
-    uint64_t *after; /* [count]: Orders that each server is to have taken */
+    uint64_t *after; /* [count]: Orders that each server must have taken first */
     unsigned char peer[256];
     size_t peer_bytes, len;
     unsigned char bytes[];
@@ -45,7 +45,7 @@ int psd_cluster_open(struct psd_cluster *cluster)
     return t->servers != NULL ? psd_method_change_open(cluster->job) : -ENOMEM;
 }
 
-static void drop_letters(struct psd_head *t)
+static void drop_held_messages(struct psd_head *t)
 {
     while (t->held_messages != NULL) {
         struct psd_held_message *l = t->held_messages;
@@ -58,7 +58,7 @@ static void drop_letters(struct psd_head *t)
 
 void psd_cluster_close(struct psd_cluster *cluster)
 {
-    drop_letters(&cluster->head);
+    drop_held_messages(&cluster->head);
     for (uint32_t i = 1; cluster->head.servers != NULL && i < cluster->cfg->servers.count; i++) {
         free(cluster->head.servers[i].urls);
         psd_outbox_empty(&cluster->head.servers[i].orders);
@@ -104,7 +104,7 @@ void psd_cluster_refuse(struct psd_cluster *cluster, const struct psd_server *s,
                      code, why);
 }
 
-/* With what every Orders carries. */
+/* Adds the fields that every Orders has. */
 static void send_orders(struct psd_cluster *cluster, const struct psd_server *s, Ps__Orders *o,
                         uint64_t number)
 {
@@ -123,16 +123,16 @@ static void send_orders(struct psd_cluster *cluster, const struct psd_server *s,
 void psd_cluster_order(struct psd_cluster *cluster, struct psd_server *s, Ps__Orders *o)
 {
     if (!s->here || s->lost != NULL)
-        return; /* it is told all anew when it is back */
+        return; /* it gets the whole state when it is back */
     int rc = psd_outbox_put(&s->orders, &o->base, psd_loop_now_ms(cluster->loop));
     if (rc == 0)
         send_orders(cluster, s, o, s->orders.sent);
     else
-        s->lost = rc == -ENOMEM ? "there is no memory for its orders" : "it takes no orders";
+        s->lost = rc == -ENOMEM ? "there is no memory for its orders" : "it does not take its orders";
 }
 
-/* What it has not taken, and a sign of life. */
-static void order_again(struct psd_cluster *cluster, struct psd_server *s)
+/* Sends the Orders that were not taken again, and a sign of life. */
+static void resend_orders(struct psd_cluster *cluster, struct psd_server *s)
 {
     Ps__Orders life = PS__ORDERS__INIT;
     if (!s->here)
@@ -152,13 +152,13 @@ void psd_cluster_order_lanes(struct psd_cluster *cluster, struct psd_server *s,
         o.note = &p.msg;
         psd_cluster_order(cluster, s, &o);
     } else {
-        ps_log(PS_LOG_ERROR, "server.memory", "no memory to tell server %u of the model",
+        ps_log(PS_LOG_ERROR, "server.memory", "no memory to send server %u the model",
                psd_cluster_index(cluster, s));
     }
     psd_packed_messages_empty(&p);
 }
 
-/* Counters of the session before are not the next one's. */
+/* Clears the counters of the previous session. */
 static void forget_counters(struct psd_cluster *cluster, uint32_t client)
 {
     for (uint32_t i = cluster->lanes->n_own; i < cluster->lanes->n; i++) {
@@ -178,12 +178,12 @@ void psd_cluster_notify(struct psd_cluster *cluster, const struct psd_lane *lane
                         const struct psd_lane_message *msg)
 {
     if (!psd_has_cluster(cluster->cfg) || msg->kind == PSD_COMMAND_SNAPSHOT || msg->kind == PSD_COMMAND_STOP)
-        return; /* those have Orders of their own */
+        return; /* those have their own Orders */
     if (msg->kind == PSD_COMMAND_KEEP && msg->p != NULL)
-        return; /* so has this */
+        return; /* this has its own Orders, too */
     if (msg->kind == PSD_COMMAND_SLICE && msg->p != NULL &&
         (cluster->job->center->resumed != NULL || cluster->job->state == PSD_STATE_READY))
-        return; /* they have resumed theirs, or have taken the next method's */
+        return; /* those have resumed, or have the next method's center */
     if (msg->kind == PSD_COMMAND_ADMIT && msg->b == 0)
         forget_counters(cluster, msg->client);
     for (uint32_t i = 1; i < cluster->cfg->servers.count; i++)
@@ -222,14 +222,14 @@ int psd_cluster_check_saved(const struct psd_cluster *cluster, struct ps_error *
     for (uint32_t i = 1; psd_has_cluster(cluster->cfg) && i < cluster->cfg->servers.count; i++) {
         const struct psd_server *s = &cluster->head.servers[i];
         bool settled = s->saved_number >= cluster->head.snapshots;
-        char newest[40] = "none that the head knows of";
+        char newest[40] = "none known to the head";
         if (cluster->head.snapshots == 0 || (settled && s->unsaved[0] == 0))
             continue;
         if (s->saved_version != 0)
             snprintf(newest, sizeof newest, "version %" PRIu64, s->saved_version);
         return ps_fail(err, -EIO, "server %u (%s): %s; its newest checkpoint: %s", i, s->name,
                        settled   ? s->unsaved
-                       : s->here ? "it has not said that its part is written"
+                       : s->here ? "it has not reported that its part is written"
                                  : "it is lost, and has not written its part",
                        newest);
     }
@@ -273,7 +273,7 @@ bool psd_cluster_keeps_up(const struct psd_cluster *cluster)
     return true;
 }
 
-static void drop_letter(struct psd_head *t, struct psd_held_message **at)
+static void drop_held_message(struct psd_head *t, struct psd_held_message **at)
 {
     struct psd_held_message *l = *at;
     if ((*at = l->next) == NULL)
@@ -282,8 +282,9 @@ static void drop_letter(struct psd_head *t, struct psd_held_message **at)
     free(l);
 }
 
-/* What a client is told stays in order. But a heart that beats is answered at once: a server that stands
- * still must not look like a head that does. A letter of the same kind is out of date. */
+/* Whether a message must wait. Messages to a client stay in order. Heartbeats are answered at once, since a
+ * server that does not respond must not make the head appear dead. A held message of the same kind is
+ * replaced. */
 static bool has_to_wait(struct psd_cluster *cluster, const unsigned char *peer, size_t peer_bytes, int what)
 {
     struct psd_head *t = &cluster->head;
@@ -296,7 +297,7 @@ static bool has_to_wait(struct psd_cluster *cluster, const unsigned char *peer, 
         bool same = (*at)->peer_bytes == peer_bytes && memcmp((*at)->peer, peer, peer_bytes) == 0;
         behind = behind || same;
         if (same && (*at)->what == what)
-            drop_letter(t, at);
+            drop_held_message(t, at);
         else
             at = &(*at)->next;
     }
@@ -328,13 +329,13 @@ bool psd_cluster_holds_back(struct psd_cluster *cluster, const unsigned char *pe
     return true;
 }
 
-static void post_letters(struct psd_cluster *cluster)
+static void send_held_messages(struct psd_cluster *cluster)
 {
     struct psd_head *t = &cluster->head;
     while (t->held_messages != NULL && !is_behind(cluster, t->held_messages->after)) {
         struct psd_held_message *l = t->held_messages;
         psd_send_bytes(cluster->sender, l->peer, l->peer_bytes, l->bytes, l->len);
-        drop_letter(t, &t->held_messages);
+        drop_held_message(t, &t->held_messages);
     }
 }
 
@@ -345,15 +346,15 @@ void psd_cluster_lose(struct psd_cluster *cluster, struct psd_server *s, const c
     s->lost = NULL;
     s->n_lost++;
     psd_outbox_empty(&s->orders);
-    ps_log(PS_LOG_WARN, "server.lost", "server %u (%s) is lost: %s; its part of the center is waited for",
+    ps_log(PS_LOG_WARN, "server.lost", "server %u (%s) is lost: %s; waiting for its part of the center",
            psd_cluster_index(cluster, s), s->name, why);
     if (cluster->job->state == PSD_STATE_OFFERED || cluster->job->state == PSD_STATE_EMPTYING)
         psd_job_fail(cluster->job, PSD_EXIT_SERVERS,
-                     "a server was lost before its part of the first parameters had come");
+                     "a server was lost before its part of the initial parameters had arrived");
     psd_membership_away(cluster->job, psd_cluster_lanes(cluster, s), true);
     snprintf(who, sizeof who, "server %u (%s)", psd_cluster_index(cluster, s), s->name);
     psd_method_change_server_lost(cluster->job, psd_cluster_lanes(cluster, s), who);
-    post_letters(cluster); /* nobody waits for what it has not taken */
+    send_held_messages(cluster); /* nothing waits any more for what it has not taken */
 }
 
 static void take_note(struct psd_cluster *cluster, uint32_t index, const Ps__Note *n)
@@ -379,12 +380,12 @@ void psd_cluster_news(struct psd_cluster *cluster, const struct psd_peer *peer, 
         psd_has_cluster(cluster->cfg) && m->index > 0 && m->index < cluster->cfg->servers.count
             ? &cluster->head.servers[m->index]
             : NULL;
-    /* What it said in a place that it has lost may come when it has the next one. */
+    /* A message from a slot that it has lost may arrive when it has the next one. */
     bool former = s != NULL && m->place != 0 && m->place != s->place;
     if (s == NULL || !s->here || s->run != m->run || former || s->peer_bytes != peer->id_bytes ||
         memcmp(s->peer, peer->id, peer->id_bytes) != 0 || m->taken > s->orders.sent) {
         psd_send_refusal(cluster->sender, peer, PS__CODE__NO_SESSION,
-                         "news of no server that has a place here: enlist");
+                         "news of a server that is not registered here: register again");
         return;
     }
     s->heard_ms = psd_loop_now_ms(cluster->loop);
@@ -399,18 +400,18 @@ void psd_cluster_news(struct psd_cluster *cluster, const struct psd_peer *peer, 
         s->saved[s->n_saved < PSD_MAX_SAVED ? s->n_saved++ : cluster->head.snapshots % PSD_MAX_SAVED] =
             m->saved_version;
     }
-    if (m->note != NULL && m->number == s->msgs + 1) { /* others come again, or have come */
+    if (m->note != NULL && m->number == s->msgs + 1) { /* others are repeats, or will be repeated */
         s->msgs++;
         if (m->note->kind == PSD_COMMAND_BEGAN || m->note->kind == PSD_LANE_WHOLE)
             psd_cluster_take_exchange(cluster, s, m->note);
         else
             take_note(cluster, m->index, m->note);
     }
-    psd_cluster_weigh_change(cluster);
-    psd_method_change_check(cluster->job); /* what was open may be whole now */
+    psd_cluster_check_change(cluster);
+    psd_method_change_check(cluster->job); /* open exchanges may be complete now */
     for (size_t k = 0; k < m->n_lanes && k < cluster->lanes->n_own; k++)
         psd_news_take(cluster, cluster->lanes->list[m->index * cluster->lanes->n_own + k], m->lanes[k]);
-    post_letters(cluster);
+    send_held_messages(cluster);
     if (m->stop[0] != 0)
         psd_job_drain(cluster->job, "another server was asked to stop");
 }
@@ -424,8 +425,8 @@ static void name_missing(const struct psd_cluster *cluster, char *list, size_t s
             used += (size_t)snprintf(list + used, size - used, "%s%u", used > 0 ? ", " : "", i);
 }
 
-/* A head that stood still heard nobody: what it slept beyond a tick counts for no server. */
-static void forgive_own_sleep(struct psd_cluster *cluster, uint64_t now)
+/* A pause of the head, beyond one tick, does not count as silence of the servers. */
+static void discount_own_pause(struct psd_cluster *cluster, uint64_t now)
 {
     uint64_t slept_ms = now - cluster->head.ticked_ms;
     bool first = cluster->head.ticked_ms == 0;
@@ -442,18 +443,18 @@ void psd_cluster_tick(struct psd_cluster *cluster)
         return;
     if (!cluster->head.complete && now > cluster->head.deadline_ms) {
         name_missing(cluster, missing, sizeof missing);
-        snprintf(why, sizeof why, "of %u servers these have not come within %u s (servers.wait_s): %s",
+        snprintf(why, sizeof why, "of %u servers these have not registered within %u s (servers.wait_s): %s",
                  cluster->cfg->servers.count, cluster->cfg->servers.wait_s, missing);
         psd_job_fail(cluster->job, PSD_EXIT_SERVERS, why);
         return;
     }
-    forgive_own_sleep(cluster, now);
+    discount_own_pause(cluster, now);
     for (uint32_t i = 1; i < cluster->cfg->servers.count; i++) {
         struct psd_server *s = &cluster->head.servers[i];
         if (s->here && now > s->heard_ms + (uint64_t)cluster->cfg->limits.silence_s * 1000)
             s->lost = "it is silent";
         if (s->here && s->lost != NULL)
             psd_cluster_lose(cluster, s, s->lost);
-        order_again(cluster, s);
+        resend_orders(cluster, s);
     }
 }

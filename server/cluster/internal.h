@@ -1,4 +1,4 @@
-/* internal.h: what the files of cluster/ share. */
+/* internal.h: functions that the files of cluster/ share. */
 #ifndef PSD_CLUSTER_INTERNAL_H
 #define PSD_CLUSTER_INTERNAL_H
 
@@ -10,34 +10,35 @@ uint64_t psd_cluster_lanes(const struct psd_cluster *cluster, const struct psd_s
 void psd_cluster_send(struct psd_cluster *cluster, const struct psd_server *s, const Ps__ToClient *m);
 void psd_cluster_refuse(struct psd_cluster *cluster, const struct psd_server *s, uint32_t code,
                         const char *why);
-/* lane: of the server's own; UINT32_MAX: all of them. One that is not here is told nothing. */
+/* lane: of the server's own; UINT32_MAX: all of them. Nothing is sent to a server without a slot. */
 void psd_cluster_order_lanes(struct psd_cluster *cluster, struct psd_server *s,
                              const struct psd_lane_message *msg, uint32_t lane);
-/* It is no longer here: nothing waits for what it has not taken. */
+/* The server is lost: nothing waits any more for what it has not taken. */
 void psd_cluster_lose(struct psd_cluster *cluster, struct psd_server *s, const char *why);
 
-/* Numbered, kept and said again until it is taken; not to one that is not here. */
+/* Sends it numbered, and again until it is taken; not to a server without a slot. */
 void psd_cluster_order(struct psd_cluster *cluster, struct psd_server *s, Ps__Orders *o);
 
-/* change.c, at the head: whether all have tried what is to change; an exchange of a server whose lanes close.
- */
-void psd_cluster_weigh_change(struct psd_cluster *cluster);
+/* change.c, at the head: whether all servers have tried the change; an exchange of a server whose lanes
+ * close. */
+void psd_cluster_check_change(struct psd_cluster *cluster);
 void psd_cluster_take_exchange(struct psd_cluster *cluster, struct psd_server *s, const Ps__Note *n);
-/* At another server: tries, drops or makes what is set at all; takes what is set at the head, which this one
- * has missed. And tells the head what has begun here, now that all lanes have closed: lane said it last. */
+/* At another server: tries, drops or applies a change of all servers' settings; applies the head's settings
+ * that it has missed. psd_follower_report_exchanges tells the head which exchanges have begun here, when the
+ * last lane, `lane`, has closed. */
 void psd_follower_take_change(struct psd_cluster *cluster, const Ps__Change *m);
 void psd_follower_take_settings(struct psd_cluster *cluster, const Ps__Place *m);
 void psd_follower_report_exchanges(struct psd_cluster *cluster, const struct psd_lane *lane);
 
-/* follower.c. nonce: of the head that asks for a credential; NULL: it has not asked. */
+/* follower.c. nonce: from a head that asks for a credential; NULL: none. */
 void psd_follower_enlist(struct psd_cluster *cluster, const ProtobufCBinaryData *nonce);
 void psd_follower_restart(struct psd_cluster *cluster, bool resume, uint64_t version);
-/* The head hears of it, now or when the transport is there again. */
+/* Reports an event to the head, now or when the connection is back. */
 void psd_follower_report(struct psd_cluster *cluster, const struct psd_lane *lane,
                          const struct psd_lane_message *msg);
 
-/* credential.c, at another server: says the Enlist with a MUNGE credential over it and the head's nonce, when
- * munged has made one. -ENOMEM; -EINVAL: that is no nonce. */
+/* credential.c, at another server: sends the Enlist with a MUNGE credential over it and the head's nonce,
+ * when munged has created it. -ENOMEM; -EINVAL: the nonce is invalid. */
 int psd_follower_prove(struct psd_cluster *cluster, const Ps__Enlist *m, const ProtobufCBinaryData *nonce);
 
 #endif

@@ -1,4 +1,4 @@
-/* Notes and counters as they travel between servers. */
+/* Commands, events and counters as messages between servers. */
 #include "server/cluster/cluster.h"
 
 #include <errno.h>
@@ -86,7 +86,7 @@ bool psd_lane_message_members(const Ps__NoteMembers *from, uint32_t n_slots, str
 #define READ(at)     atomic_load_explicit(&(at), memory_order_relaxed)
 #define WRITE(at, v) atomic_store_explicit(&(at), v, memory_order_relaxed)
 
-/* Of those that have a session here. */
+/* For clients that have a session here. */
 static void fill_clients(const struct psd_cluster *cluster, const struct psd_lane *lane, Ps__LaneNews *n,
                          Ps__ClientNews *rows, Ps__ClientNews **list)
 {
@@ -135,8 +135,8 @@ static void fill_counters(const struct psd_lane *lane, Ps__LaneNews *n, uint64_t
     n->n_staleness = PSD_STALENESS_BUCKETS;
 }
 
-static void fill_roads(const struct psd_cluster *cluster, const struct psd_lane_stats *s, Ps__LaneNews *n,
-                       Ps__RoadNews *rows, Ps__RoadNews **list)
+static void fill_transports(const struct psd_cluster *cluster, const struct psd_lane_stats *s,
+                            Ps__LaneNews *n, Ps__RoadNews *rows, Ps__RoadNews **list)
 {
     for (uint32_t k = 0; k < cluster->lanes->transports.n; k++) {
         ps__road_news__init(&rows[k]);
@@ -149,7 +149,7 @@ static void fill_roads(const struct psd_cluster *cluster, const struct psd_lane_
     n->n_roads = cluster->lanes->transports.n;
 }
 
-/* One block a lane: the message and the arrays that it points to. */
+/* One block for each lane: the message and the arrays that it points to. */
 struct lane_block {
     Ps__LaneNews news;
     Ps__RoadNews road[PSD_MAX_TRANSPORTS], *roads[PSD_MAX_TRANSPORTS];
@@ -172,7 +172,7 @@ Ps__LaneNews **psd_news_of_lanes(const struct psd_cluster *cluster)
         b->list = (Ps__ClientNews **)(void *)(b->rows + n_slots);
         ps__lane_news__init(&b->news);
         fill_counters(cluster->lanes->list[i], &b->news, b->rejected, b->staleness);
-        fill_roads(cluster, &cluster->lanes->list[i]->stats, &b->news, b->road, b->roads);
+        fill_transports(cluster, &cluster->lanes->list[i]->stats, &b->news, b->road, b->roads);
         fill_clients(cluster, cluster->lanes->list[i], &b->news, b->rows, b->list);
         lanes[i] = &b->news;
     }
@@ -224,7 +224,7 @@ void psd_news_take(const struct psd_cluster *cluster, struct psd_lane *lane, con
         WRITE(s->staleness[k], n->staleness[k]);
     for (size_t i = 0; i < n->n_roads; i++) {
         uint32_t k = psd_transports_find(&cluster->lanes->transports, n->roads[i]->transport);
-        if (k < cluster->lanes->transports.n) { /* clients are told of no transport that the head lacks */
+        if (k < cluster->lanes->transports.n) { /* clients do not get transports that the head lacks */
             WRITE(s->bytes_in[k], n->roads[i]->bytes_in);
             WRITE(s->bytes_out[k], n->roads[i]->bytes_out);
         }

@@ -1,4 +1,4 @@
-/* Which servers take part: who enlists, what it has, and with what it is placed. Runs on the loop. */
+/* Registration of servers: which ones may join, and from which state they start. Runs on the loop. */
 #include "server/cluster/internal.h"
 
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 #include "proto/wire/control.h"
 #include "server/admissions/admissions.h"
 
-/* What is each server's own. */
+/* Keys that may differ between servers. */
 static const char *const own_keys[] = {"servers",    "listen",        "advertise", "insecure",
                                        "state_dir",  "endpoint_file", "log_level", "status",
                                        "checkpoint", "stop",          "auth"};
@@ -24,8 +24,8 @@ static bool is_own(const char *key)
     return false;
 }
 
-static void say(const char *group, const char *key, const json_t *head, const json_t *other, char *sentence,
-                size_t size)
+static void describe_difference(const char *group, const char *key, const json_t *head, const json_t *other,
+                                char *sentence, size_t size)
 {
     char *a = json_dumps(head, JSON_ENCODE_ANY | JSON_COMPACT),
          *b = json_dumps(other, JSON_ENCODE_ANY | JSON_COMPACT);
@@ -42,28 +42,28 @@ void psd_cluster_compare(const char *head_json, const char *other_json, char *se
     json_t *value, *inner;
     sentence[0] = 0;
     if (!json_is_object(head) || !json_is_object(other))
-        snprintf(sentence, size, "its configuration is no JSON object");
+        snprintf(sentence, size, "its configuration is not a JSON object");
     json_object_foreach(head, name, value)
     {
         json_t *theirs = json_object_get(other, name);
         if (sentence[0] != 0 || is_own(name) || json_equal(value, theirs))
             continue;
         if (!json_is_object(value))
-            say("", name, value, theirs, sentence, size);
+            describe_difference("", name, value, theirs, sentence, size);
         json_object_foreach(value, leaf, inner)
         {
             if (sentence[0] == 0 && !json_equal(inner, json_object_get(theirs, leaf)))
-                say(name, leaf, inner, json_object_get(theirs, leaf), sentence, size);
+                describe_difference(name, leaf, inner, json_object_get(theirs, leaf), sentence, size);
         }
     }
     json_decref(head);
     json_decref(other);
 }
 
-enum { TAKE_OVER_MS = 1000 }; /* silence after which another may take a server's place */
+enum { TAKE_OVER_MS = 1000 }; /* silence after which another process may take a server's slot */
 
-static void say_place(struct psd_cluster *cluster, const struct psd_server *s, enum psd_begin begin,
-                      uint64_t version)
+static void send_place(struct psd_cluster *cluster, const struct psd_server *s, enum psd_begin begin,
+                       uint64_t version)
 {
     Ps__Place p = PS__PLACE__INIT;
     Ps__ToClient m = PS__TO_CLIENT__INIT;
@@ -83,7 +83,7 @@ static void place(struct psd_cluster *cluster, struct psd_server *s, enum psd_be
     s->here = begin == PSD_BEGIN_GO_ON;
     psd_membership_away(cluster->job, psd_cluster_lanes(cluster, s), !s->here);
     s->heard_ms = psd_loop_now_ms(cluster->loop);
-    say_place(cluster, s, begin, version);
+    send_place(cluster, s, begin, version);
 }
 
 static bool among_members(const struct psd_cluster *cluster)
@@ -99,7 +99,7 @@ static bool has_saved(const struct psd_server *s, uint64_t version)
     return false;
 }
 
-/* The newest checkpoint that all servers have; false: there is none. */
+/* The newest checkpoint that all servers have; false: none. */
 static bool find_common(struct psd_cluster *cluster, uint64_t *version)
 {
     uint64_t own[PSD_MAX_SAVED];
@@ -118,9 +118,9 @@ static bool find_common(struct psd_cluster *cluster, uint64_t *version)
     return found;
 }
 
-/* All servers begin anew, this one too: under rounds from the newest checkpoint of all of them, else from the
- * newest of each. */
-static void go_back(struct psd_cluster *cluster, const char *why)
+/* Restarts all servers, including this one: under rounds from the newest checkpoint that all of them have,
+ * else each from its own newest. */
+static void restart_all(struct psd_cluster *cluster, const char *why)
 {
     uint64_t version = UINT64_MAX;
     if (cluster->job->center->admission->rounds && !find_common(cluster, &version)) {
@@ -129,17 +129,17 @@ static void go_back(struct psd_cluster *cluster, const char *why)
         return;
     }
     if (version == UINT64_MAX)
-        ps_log(PS_LOG_WARN, "server.back", "%s: every server goes back to its newest checkpoint", why);
+        ps_log(PS_LOG_WARN, "server.back", "%s: every server restarts from its newest checkpoint", why);
     else
-        ps_log(PS_LOG_WARN, "server.back", "%s: every server goes back to the checkpoint of version %" PRIu64,
-               why, version);
+        ps_log(PS_LOG_WARN, "server.back",
+               "%s: every server restarts from the checkpoint of version %" PRIu64, why, version);
     for (uint32_t i = 1; i < cluster->cfg->servers.count; i++)
         place(cluster, &cluster->head.servers[i], PSD_BEGIN_FROM, version);
     cluster->again = (struct psd_restart_request){true, true, version};
     uv_stop(cluster->loop);
 }
 
-/* Whether what the server has goes with what the head has; else it is told to begin otherwise, or refused. */
+/* Whether the server's state fits the head's; otherwise it is told to start differently, or refused. */
 static bool fits(struct psd_cluster *cluster, struct psd_server *s)
 {
     char why[200];
@@ -147,8 +147,7 @@ static bool fits(struct psd_cluster *cluster, struct psd_server *s)
         return true;
     if (s->has_center && !s->untouched && s->job != 0 && s->job != cluster->sessions->job &&
         !psd_journal_is_former(cluster->job, s->job)) {
-        snprintf(why, sizeof why,
-                 "server %u has the part of another job (%016" PRIx64 "); this is %016" PRIx64,
+        snprintf(why, sizeof why, "server %u has a part of another job (%016" PRIx64 "); this is %016" PRIx64,
                  psd_cluster_index(cluster, s), s->job, cluster->sessions->job);
         s->enlisted = false;
         psd_cluster_refuse(cluster, s, PS__CODE__MANIFEST, why);
@@ -164,23 +163,23 @@ static bool fits(struct psd_cluster *cluster, struct psd_server *s)
     }
     if (s->has_center && s->manifest_hash == cluster->job->center->manifest->hash)
         return true;
-    snprintf(why, sizeof why, "server %u %s: it is to begin with --resume and the state directory it had",
+    snprintf(why, sizeof why, "server %u %s: start it with --resume and its previous state directory",
              psd_cluster_index(cluster, s),
-             s->has_center ? "has the part of another model" : "has no checkpoint, and the job has begun");
+             s->has_center ? "has a part of another model" : "has no checkpoint, and the job has begun");
     s->enlisted = false;
     psd_cluster_refuse(cluster, s, PS__CODE__MANIFEST, why);
     return false;
 }
 
-/* Both as they were loaded; under rounds from checkpoints of the same one. */
-static bool is_level(const struct psd_cluster *cluster, const struct psd_server *s)
+/* Whether both were restored; under rounds from checkpoints of the same version. */
+static bool is_at_same_version(const struct psd_cluster *cluster, const struct psd_server *s)
 {
     return cluster->job->center == NULL ||
            (s->untouched && psd_version(cluster->lanes) == cluster->job->resumed_version &&
             (!cluster->job->center->admission->rounds || s->version == cluster->job->resumed_version));
 }
 
-/* The lanes of a server that is here are those that it has told of. */
+/* Stores the addresses of the server's lanes. */
 static void take_urls(struct psd_cluster *cluster, const struct psd_server *s)
 {
     for (uint32_t k = 0; k < cluster->lanes->transports.n; k++) {
@@ -190,12 +189,13 @@ static void take_urls(struct psd_cluster *cluster, const struct psd_server *s)
             snprintf(road->url, sizeof road->url, "%s", s->urls[k * cluster->lanes->n_own + i]);
         }
         if (s->urls[k * cluster->lanes->n_own][0] == 0)
-            ps_log(PS_LOG_INFO, "server.road", "no road %s: server %u (%s) has none",
+            ps_log(PS_LOG_INFO, "server.road", "transport %s is not available: server %u (%s) lacks it",
                    cluster->lanes->transports.row[k].transport->name, psd_cluster_index(cluster, s), s->name);
     }
 }
 
-/* It is back, after the job has begun: its lanes learn who is in it, and clients where they are. */
+/* The server is back after the job has begun: its lanes get the clients of the job, and the clients their
+ * addresses. */
 static void bring_up_to_date(struct psd_cluster *cluster, struct psd_server *s)
 {
     take_urls(cluster, s);
@@ -230,12 +230,12 @@ static void become_complete(struct psd_cluster *cluster)
             psd_loss_of_server(cluster->job, i, s->version, s->reached, s->reached_exactly);
     }
     cluster->head.complete = true;
-    ps_log(PS_LOG_INFO, "server.complete", "all %u servers are here: %u lanes", cluster->cfg->servers.count,
-           cluster->lanes->n);
+    ps_log(PS_LOG_INFO, "server.complete", "all %u servers have joined: %u lanes",
+           cluster->cfg->servers.count, cluster->lanes->n);
     cluster->completed(cluster->psd);
 }
 
-/* Places those who have enlisted, once nobody is missing. */
+/* Gives slots to the registered servers, once none is missing. */
 static void consider(struct psd_cluster *cluster)
 {
     bool level = true;
@@ -246,10 +246,10 @@ static void consider(struct psd_cluster *cluster)
         struct psd_server *s = &cluster->head.servers[i];
         if (s->enlisted && !fits(cluster, s))
             return;
-        level = level && is_level(cluster, s);
+        level = level && is_at_same_version(cluster, s);
     }
     if (cluster->head.complete ? among_members(cluster) : among_members(cluster) && !level) {
-        go_back(cluster, "a server is back");
+        restart_all(cluster, "a server is back");
         return;
     }
     if (!cluster->head.complete) {
@@ -263,17 +263,17 @@ static void consider(struct psd_cluster *cluster)
         }
 }
 
-/* What is set is the head's: a server that has missed it takes it first. */
+/* The head's settings apply: a server that has missed them applies them first. */
 static bool has_settings(struct psd_cluster *cluster, const struct psd_peer *peer, const Ps__Enlist *m)
 {
     Ps__Place p = PS__PLACE__INIT;
     Ps__ToClient to = PS__TO_CLIENT__INIT;
     uint32_t generation = atomic_load_explicit(&cluster->lanes->shared.generation, memory_order_relaxed);
-    if (m->generation == generation && strcmp(m->settings, cluster->job->reload.recipe.settings) == 0)
+    if (m->generation == generation && strcmp(m->settings, cluster->job->reload.layers.settings) == 0)
         return true;
     p.run = cluster->head.run;
     p.begin = PSD_BEGIN_TAKE;
-    p.settings = cluster->job->reload.recipe.settings;
+    p.settings = cluster->job->reload.layers.settings;
     p.generation = generation;
     to.what_case = PS__TO_CLIENT__WHAT_PLACE;
     to.place = &p;
@@ -281,7 +281,7 @@ static bool has_settings(struct psd_cluster *cluster, const struct psd_peer *pee
     return false;
 }
 
-/* Whether a server may enlist; else it is told why not. */
+/* Whether the server may register; sends it the reason if not. */
 static bool is_wanted(struct psd_cluster *cluster, const struct psd_peer *peer, const Ps__Enlist *m)
 {
     char sentence[400] = "";
@@ -306,12 +306,12 @@ static bool is_wanted(struct psd_cluster *cluster, const struct psd_peer *peer, 
                  cluster->cfg->servers.count, cluster->cfg->servers.count - 1);
     } else if (m->n_lanes != cluster->lanes->n_own || strcmp(m->transport, own_road) != 0) {
         snprintf(sentence, sizeof sentence,
-                 "%zu lanes over %.20s; the head has %u over %s: set lanes and listen alike", m->n_lanes,
-                 m->transport, cluster->lanes->n_own, own_road);
+                 "%zu lanes over %.20s; the head has %u over %s: set lanes and listen to the same",
+                 m->n_lanes, m->transport, cluster->lanes->n_own, own_road);
     } else if (own != NULL && m->head == cluster->head.run && has_settings(cluster, peer, m)) {
         psd_cluster_compare(own, m->configuration, sentence, sizeof sentence);
     } else {
-        wanted = m->head != cluster->head.run; /* it is told which head this is */
+        wanted = m->head != cluster->head.run; /* it gets the identity of this head */
     }
     free(own);
     if (sentence[0] != 0)
@@ -319,22 +319,21 @@ static bool is_wanted(struct psd_cluster *cluster, const struct psd_peer *peer, 
     return wanted && sentence[0] == 0;
 }
 
-/* A process that was killed may be followed by the next before its silence is noticed; two that live are one
- * too many. */
-static bool place_is_free(struct psd_cluster *cluster, const struct psd_peer *peer,
-                          const struct psd_server *s, uint64_t run)
+/* A process that was killed may be replaced before its silence is noticed; two that are alive conflict. */
+static bool slot_is_free(struct psd_cluster *cluster, const struct psd_peer *peer, const struct psd_server *s,
+                         uint64_t run)
 {
     if (!(s->here || s->enlisted) || s->run == run ||
         psd_loop_now_ms(cluster->loop) - s->heard_ms > TAKE_OVER_MS)
         return true;
     if (ps_log_allows(&cluster->head.log_limit, "server.taken", "servers"))
-        ps_log(PS_LOG_WARN, "server.taken", "%s says that it is server %u, whose place %s has", peer->address,
+        ps_log(PS_LOG_WARN, "server.taken", "%s registers as server %u, whose slot %s has", peer->address,
                psd_cluster_index(cluster, s), s->name);
     return false;
 }
 
-/* Of a transport that the head lacks nobody is told. */
-static void take_road(const struct psd_cluster *cluster, struct psd_server *s, const Ps__Road *road)
+/* Transports that the head lacks are not offered to clients. */
+static void take_transport(const struct psd_cluster *cluster, struct psd_server *s, const Ps__Road *road)
 {
     uint32_t k = psd_transports_find(&cluster->lanes->transports, road->transport);
     for (uint32_t i = 0; k > 0 && k < cluster->lanes->transports.n &&
@@ -352,8 +351,8 @@ static void set_peer(struct psd_cluster *cluster, struct psd_server *s, const st
     memcpy(s->peer, peer->id, s->peer_bytes);
 }
 
-static void take_in(struct psd_cluster *cluster, struct psd_server *s, const struct psd_peer *peer,
-                    const Ps__Enlist *m)
+static void store_registration(struct psd_cluster *cluster, struct psd_server *s, const struct psd_peer *peer,
+                               const Ps__Enlist *m)
 {
     s->run = m->run;
     set_peer(cluster, s, peer, m);
@@ -363,18 +362,18 @@ static void take_in(struct psd_cluster *cluster, struct psd_server *s, const str
     for (size_t i = 0; i < m->n_lanes; i++)
         snprintf(s->urls[i], sizeof s->urls[i], "%s", m->lanes[i]);
     for (size_t i = 0; i < m->n_roads; i++)
-        take_road(cluster, s, m->roads[i]);
+        take_transport(cluster, s, m->roads[i]);
     s->place = ++cluster->head.places;
     psd_outbox_empty(&s->orders);
     s->msgs = 0;
-    s->saved_number = cluster->head.snapshots; /* of what was ordered before, it owes nothing */
+    s->saved_number = cluster->head.snapshots; /* snapshots ordered before do not concern it */
     s->unsaved[0] = 0;
     s->change = 0;
     s->refused[0] = 0;
     s->has_center = m->has_center;
     s->untouched = m->untouched;
     s->manifest_hash = m->manifest_hash;
-    s->reached = s->version > m->reached && s->n_lost > 0 ? s->version : m->reached; /* as News had it */
+    s->reached = s->version > m->reached && s->n_lost > 0 ? s->version : m->reached; /* from News */
     s->reached_exactly = m->reached_exactly;
     s->version = m->version;
     s->job = m->job;
@@ -382,16 +381,17 @@ static void take_in(struct psd_cluster *cluster, struct psd_server *s, const str
         s->saved[s->n_saved] = m->saved[s->n_saved];
 }
 
-/* Whether the server goes on in the place that it has: its connection broke, or it has not heard of the place
- * yet. One that has given up what it was told of it is told all anew. */
+/* Whether the server keeps its slot: its connection broke, or it does not know of the slot yet. One that has
+ * dropped its state gets everything again. */
 static bool has_place(const struct psd_server *s, const Ps__Enlist *m)
 {
     bool untold = s->orders.taken == 0 && s->msgs == 0;
     return s->here && s->run == m->run && (s->place == m->place || untold);
 }
 
-/* An Enlist that was said to the head before this one, and came late, tells of a server that is no more. */
-static void say_run(struct psd_cluster *cluster, const struct psd_peer *peer)
+/* An Enlist addressed to an earlier run of the head arrived late, and describes a server that no longer
+ * exists. */
+static void send_run(struct psd_cluster *cluster, const struct psd_peer *peer)
 {
     Ps__Place p = PS__PLACE__INIT;
     Ps__ToClient m = PS__TO_CLIENT__INIT;
@@ -408,25 +408,25 @@ void psd_cluster_register(struct psd_cluster *cluster, const struct psd_peer *pe
         return;
     struct psd_server *s = &cluster->head.servers[m->index];
     if (m->head != cluster->head.run) {
-        say_run(cluster, peer);
+        send_run(cluster, peer);
         return;
     }
     if ((s->here || s->enlisted) && s->run == m->run && m->call <= s->call)
-        return; /* a connection that broke has held it back */
+        return; /* a broken connection has delayed it */
     if (has_place(s, m)) {
         set_peer(cluster, s, peer, m);
-        say_place(cluster, s, PSD_BEGIN_GO_ON, 0);
+        send_place(cluster, s, PSD_BEGIN_GO_ON, 0);
         return;
     }
-    if (!place_is_free(cluster, peer, s, m->run) || cluster->job->state >= PSD_STATE_DRAINING)
-        return; /* it asks again */
+    if (!slot_is_free(cluster, peer, s, m->run) || cluster->job->state >= PSD_STATE_DRAINING)
+        return; /* the server asks again */
     bool is_new = !s->enlisted || s->run != m->run;
     if (s->here)
         psd_cluster_lose(cluster, s,
-                         s->run != m->run ? "another process has taken its place" : "it has lost its place");
+                         s->run != m->run ? "another process has replaced it" : "it has dropped its state");
     if (psd_method_change_is_closing(cluster->job) || !has_settings(cluster, peer, m))
-        return; /* what is set may have changed with its loss, or will: it asks again */
-    take_in(cluster, s, peer, m);
+        return; /* the settings may have changed with its loss, or will: it asks again */
+    store_registration(cluster, s, peer, m);
     s->enlisted = true;
     if (is_new)
         ps_log(PS_LOG_INFO, "server.enlisted", "server %u is %s at %s", m->index, s->name, s->address);

@@ -1,4 +1,4 @@
-/* Several servers, as /status and /metrics show them. */
+/* Several servers in /status and /metrics. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -39,15 +39,15 @@ json_t *psd_cluster_json(const struct psd_cluster *cluster)
 
 void psd_cluster_metrics(FILE *f, const struct psd_cluster *cluster)
 {
-    fprintf(
-        f,
-        "# HELP psd_server_up 1: the server of that index is here; 0: its part of the center is waited for.\n"
-        "# TYPE psd_server_up gauge\npsd_server_up{server=\"%u\"} 1\n",
-        cluster->cfg->servers.index);
+    fprintf(f,
+            "# HELP psd_server_up 1: the server of that index is connected; 0: psd waits for its part of the "
+            "center.\n"
+            "# TYPE psd_server_up gauge\npsd_server_up{server=\"%u\"} 1\n",
+            cluster->cfg->servers.index);
     for (uint32_t i = 1; psd_has_cluster(cluster->cfg) && i < cluster->cfg->servers.count; i++)
         fprintf(f, "psd_server_up{server=\"%u\"} %d\n", i, cluster->head.servers[i].here);
     fprintf(f,
-            "# HELP psd_server_version Exchanges that the server's part of the center has taken in.\n"
+            "# HELP psd_server_version Exchanges applied to the server's part of the center.\n"
             "# TYPE psd_server_version gauge\npsd_server_version{server=\"%u\"} %" PRIu64 "\n",
             cluster->cfg->servers.index, psd_version(cluster->lanes));
     for (uint32_t i = 1; psd_has_cluster(cluster->cfg) && i < cluster->cfg->servers.count; i++)

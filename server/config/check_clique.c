@@ -1,4 +1,4 @@
-/* What a job whose workers are one clique can be. */
+/* Checks the configuration of a job whose workers are one clique. */
 #include <errno.h>
 #include <string.h>
 
@@ -9,22 +9,23 @@ static int check_vectors(const struct psd_config *cfg, struct ps_error *err)
     if (strcmp(cfg->rule, "elastic") != 0 || strcmp(cfg->admission, "sync") != 0)
         return ps_fail(err, -EINVAL,
                        "clique.mode: found vectors with rule %s and admission %s; it is for rule elastic in "
-                       "rounds (sync-easgd), so allowed is gradients",
+                       "rounds (sync-easgd); allowed is gradients",
                        cfg->rule, cfg->admission);
     if (strcmp(cfg->averaging, "none") != 0)
         return ps_fail(err, -EINVAL,
-                       "averaging: found %s; with clique.mode vectors the center moves in the clique, so "
+                       "averaging: found %s; with clique.mode vectors the center moves in the clique; "
                        "allowed is none",
                        cfg->averaging);
     if (cfg->hyper.overlap)
-        return ps_fail(err, -EINVAL,
-                       "parameters.overlap: found true; with clique.mode vectors the members' sum is waited "
-                       "for, so allowed is false");
+        return ps_fail(
+            err, -EINVAL,
+            "parameters.overlap: found true; with clique.mode vectors a step waits for the members' "
+            "sum; allowed is false");
     if (cfg->hyper.workers > 0)
         return ps_fail(
             err, -EINVAL,
             "workers: found %u; with clique.mode vectors the workers are one clique, which begins when "
-            "all its members have met, so allowed is any",
+            "all its members are connected; allowed is any",
             cfg->hyper.workers);
     return 0;
 }
@@ -37,14 +38,15 @@ int psd_config_clique_check(const struct psd_config *cfg, const struct ps_rule_i
     if (!rule->in_clique)
         return 0;
     if (strcmp(cfg->admission, "fcfs") != 0)
-        return ps_fail(err, -EINVAL,
-                       "admission: found %s; rule %s has one client, whose copies of x come as they come, so "
-                       "allowed is fcfs",
-                       cfg->admission, rule->name);
+        return ps_fail(
+            err, -EINVAL,
+            "admission: found %s; rule %s has one client, whose copies of x are taken as they arrive; "
+            "allowed is fcfs",
+            cfg->admission, rule->name);
     if (cfg->hyper.overlap)
         return ps_fail(err, -EINVAL,
-                       "parameters.overlap: found true; under rule %s parameters.pipeline: 2 is what lets "
-                       "sums travel while workers compute, so allowed is false",
+                       "parameters.overlap: found true; under rule %s parameters.pipeline: 2 overlaps the "
+                       "sums with computation; allowed is false",
                        rule->name);
     return 0;
 }

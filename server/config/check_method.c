@@ -9,8 +9,8 @@
 #include "server/config/keys.h"
 #include "server/config/presets.h"
 
-/* The four parts of a method: the table of proto/model/method.h that its word is looked up in. Every row
- * begins with its name, and the one after the last has none. */
+/* The four parts of a method. Each looks its word up in a table of proto/model/method.h. A row of such a
+ * table begins with its name; the last row has no name. */
 struct part {
     const char *key;
     size_t word;   /* offset of the char[32] in struct psd_config */
@@ -69,7 +69,7 @@ static size_t append(char *text, size_t size, size_t used, const char *before, c
     return used + (size_t)snprintf(text + used, size - used, "%s%s", before, word);
 }
 
-/* Whether the part's word has a row; *i is it. */
+/* Whether the part's word has a row; its index is in *i. */
 static bool find_row(const struct part *p, const char *word, size_t *i)
 {
     for (*i = 0; row_name(p, *i) != NULL; (*i)++)
@@ -87,14 +87,14 @@ static int check_parts(const struct psd_config *cfg, struct ps_error *err)
             continue;
         for (i = 0; row_name(p, i) != NULL; i++)
             used = append(allowed, sizeof allowed, used, i > 0 ? ", " : "", row_name(p, i));
-        return ps_fail(err, -EINVAL, "%s: '%s' is not built into this version; allowed are %s", p->key,
+        return ps_fail(err, -EINVAL, "%s: '%s' is not known to this version; allowed are %s", p->key,
                        word_in(p, cfg), allowed);
     }
     return 0;
 }
 
-/* The method that was meant: by a name of which this is the end, async- before the others, else by one that
- * two typing errors make of it. NULL: none. */
+/* The method that the user probably meant: one whose name ends in this word, async- first, or one within two
+ * typing errors. NULL: none. */
 static const char *meant_by(const char *found)
 {
     const char *ends = NULL, *near = NULL;
@@ -131,12 +131,13 @@ static int check_method(const char *found, struct ps_error *err)
             used = append(allowed, sizeof allowed, used, used > 0 ? ", " : "", m->name);
     append(allowed, sizeof allowed, used, ", ",
            "and custom (rule, admission, optimizer and averaging given one by one)");
-    return ps_fail(err, -EINVAL, "method: '%s' is not built into this version; %s%s%sallowed are %s", found,
+    return ps_fail(err, -EINVAL, "method: '%s' is not known to this version; %s%s%sallowed are %s", found,
                    meant != NULL ? "did you mean " : "", meant != NULL ? meant : "",
                    meant != NULL ? "? " : "", allowed);
 }
 
-/* Fills in what the preset says; the method is "custom" from the first of the four that differs from it. */
+/* Fills in what the preset gives. The method becomes "custom" if one of the four parts differs from the
+ * preset. */
 static int resolve(struct psd_config *cfg, struct ps_error *err)
 {
     const struct ps_method *method = ps_method_find(cfg->method);
@@ -158,7 +159,7 @@ static int resolve(struct psd_config *cfg, struct ps_error *err)
     return 0;
 }
 
-/* What means nothing with this rule or admission. */
+/* The uses that this rule or admission rules out. */
 static unsigned drops_of(const struct psd_config *cfg)
 {
     const struct ps_rule_info *rule = ps_rule_find(cfg->rule);
@@ -166,7 +167,7 @@ static unsigned drops_of(const struct psd_config *cfg)
     return (rule != NULL ? rule->drops : 0) | (admission != NULL ? admission->drops : 0);
 }
 
-/* What the parts use together; everything while one of them is not known. */
+/* All uses of the four parts together; every use while one of the parts is unknown. */
 static unsigned uses_of(const struct psd_config *cfg)
 {
     unsigned uses = 0;
@@ -176,7 +177,7 @@ static unsigned uses_of(const struct psd_config *cfg)
     return uses & ~drops_of(cfg);
 }
 
-/* The index that stands in a PSD_CONFIG_CHOICE key. */
+/* The index stored in a PSD_CONFIG_CHOICE key. */
 static unsigned choice_of(const struct psd_config_key *key, const struct psd_config *cfg)
 {
     unsigned choice;
@@ -197,7 +198,8 @@ bool psd_config_key_used(const struct psd_config_key *key, const struct psd_conf
     return chooser == NULL || (key->chosen & 1u << choice_of(chooser, cfg)) != 0;
 }
 
-/* "rules momentum and adam, optimizer nesterov": the rows of the four tables that use one of these. */
+/* Lists the rows of the four tables that have one of these uses: "rules momentum and adam, optimizer
+ * nesterov". */
 static void list_users(unsigned uses, char *text, size_t size)
 {
     size_t used = 0;
@@ -241,8 +243,8 @@ static int fail_unused(const struct psd_config_key *key, const struct psd_config
                    chooser->choices[choice_of(chooser, cfg)], users);
 }
 
-/* A key that the method does not use is refused where somebody gave it, but for a value that only says so
- * (`off`), and holds its fallback where a preset gave it. */
+/* Handles a key that the method does not use. A given value is an error unless it disables the key (`off`); a
+ * preset's value becomes the fallback. */
 static int settle_unused(struct psd_config *cfg, struct ps_error *err)
 {
     struct psd_config fallback;
@@ -291,32 +293,32 @@ static int check_optimizer(const struct psd_config *cfg, const struct ps_rule_in
     size_t used = 0;
     if (!rule->worker_steps && optimizer->steps)
         return ps_fail(err, -EINVAL,
-                       "optimizer: found %s; rule %s makes the step with the gradient, so allowed is none",
+                       "optimizer: found %s; rule %s applies the gradient at the center; allowed is none",
                        cfg->optimizer, rule->name);
     if (!rule->worker_steps || optimizer->steps)
         return 0;
     for (const struct ps_optimizer_info *o = ps_optimizers; o->name != NULL; o++)
         if (o->steps)
             used = append(allowed, sizeof allowed, used, used > 0 ? ", " : "", o->name);
-    return ps_fail(err, -EINVAL, "optimizer: found %s; rule %s needs workers that step, so allowed are %s",
+    return ps_fail(err, -EINVAL,
+                   "optimizer: found %s; rule %s needs local steps of the workers; allowed are %s",
                    cfg->optimizer, rule->name, allowed);
 }
 
-/* What decays is up to who makes the step. */
+/* Weight decay belongs to the side that takes the step with the gradient. */
 static int check_decay(const struct psd_config *cfg, const struct ps_optimizer_info *optimizer,
                        struct ps_error *err)
 {
     return !optimizer->callers || cfg->hyper.weight_decay == 0
                ? 0
-               : ps_fail(
-                     err, -EINVAL,
-                     "parameters.weight_decay: found %g; with optimizer %s the workers' programs decide what "
-                     "decays, so allowed is 0",
-                     cfg->hyper.weight_decay, optimizer->name);
+               : ps_fail(err, -EINVAL,
+                         "parameters.weight_decay: found %g; with optimizer %s the workers' programs apply "
+                         "weight decay themselves; allowed is 0",
+                         cfg->hyper.weight_decay, optimizer->name);
 }
 
-/* The table allows momentum from 0, below 1. An optimizer without it is sgd by another name; mdownpour moves
- * the center by momentum times v, so that without it the center stays where it is. */
+/* The key table allows momentum in [0, 1). An optimizer with momentum 0 would be sgd under another name. Rule
+ * mdownpour moves the center by momentum times v, so with momentum 0 the center would never move. */
 static int check_momentum(const struct psd_config *cfg, const struct ps_optimizer_info *optimizer,
                           struct ps_error *err)
 {
@@ -334,25 +336,24 @@ static int check_overlap(const struct psd_config *cfg, const struct ps_rule_info
     if (rule->half == PS_HALF_ADMM)
         return ps_fail(
             err, -EINVAL,
-            "parameters.overlap: found true; under rule %s the next step needs the answer to this one, "
-            "so allowed is false",
+            "parameters.overlap: found true; under rule %s the next step needs the answer to this one; "
+            "allowed is false",
             rule->name);
     if (cfg->hyper.serial)
         return ps_fail(err, -EINVAL,
-                       "parameters.overlap: found true; with parameters.serial workers wait for each other "
-                       "instead of computing, so allowed is false");
+                       "parameters.overlap: found true; with parameters.serial only one worker computes at a "
+                       "time; allowed is false");
     return 0;
 }
 
-/* Everybody's turn is as long as what he computes in it, whatever the period. */
+/* With `serial`, a slow worker delays the others by its whole turn, whatever its period. */
 static int check_dynamic(const struct psd_config *cfg, struct ps_error *err)
 {
     if (!cfg->hyper.dynamic_period || !cfg->hyper.serial)
         return 0;
-    return ps_fail(
-        err, -EINVAL,
-        "parameters.dynamic_period: found true; with parameters.serial one worker computes at a time "
-        "and none waits for a slower one's steps, so allowed is false");
+    return ps_fail(err, -EINVAL,
+                   "parameters.dynamic_period: found true; with parameters.serial only one worker computes "
+                   "at a time, so that a shorter period saves nothing; allowed is false");
 }
 
 static int check_fragments(const struct psd_config *cfg, struct ps_error *err)
@@ -365,8 +366,8 @@ static int check_fragments(const struct psd_config *cfg, struct ps_error *err)
     if (h->period < h->fragments)
         return ps_fail(
             err, -EINVAL,
-            "parameters.period: found %u; each of parameters.fragments: %u is exchanged after a step of its "
-            "own, so allowed is at least %u",
+            "parameters.period: found %u; each of parameters.fragments: %u is exchanged after a different "
+            "step; allowed is at least %u",
             h->period, h->fragments, h->fragments);
     if (ps_admission_find(cfg->admission)->fragments)
         return 0;
@@ -375,7 +376,7 @@ static int check_fragments(const struct psd_config *cfg, struct ps_error *err)
             used = append(allowed, sizeof allowed, used, used > 0 ? ", " : "", a->name);
     return ps_fail(
         err, -EINVAL,
-        "parameters.fragments: found %u; admission %s counts exchanges of the whole vector, so allowed is 1, "
+        "parameters.fragments: found %u; admission %s counts exchanges of the whole vector; allowed is 1, "
         "or admissions %s",
         h->fragments, cfg->admission, allowed);
 }
@@ -385,39 +386,39 @@ static int check_races(const struct psd_config *cfg, const struct ps_rule_info *
     const struct ps_admission_info *admission = ps_admission_find(cfg->admission);
     if ((!rule->fixed_workers && !rule->counts_moves) || admission == NULL || !admission->whole_lanes)
         return 0;
-    return ps_fail(
-        err, -EINVAL,
-        "admission: found %s, where a message may be lost to a race; rule %s %s, so "
-        "allowed are fcfs, %s",
-        cfg->admission, rule->name, rule->counts_moves ? "counts the moves of each value" : "needs every one",
-        rule->counts_moves ? "backup, quorum, round-robin, ssp and sync" : "round-robin, ssp and sync");
+    return ps_fail(err, -EINVAL,
+                   "admission: found %s, where a race may lose a message; rule %s %s; allowed are fcfs, %s",
+                   cfg->admission, rule->name,
+                   rule->counts_moves ? "counts the moves of each value" : "needs every message",
+                   rule->counts_moves ? "backup, quorum, round-robin, ssp and sync"
+                                      : "round-robin, ssp and sync");
 }
 
-/* Where each message counts none may be dropped. */
+/* A rule that needs every message excludes admissions that drop some. */
 static int check_drops(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
 {
     const struct ps_admission_info *admission = ps_admission_find(cfg->admission);
     if (!rule->fixed_workers || admission == NULL || !admission->drops_late)
         return 0;
     return ps_fail(err, -EINVAL,
-                   "admission: found %s, where a message may be dropped; rule %s needs every one, so allowed "
-                   "are fcfs, round-robin, ssp and sync",
+                   "admission: found %s, which may drop a message; rule %s needs every message; allowed are "
+                   "fcfs, round-robin, ssp and sync",
                    cfg->admission, rule->name);
 }
 
-/* At least one message is to be left. */
+/* The trimmed mean needs at least one remaining message. */
 static int check_trim(const struct psd_config *cfg, struct ps_error *err)
 {
     const struct ps_hyper *h = &cfg->hyper;
     if (h->merge != PS_MERGE_TRIMMED_MEAN || h->workers == 0 || h->workers > 2 * h->trim)
         return 0;
     return ps_fail(err, -EINVAL,
-                   "parameters.trim: found %u; of the messages of %u workers nothing would be left, allowed "
-                   "are 0 to %u",
+                   "parameters.trim: found %u; no message of %u workers would remain; allowed are 0 to %u",
                    h->trim, h->workers, (h->workers - 1) / 2);
 }
 
-/* In a merged round everybody's gradient is of the center that it moves: nothing to compensate. */
+/* In an aggregated round every gradient is taken at the center that it moves: there is no delay to
+ * compensate. */
 static int check_seen(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
 {
     const struct ps_admission_info *admission = ps_admission_find(cfg->admission);
@@ -425,7 +426,7 @@ static int check_seen(const struct psd_config *cfg, const struct ps_rule_info *r
         return 0;
     return ps_fail(
         err, -EINVAL,
-        "admission: found %s, where all workers saw the same center and rule %s would be sgd; allowed "
+        "admission: found %s, where all workers saw the same center, so that rule %s would be sgd; allowed "
         "are fcfs, hogwild, round-robin and ssp",
         cfg->admission, rule->name);
 }
@@ -433,17 +434,17 @@ static int check_seen(const struct psd_config *cfg, const struct ps_rule_info *r
 static int check_workers(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
 {
     if ((rule->uses & PS_USES_WORKERS) != 0 && cfg->hyper.workers == 0)
-        return ps_fail(
-            err, -EINVAL,
-            "workers: found any; rule %s is for a number of workers that stays, so allowed is 1 to 1024",
-            rule->name);
+        return ps_fail(err, -EINVAL,
+                       "workers: found any; rule %s needs a fixed number of workers; allowed is 1 to 1024",
+                       rule->name);
     if (cfg->hyper.workers > cfg->limits.clients)
-        return ps_fail(err, -EINVAL, "workers: found %u; allowed are at most the %u of limits.clients",
+        return ps_fail(err, -EINVAL, "workers: found %u; allowed are at most %u (limits.clients)",
                        cfg->hyper.workers, cfg->limits.clients);
     return 0;
 }
 
-/* "0.2, 0.5" into numbers; how many, or -EINVAL: one is none, or there are more than PS_MAX_MILESTONES. */
+/* Parses numbers separated by commas, such as "0.2, 0.5". Returns how many. -EINVAL: one is not a number, or
+ * there are more than PS_MAX_MILESTONES. */
 static int read_list(const char *text, double *out)
 {
     int n = 0;
@@ -461,7 +462,7 @@ static int read_list(const char *text, double *out)
     }
 }
 
-/* Beyond what a uint64_t or a list's place takes are no steps. */
+/* Refuses milestones that do not fit in a uint64_t, and more than the list holds. */
 static int read_milestones(const char *text, struct ps_schedule *s)
 {
     double steps[PS_MAX_MILESTONES];
@@ -495,10 +496,10 @@ static int check_schedule(struct psd_config *cfg, struct ps_error *err)
     if (s->kind == PS_SCHEDULE_PLATEAU && (one_clique || cfg->servers.count > 1))
         return ps_fail(
             err, -EINVAL,
-            "parameters.schedule.kind: found plateau %s, and parameters do not change there while the job "
+            "parameters.schedule.kind: found plateau %s, where parameters cannot change while the job "
             "runs; allowed are the other kinds",
             one_clique ? "in a job whose workers are one clique" : "with several servers");
-    const char *wants = rc == 0 ? ps_schedule_wants(s) : "numbers with commas, at most 16";
+    const char *wants = rc == 0 ? ps_schedule_wants(s) : "numbers separated by commas, at most 16";
     if (wants == NULL)
         return 0;
     return ps_fail(err, -EINVAL,
@@ -526,18 +527,19 @@ int psd_config_method_check(struct psd_config *cfg, struct ps_error *err)
     return check_workers(cfg, rule, err);
 }
 
-/* The bounds of elastic averaging on a quadratic of curvature 1, eta < 2.
+/* Stability bounds of elastic averaging on a quadratic of curvature 1, for eta < 2.
  *
- * In turn (round-robin, and fcfs as far as it is one): alpha <= (4 - 2 eta) / (4 - eta), whatever the number
- * of workers p (Zhang, Choromanska, LeCun 2015, section 4).
+ * Exchanges one at a time (round-robin, and approximately fcfs): alpha <= (4 - 2 eta) / (4 - eta), whatever
+ * the number of workers p (Zhang, Choromanska, LeCun 2015, section 4).
  *
- * In rounds (sync): the mean y of the workers and the center move by y' = (1 - eta - alpha) y + alpha x~ and
- * x~' = (1 - p alpha) x~ + p alpha y. The eigenvalues of one step are 1 - l with l^2 - a l + c^2 = 0, a = eta
- * + (p + 1) alpha, c^2 = eta p alpha; both l are real, so it is stable iff both lie in (0, 2). The larger one
- * reaches 2 first where 4 - 2 a + c^2 = 0, that is at
- *     alpha = (4 - 2 eta) / (2 (p + 1) - p eta).
- * The workers' differences shrink by 1 - eta - alpha, which is stable up to 2 - eta and thus further. With p
- * = 1 this is the bound above. */
+ * In rounds (sync): the workers' mean y and the center move by
+ *   y' = (1 - eta - alpha) y + alpha x~, x~' = (1 - p alpha) x~ + p alpha y.
+ * The eigenvalues of one step are 1 - l with l^2 - a l + c^2 = 0, a = eta + (p + 1) alpha, c^2 = eta p alpha.
+ * Both l are real, so the step is stable iff both lie in (0, 2). The larger one first reaches 2 where 4 - 2 a
+ * + c^2 = 0, that is at
+ *   alpha = (4 - 2 eta) / (2 (p + 1) - p eta).
+ * The workers' differences shrink by 1 - eta - alpha, which is stable up to 2 - eta, a weaker condition. With
+ * p = 1 this is the bound above. */
 static double stable_alpha(double eta, uint32_t p, bool sync)
 {
     return sync ? (4 - 2 * eta) / (2 * (p + 1.0) - p * eta) : (4 - 2 * eta) / (4 - eta);
@@ -558,7 +560,7 @@ void psd_config_method_warn(const struct psd_config *cfg, struct ps_error *warni
     if (eta > 2)
         ps_fail(
             warning, 0,
-            "parameters.learning_rate: %g is beyond 2, where elastic averaging is not stable for any alpha "
+            "parameters.learning_rate: %g is above 2, where elastic averaging is unstable for every alpha "
             "(Zhang 2015, curvature 1)",
             eta);
     else if (alpha > bound)

@@ -1,30 +1,30 @@
-/* check_method.h: a configuration's method: its four parts, and which keys they use. Private to
+/* check_method.h: checks a configuration's method: its four parts, and which keys they use. Private to
  * server/config/. */
 #ifndef PSD_CONFIG_CHECK_METHOD_H
 #define PSD_CONFIG_CHECK_METHOD_H
 
 #include "server/config/keys.h"
 
-/* Whether the configuration's rule, admission, optimizer, averaging and schedule use the key. True of every
- * key that belongs to no method, and of all while a part is not resolved. */
+/* Whether the configuration's rule, admission, optimizer, averaging and schedule use the key. Also true for
+ * keys that belong to no method, and for every key while a part is unresolved. */
 bool psd_config_key_used(const struct psd_config_key *key, const struct psd_config *cfg);
 
-/* Fills in rule, admission, optimizer and averaging and the parameters of a preset, and checks what holds
- * between them, as psd_config_check says. -EINVAL with a sentence. */
+/* Fills in rule, admission, optimizer, averaging and the preset's parameters, and checks their constraints as
+ * psd_config_check documents. -EINVAL with a sentence. */
 int psd_config_method_check(struct psd_config *cfg, struct ps_error *err);
 
-/* check_clique.c. What a method and the mode of cliques ask of each other; what a reload may not change
- * where the workers are one clique. -EINVAL with a sentence. */
+/* check_clique.c. Checks a method against the mode of cliques, and what a reload may not change when the
+ * workers are one clique. -EINVAL with a sentence. */
 int psd_config_clique_check(const struct psd_config *cfg, const struct ps_rule_info *rule,
                             struct ps_error *err);
 int psd_config_clique_change(const struct psd_config *now, const struct psd_config *next,
                              struct ps_error *err);
 
-/* With clique.mode vectors the members' sum is the round; psd has copies only, which it takes as they come:
- * admission fcfs. After the checks. */
+/* With clique.mode vectors the members' sum is the round, and psd only receives copies, in order of arrival:
+ * sets admission fcfs. Call after the checks. */
 void psd_config_clique_settle(struct psd_config *cfg);
 
-/* The sentence when the moving rate is beyond the bound of stability; else nothing is written. */
+/* Writes a warning if the moving rate is above the stability bound; else leaves *warning alone. */
 void psd_config_method_warn(const struct psd_config *cfg, struct ps_error *warning);
 
 #endif

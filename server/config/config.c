@@ -25,7 +25,7 @@ void psd_config_defaults(struct psd_config *cfg)
     }
 }
 
-/* What `transport` says against the rest of the configuration. */
+/* Checks `transport` against the rest of the configuration. */
 static int check_transport(const struct psd_config *cfg, struct ps_error *err)
 {
     const struct ps_transport *own = ps_transport_of_url(cfg->listen);
@@ -50,14 +50,14 @@ static int check_addresses(const struct psd_config *cfg, struct ps_error *err)
         return ps_fail(err, -EINVAL, "listen: %s%s", why.text, ipc ? "" : ", or ipc://PATH");
     if (ipc && cfg->advertise[0] != 0)
         return ps_fail(err, -EINVAL,
-                       "advertise: found %.100s; %.100s is a file, reached from this machine only: leave "
-                       "advertise out",
+                       "advertise: found %.100s; %.100s can only be reached from this machine; allowed is no "
+                       "advertise",
                        cfg->advertise, cfg->listen);
     if (!ipc && !psd_url_is_loopback(&url) && !cfg->insecure && !has_key && !cfg->auth.munge)
         return ps_fail(
             err, -EINVAL,
-            "listen: %.100s can be reached from other machines, and nothing is said about who may "
-            "come; allowed is a loopback address such as tcp://127.0.0.1:0, auth.key and auth.allow "
+            "listen: %.100s can be reached from other machines, and authentication is not configured; "
+            "allowed is a loopback address such as tcp://127.0.0.1:0, auth.key and auth.allow "
             "(psctl keygen makes keys), auth.munge, or insecure: true on a network that you trust",
             cfg->listen);
     if (strcmp(cfg->status.http, "none") != 0) {
@@ -93,7 +93,7 @@ static int check_auth(const struct psd_config *cfg, struct ps_error *err)
     if (key && !allow)
         return ps_fail(
             err, -EINVAL,
-            "auth.allow: found none beside auth.key: nobody could come; allowed is a file with a line "
+            "auth.allow: found none beside auth.key: no peer could join; allowed is a file with a line "
             "'KEY NAME' for each worker, as psctl keygen prints it");
     if (allow && !key)
         return ps_fail(
@@ -114,17 +114,17 @@ static int check_servers(const struct psd_config *cfg, struct ps_error *err)
                        i > 0 ? "the URL of server 0, or @FILE with its endpoint, at every other server"
                              : "none at server 0, which is the head");
     if (n * cfg->lanes > PSD_MAX_LANES)
-        return ps_fail(err, -EINVAL, "lanes: found %u, of each of %u servers; allowed are %d in all",
+        return ps_fail(err, -EINVAL, "lanes: found %u for each of %u servers; allowed are %d in total",
                        cfg->lanes, n, PSD_MAX_LANES);
     if (n > 1 && ps_admission_find(cfg->admission)->whole_lanes)
         return ps_fail(err, -EINVAL,
-                       "servers.count: found %u; admission %s races over the whole center in one process, so "
+                       "servers.count: found %u; admission %s races over the whole center in one process; "
                        "allowed is 1",
                        n, cfg->admission);
     return 0;
 }
 
-/* Of the file: a line that is neither blank nor a comment. */
+/* Whether the file has a line that is neither blank nor a comment. */
 static bool has_keys(FILE *f)
 {
     char *line = NULL;
@@ -142,13 +142,13 @@ int psd_config_check_file(const struct psd_config_source *source, struct ps_erro
 {
     FILE *f = source->path != NULL ? fopen(source->path, "re") : NULL;
     if (f == NULL)
-        return 0; /* reading it says why */
+        return 0; /* reading it reports the error */
     bool found = has_keys(f);
     fclose(f);
     return found
                ? 0
                : ps_fail(err, -EINVAL,
-                         "%s: found no keys; allowed on a reload is a file with one at least, such as method",
+                         "%s: found no keys; allowed on a reload is a file with at least one, such as method",
                          source->path);
 }
 

@@ -11,23 +11,23 @@
 #include "proto/error.h"
 #include "proto/model/method.h"
 
-/* Bounds that a checkpoint's lane map keeps to as well, because a resumed job takes it over. */
+/* Also bounds of a checkpoint's lane map, which a resumed job adopts. */
 #define PSD_MAX_LANES        64
 #define PSD_MAX_CHUNK_FLOATS 1048576
 
 #define PSD_CONFIG_MAX_KEYS 128 /* rows of the key table */
 
-/* Whose loss a plateau is of: evaluators', or the workers' own. */
+/* The loss that a plateau schedule watches: the evaluators', or the workers' own. */
 enum psd_watch { PSD_WATCH_TEST, PSD_WATCH_TRAIN };
 
 struct psd_config {
-    char method[32]; /* preset's name, or "custom" when rule, admission, optimizer, averaging are given one by
-                        one */
+    char method[32]; /* name of the preset, or "custom" if rule, admission, optimizer or averaging are given
+                        individually */
     char rule[32], admission[32], optimizer[32], averaging[32]; /* "preset" until psd_config_check */
     struct ps_hyper hyper;
     struct {
         char milestones[256], factors[128]; /* as given; psd_config_check reads them into hyper.schedule */
-        enum psd_watch watch;               /* of plateau, as the rest */
+        enum psd_watch watch;               /* of plateau, as are the next members */
         uint32_t patience;
         double threshold;
         uint32_t every_s;
@@ -42,8 +42,9 @@ struct psd_config {
         char message[16], answer[16]; /* names of ps_codec rows */
         bool error_feedback;
     } codec;
-    char listen[256];    /* tcp://HOST:PORT, port 0: any free one; or ipc://PATH, relative to state_dir */
-    char advertise[256]; /* host that workers connect to; "" : the bound one */
+    /* tcp://HOST:PORT, with port 0 for any free one; or ipc://PATH, relative to state_dir */
+    char listen[256];
+    char advertise[256]; /* host that workers connect to; "": the bound one */
     char transport[8];   /* auto, or the name of a transport */
     bool insecure;       /* allow listening beyond loopback without authentication */
     struct {
@@ -53,7 +54,7 @@ struct psd_config {
     } auth;
     struct {
         uint32_t count, index; /* this psd holds part `index` of `count` */
-        char head[256];        /* where server 0 is: URL or @FILE; "none" at server 0 itself */
+        char head[256];        /* address of server 0: URL or @FILE; "none" at server 0 itself */
         uint32_t wait_s;
     } servers;
     uint32_t lanes; /* of each server; 0: auto */
@@ -71,7 +72,7 @@ struct psd_config {
         bool keep_best;
     } checkpoint;
     struct {
-        double accuracy;  /* NaN: no such condition; 0 likewise for the two below */
+        double accuracy;  /* NaN: not set; the next two use 0 for that */
         uint64_t updates; /* center version */
         uint64_t seconds;
         bool nonfinite;
@@ -82,10 +83,10 @@ struct psd_config {
         double memory_gib;
         uint32_t silence_s;
         uint32_t step_s;  /* 0: off */
-        uint32_t drain_s; /* longest wait for workers to finish when draining */
+        uint32_t drain_s; /* how long a drain waits for workers to finish */
     } limits;
     char log_level[16];
-    bool given[PSD_CONFIG_MAX_KEYS]; /* row k of the key table was given another value than `preset` */
+    bool given[PSD_CONFIG_MAX_KEYS]; /* row k of the key table was given a value other than `preset` */
 };
 
 /* Fills *cfg with the defaults. */
@@ -95,55 +96,58 @@ void psd_config_defaults(struct psd_config *cfg);
  * then unspecified. Unknown keys, duplicate keys and ill-typed values are errors. */
 int psd_config_read(struct psd_config *cfg, const char *path, struct ps_error *err);
 
-/* The same for a text in memory; errors name it by `place`. */
+/* The same for a text in memory; errors name it as `place`. */
 int psd_config_read_text(struct psd_config *cfg, const char *place, const char *text, size_t len,
                          struct ps_error *err);
 
-/* Applies one "key=value" or "group.key=value" as given by --set: "period" is enough for "parameters.period".
- * The value is YAML, so "schedule={kind: step}" works too. Errors start with "--set: ". */
+/* Applies one "key=value" or "group.key=value" of --set; "period" suffices for "parameters.period". The value
+ * is YAML, so "schedule={kind: step}" works too. Errors start with "--set: ". */
 int psd_config_set(struct psd_config *cfg, const char *assignment, struct ps_error *err);
 
-/* Where a configuration comes from, so that it can be read again. */
+/* The source of a configuration, kept so that it can be read again. */
 struct psd_config_source {
     const char *path;   /* the file; NULL: defaults alone */
-    char **assignments; /* [n], as psd_config_set takes them, in order; owned by whoever made it */
+    char **assignments; /* [n], as psd_config_set takes them, in order; owned by the creator of the source */
     size_t n;
 };
 
-/* Whether its file has a key at all: one that an editor is just writing has none. -EINVAL with a sentence. */
+/* Whether the file has at least one key: a file that an editor is just writing may be empty. -EINVAL with a
+ * sentence. */
 int psd_config_check_file(const struct psd_config_source *source, struct ps_error *err);
 
-/* Defaults, then the file, then the assignments. */
+/* Reads the defaults, then the file, then the assignments. */
 int psd_config_gather(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err);
-/* Of what was gathered: psd_config_check, and what only holds among cliques. */
+/* Checks a gathered configuration: psd_config_check and the constraints of cliques. */
 int psd_config_settle(struct psd_config *cfg, struct ps_error *err, struct ps_error *warning);
-/* Both. */
+/* psd_config_gather, then psd_config_settle. */
 int psd_config_load(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err,
                     struct ps_error *warning);
 
-/* diff.c. What a reload may change: -EINVAL when a key that applies at a restart differs, naming it.
- * *method: whether any of the method's own keys (method, its four parts, workers, parameters, codec) does;
- * *others: whether any other one does. Both are checked configurations. */
+/* diff.c. What a reload would change, between two checked configurations. -EINVAL, naming the key, if one
+ * that applies at a restart differs. *method: one of the method's own keys differs (method, its four parts,
+ * workers, parameters, codec). *others: any other key differs. */
 int psd_config_change(const struct psd_config *now, const struct psd_config *next, bool *method, bool *others,
                       struct ps_error *err);
 
-/* Of all that is the method's: the same number for the same method. */
+/* A hash of all keys of the method. */
 uint64_t psd_config_method_hash(const struct psd_config *cfg);
 
-/* Resolves the method preset: its parameters, and rule, admission, optimizer and averaging, are filled in.
- * One of the four that the user gave and that differs from the preset makes the method "custom"; it keeps
- * those of the preset's parameters that it uses. Then checks what only holds between keys: parts that exist
- * and go together, no key that the method does not use, exactly one of alpha, rho, beta for a rule that has a
- * moving rate, a number of workers for a rule that needs it, and that a non-loopback listen has insecure.
- * Warns through *warning (may be NULL; "" when there is none) when alpha is beyond its stability bound. Call
- * last; calling it again changes nothing. */
+/* Resolves the method preset: fills in its parameters, rule, admission, optimizer and averaging. If the user
+ * gave one of the four and it differs from the preset, the method becomes "custom" and keeps those of the
+ * preset's parameters that it uses.
+ *
+ * Then checks the constraints between keys: the parts exist and fit together, the method uses every given
+ * key, a rule with a moving rate has exactly one of alpha, rho and beta, a rule with a fixed number of
+ * workers has that number, and a non-loopback listen has authentication or insecure. Writes to *warning (may
+ * be NULL; "" if there is none) if alpha is above its stability bound. Call last; a second call changes
+ * nothing. */
 int psd_config_check(struct psd_config *cfg, struct ps_error *err, struct ps_error *warning);
 
-/* The whole configuration as a JSON object text, keys as in the file ("none" of a number is null); the caller
+/* The whole configuration as a JSON object, with the file's keys; "none" for a number is null. The caller
  * frees it. NULL: no memory. */
 char *psd_config_json(const struct psd_config *cfg);
 
-/* Whether this is server 0; whether it has others to lead. */
+/* Whether this is server 0; whether it leads other servers. */
 static inline bool psd_is_head(const struct psd_config *cfg)
 {
     return cfg->servers.index == 0;

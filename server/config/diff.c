@@ -1,4 +1,4 @@
-/* What differs between the configuration in force and the one that was read again. */
+/* Compares the configuration in force with the one that was read again. */
 #include <errno.h>
 #include <string.h>
 #include <xxhash.h>
@@ -31,11 +31,10 @@ int psd_config_change(const struct psd_config *now, const struct psd_config *nex
         if (k->type == PSD_CONFIG_GROUP || !differs(k, now, next))
             continue;
         if (k->applies == PSD_CONFIG_RESTART)
-            return ps_fail(
-                err, -EINVAL,
-                "%s: it has changed, and that takes effect when psd is started; allowed is what it was "
-                "(/config has it), or a restart with --resume",
-                k->name);
+            return ps_fail(err, -EINVAL,
+                           "%s: changed, and a change takes effect only at a start of psd; allowed is the "
+                           "previous value (see /config), or a restart with --resume",
+                           k->name);
         *method = *method || is_of_method(k);
         *others = *others || !is_of_method(k);
     }

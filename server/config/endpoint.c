@@ -12,7 +12,7 @@
 #include "proto/unix_socket.h"
 
 #define IPC            "ipc://"
-#define LANE_SUFFIX    3 /* bytes of ".63", what proto/transports/zmq/ipc.c adds for a lane */
+#define LANE_SUFFIX    3 /* bytes of ".63", which proto/transports/zmq/ipc.c appends for a lane */
 #define LONGEST_SOCKET (PS_UNIX_PATH_MAX - LANE_SUFFIX)
 
 static bool is_ipc(const char *url)
@@ -20,7 +20,7 @@ static bool is_ipc(const char *url)
     return strncmp(url, IPC, sizeof IPC - 1) == 0;
 }
 
-/* Where the sockets' relative path begins, with a slash behind it. */
+/* The directory that relative socket paths are based on, with a trailing slash. */
 static int base_of(const struct psd_config *cfg, char *base, size_t size, struct ps_error *err)
 {
     char here[4096] = "";
@@ -42,7 +42,7 @@ int psd_endpoint_listen(const struct psd_config *cfg, char *url, size_t size, st
     }
     if (path[0] == 0 || path[0] == '*' || path[0] == '@' || path[strlen(path) - 1] == '/')
         return ps_fail(err, -EINVAL,
-                       "'%.100s' names no file; allowed is ipc://PATH, PATH a file of a directory that only "
+                       "'%.100s' names no file; allowed is ipc://PATH, PATH a file in a directory that only "
                        "you may enter, or a name in the state directory",
                        cfg->listen);
     if (path[0] != '/' && (rc = base_of(cfg, base, sizeof base, err)) < 0)
@@ -51,7 +51,7 @@ int psd_endpoint_listen(const struct psd_config *cfg, char *url, size_t size, st
     if (len > LONGEST_SOCKET || len + sizeof IPC > size)
         return ps_fail(err, -ENAMETOOLONG,
                        "%.60s%.100s has %zu bytes; a socket's path has at most %d, and the lanes' sockets "
-                       "add .0 to .63, so allowed are %d",
+                       "append .0 to .63; allowed are %d",
                        base, path, len, PS_UNIX_PATH_MAX, LONGEST_SOCKET);
     snprintf(url, size, "%s%s%s", IPC, base, path);
     return 0;
@@ -123,7 +123,7 @@ int psd_endpoint_write(const char *path, const char *url, const char *curve_key,
     int n = snprintf(temp, sizeof temp, "%s.%d.tmp", path, (int)getpid());
     if (n < 0 || (size_t)n >= sizeof temp)
         return ps_fail(err, -ENAMETOOLONG, "endpoint file '%s': the name is too long", path);
-    /* Nobody else may write it, whatever the umask is: clients take psd's public key from it. */
+    /* Never writable by others, whatever the umask: clients take psd's public key from it. */
     int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (f == NULL)

@@ -6,7 +6,7 @@
 
 #include "server/config/check_method.h"
 
-/* A number that stands for a word is shown as the word, "none" as null. */
+/* A number that stands for a word is written as that word, "none" as null. */
 static json_t *number_to_json(const struct psd_config_key *key, double value)
 {
     bool is_word = key->word != NULL && (isnan(value) || value == key->word_value);
@@ -15,7 +15,7 @@ static json_t *number_to_json(const struct psd_config_key *key, double value)
     return key->type == PSD_CONFIG_DOUBLE ? json_real(value) : json_integer((json_int_t)value);
 }
 
-/* What the method does not use is shown as left to it, so that what is shown can be read again. */
+/* Keys that the method does not use are written as "preset", so that the output is a valid configuration. */
 static json_t *value_to_json(const struct psd_config_key *key, const struct psd_config *cfg)
 {
     const char *at = (const char *)cfg + key->offset;
@@ -52,7 +52,7 @@ static json_t *value_to_json(const struct psd_config_key *key, const struct psd_
     return NULL;
 }
 
-/* The object that the key stands in; groups precede their keys in the table. */
+/* The object that contains the key; groups precede their keys in the table. */
 static json_t *parent_of(json_t *root, const char *name)
 {
     char part[64];

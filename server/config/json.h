@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <math.h>
 
-/* null for what is not known. */
+/* null for an unknown value. */
 static inline json_t *psd_json_number(double v)
 {
     return isfinite(v) ? json_real(v) : json_null();

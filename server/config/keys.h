@@ -1,7 +1,7 @@
-/* keys.h: the one table of configuration keys, and how a row's value is read and described.
+/* keys.h: the table of configuration keys, and how a row's value is read and described.
  *
- * Private to server/config/ and its tests. Everything that knows a key by name goes through this table: the
- * YAML reader, --set, the defaults and the JSON view; configs/psd.yaml is tested against it. */
+ * Private to server/config/ and its tests. The YAML reader, --set, the defaults and the JSON output all use
+ * this table; configs/psd.yaml is tested against it. */
 #ifndef PSD_CONFIG_KEYS_H
 #define PSD_CONFIG_KEYS_H
 
@@ -29,21 +29,22 @@ struct psd_config_key {
     enum psd_config_type type;
     enum psd_config_applies applies;
     size_t offset;              /* in struct psd_config */
-    size_t size;                /* strings: bytes with the terminator */
+    size_t size;                /* strings: bytes including the terminator */
     double min, max;            /* numbers; both inclusive unless above_min */
-    bool above_min, below_max;  /* min, or max, itself is not allowed */
-    const char *word;           /* numbers: a word that is allowed besides; NULL: none */
+    bool above_min, below_max;  /* min, or max, itself is excluded */
+    const char *word;           /* numbers: a word that is also allowed; NULL: none */
     double word_value;          /* what it stands for */
-    const char *const *choices; /* words that are allowed, NULL at the end */
-    const char *value;          /* the default, as the file would give it; NULL for a group */
+    const char *const *choices; /* allowed words, ends with NULL */
+    const char *value;          /* the default, as written in the file; NULL for a group */
     const char *help;
-    const char *fallback; /* parameters of a method: the value where `preset` stands and no preset gives one.
-                             The row's default is then "preset", and it is known whether it was given */
-    /* Who uses the key. A method that does not refuses it, but for the fallback of a row with `off`, which
-     * says that there is no such thing. */
-    unsigned uses; /* enum ps_uses, any of them; 0: everybody, or as `chooser` says */
-    /* NULL, or a PSD_CONFIG_CHOICE row before this one: who chose otherwise there than one of the bits 1 <<
-     * index in `chosen` does not use it. */
+    /* for a method's parameters: the value if the key is `preset` and the preset gives none. The row's
+     * default is then "preset", and `given` records whether the user set it */
+    const char *fallback;
+    /* Which parts of a method use the key. A method that does not use it refuses it, unless the row has `off`
+     * and the value is the fallback, which then means "disabled". */
+    unsigned uses; /* any of enum ps_uses; 0: every method, or as `chooser` says */
+    /* NULL, or an earlier PSD_CONFIG_CHOICE row: this key is used only if the choice there is one of the bits
+     * 1 << index in `chosen`. */
     const char *chooser;
     unsigned chosen;
     bool off;
@@ -55,41 +56,41 @@ extern const struct psd_config_key psd_config_keys[];
 /* The row of this name, or NULL. `len` bytes of name are compared. */
 const struct psd_config_key *psd_config_key_find(const char *name, size_t len);
 
-/* The row of this name, or the first whose last part it is: "period". NULL: there is none. */
+/* The row of this name, or the first whose last part matches, such as "period". NULL: none. */
 const struct psd_config_key *psd_config_key_short(const char *name, size_t len);
 
 /* The last part of the row's name: "kind". */
 const char *psd_config_key_leaf(const struct psd_config_key *key);
 
-/* True when key stands directly in the group named so; "" is the top level. */
+/* Whether the key is directly in the group of this name; "" is the top level. */
 bool psd_config_key_in_group(const struct psd_config_key *key, const char *group);
 
-/* Writes "a, b, c": the keys that stand directly in the group. */
+/* Writes "a, b, c": the keys directly in the group. */
 void psd_config_key_list(const char *group, char *text, size_t size);
 
-/* Levenshtein's distance; words that are longer than any key are near nothing. */
+/* Levenshtein distance; words longer than any key are far from everything. */
 size_t psd_config_distance(const char *a, const char *b);
 
-/* The key that somebody who wrote `leaf` into the group may have meant: the same word in another group, that
- * for which other programs have this word, or the nearest word in this one. NULL: none is near. */
+/* The key that a user who wrote `leaf` into the group probably meant: the same word in another group, a key
+ * known by this name in other programs, or the nearest word in this group. NULL: none is near. */
 const struct psd_config_key *psd_config_key_nearest(const char *group, const char *leaf);
 
 /* psd_config_set, with errors that start with "PLACE: ". */
 int psd_config_set_as(const char *place, struct psd_config *cfg, const char *assignment,
                       struct ps_error *err);
 
-/* Reads a scalar's text into the row's member of cfg. `quoted`: it stood in quotes, so it is a string
- * whatever it looks like. -EINVAL: "found …; allowed is …", without the place and the key. */
+/* Parses a scalar into the row's member of cfg. `quoted`: it was quoted, so it is a string whatever it looks
+ * like. -EINVAL: "found …; allowed is …", without the place and the key. */
 int psd_config_value_read(const struct psd_config_key *key, const char *text, size_t len, bool quoted,
                           struct psd_config *cfg, struct ps_error *err);
 
-/* Rows with a fallback: whether a file or --set gave another value than `preset`. */
+/* For rows with a fallback: whether a file or --set gave a value other than `preset`. */
 bool psd_config_key_given(const struct psd_config_key *key, const struct psd_config *cfg);
 
 /* Bytes of the row's member of struct psd_config. */
 size_t psd_config_key_bytes(const struct psd_config_key *key);
 
-/* "a number from 1 to 64 or auto": what the row allows. */
+/* Writes what the row allows, such as "a number from 1 to 64 or auto". */
 void psd_config_value_allowed(const struct psd_config_key *key, char *text, size_t size);
 
 #endif

@@ -15,7 +15,7 @@ static bool is_moving_rate(const struct psd_config_key *k)
     return false;
 }
 
-/* `none` displaces the one it is given for, and no other. */
+/* `none` disables only the key that it is given for. */
 static bool any_moving_rate_given(const struct psd_config *cfg)
 {
     for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++) {

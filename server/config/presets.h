@@ -1,5 +1,5 @@
-/* presets.h: configs/methods/NAME.yaml, built in. What a configuration leaves out of its parameters, the file
- * of its method gives. */
+/* presets.h: configs/methods/NAME.yaml, built in. Parameters that a configuration leaves out come from the
+ * file of its method. */
 #ifndef PSD_CONFIG_PRESETS_H
 #define PSD_CONFIG_PRESETS_H
 
@@ -13,9 +13,9 @@ struct psd_preset {
 /* Ends with a row whose name is NULL. */
 extern const struct psd_preset psd_presets[];
 
-/* Gives every parameter that cfg leaves to its method the preset's value. alpha, rho and beta count as one:
- * giving one of them leaves out the preset's. Nothing to do for method custom. -EINVAL: a preset of ours is
- * invalid. */
+/* Sets every parameter that cfg leaves to its method to the preset's value. alpha, rho and beta count as one:
+ * if the user gave one of them, the preset's is ignored. Does nothing for method custom. -EINVAL: a built-in
+ * preset is invalid. */
 int psd_preset_apply(struct psd_config *cfg, struct ps_error *err);
 
 #endif

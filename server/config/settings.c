@@ -6,7 +6,7 @@
 
 #include "server/config/keys.h"
 
-/* The next line of the text, without its newline; false at the end. No text has a line that does not fit. */
+/* Copies the next line of the text without its newline; false at the end. Every line of a text fits. */
 static bool next_line(const char **text, char *line, size_t size)
 {
     size_t n = strcspn(*text, "\n");
@@ -17,7 +17,7 @@ static bool next_line(const char **text, char *line, size_t size)
     return true;
 }
 
-/* Whether the assignment is of the row's key, or of one in its group. */
+/* Whether the assignment sets the row's key, or a key in its group. */
 static bool is_of(const char *line, const struct psd_config_key *row)
 {
     size_t n = strlen(row->name);
@@ -25,7 +25,7 @@ static bool is_of(const char *line, const struct psd_config_key *row)
            (line[n] == '=' || (row->type == PSD_CONFIG_GROUP && line[n] == '.'));
 }
 
-/* Without the row's; whether there was one. */
+/* Removes the row's assignments; returns whether there were any. */
 static bool drop(char settings[PSD_SETTINGS_BYTES], const struct psd_config_key *row)
 {
     char was[PSD_SETTINGS_BYTES], line[PSD_SETTINGS_BYTES];
@@ -75,8 +75,8 @@ int psd_settings_add(const char *now, const char *more, char next[PSD_SETTINGS_B
         size_t used = strlen(next);
         if (used + strlen(row->name) + strlen(equals) + 1 >= PSD_SETTINGS_BYTES)
             return ps_fail(err, -E2BIG,
-                           "set: no room for %s beside what is set already, %zu bytes of %d; put it into the "
-                           "configuration file, and psctl unset",
+                           "set: no room for %s beside the present settings, %zu bytes of %d; put it into "
+                           "the configuration file, and psctl unset",
                            row->name, used, PSD_SETTINGS_BYTES - 1);
         snprintf(next + used, PSD_SETTINGS_BYTES - used, "%s%s\n", row->name, equals);
     }
@@ -90,14 +90,14 @@ int psd_settings_remove(const char *now, const char *keys, char next[PSD_SETTING
     snprintf(next, PSD_SETTINGS_BYTES, "%s", now);
     psd_settings_list(now, list, sizeof list);
     if (keys[0] == 0)
-        return ps_fail(err, -EINVAL, "unset: found no key; allowed are keys that are set, or all");
+        return ps_fail(err, -EINVAL, "unset: found no key; allowed are keys that are set, or 'all'");
     while (next_line(&keys, line, sizeof line)) {
         const struct psd_config_key *row = psd_config_key_short(line, strlen(line));
         if (strcmp(line, "all") == 0)
             next[0] = 0;
         else if (row == NULL || !drop(next, row))
             return ps_fail(err, -EINVAL, "unset: %.100s is not set while the job runs; %s%s", line,
-                           list[0] != 0 ? "what is: " : "nothing is", list);
+                           list[0] != 0 ? "set are: " : "nothing is set", list);
     }
     return 0;
 }

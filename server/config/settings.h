@@ -1,28 +1,28 @@
-/* settings.h: what was set while the job runs (psctl set, psctl method): a text of assignments KEY=VALUE,
- * each a line that ends with a newline, by the keys' full names. They stand above the file and the options of
- * psd, as options stand above the file. Of a key there is one, the last that was given. */
+/* settings.h: the settings made while the job runs (psctl set, psctl method): lines KEY=VALUE with full key
+ * names, each ending in a newline. They override the file and psd's options, as options override the file.
+ * There is at most one line for each key, the last one given. */
 #ifndef PSD_CONFIG_SETTINGS_H
 #define PSD_CONFIG_SETTINGS_H
 
 #include "server/config/config.h"
 
-/* What a text may take, with the zero byte behind it: it is part of DIR/job (server/checkpoint/job_file.h).
- */
+/* Largest text, with its terminator: it is part of DIR/job (server/checkpoint/job_file.h). */
 #define PSD_SETTINGS_BYTES 2048
 
-/* next: `now` and the lines of `more`, which may name keys as --set does; what they replace is gone from it.
- * -EINVAL with a sentence: a line is no assignment of a key's value; -E2BIG: too much is set. */
+/* next: `now` with the lines of `more`, which may name keys as --set does; they replace earlier lines of
+ * the same keys. -EINVAL with a sentence: a line does not assign a value to a key; -E2BIG: the text is too
+ * long. */
 int psd_settings_add(const char *now, const char *more, char next[PSD_SETTINGS_BYTES], struct ps_error *err);
 
-/* next: `now` without the keys that the lines of `keys` name; "all": without any. -EINVAL with a sentence:
- * one of them was not set. */
+/* next: `now` without the keys named by the lines of `keys`; "all" removes every one. -EINVAL with a
+ * sentence: one of them was not set. */
 int psd_settings_remove(const char *now, const char *keys, char next[PSD_SETTINGS_BYTES],
                         struct ps_error *err);
 
-/* Over *cfg, which is then unspecified after an error; errors start with "set: ". */
+/* Applies the settings to *cfg, which is unspecified after an error; errors start with "set: ". */
 int psd_settings_apply(const char *settings, struct psd_config *cfg, struct ps_error *err);
 
-/* "a=1, b=2", of any lines. */
+/* Writes any such lines as "a=1, b=2". */
 void psd_settings_list(const char *settings, char *text, size_t size);
 
 #endif

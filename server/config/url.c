@@ -38,7 +38,7 @@ int psd_url_parse(const char *text, struct psd_url *out, struct ps_error *err)
     struct psd_url url = {.port = 0};
 
     if (strncmp(text, scheme, sizeof scheme - 1) != 0)
-        return ps_fail(err, -EINVAL, "'%.100s' is no address; " ALLOWED, text);
+        return ps_fail(err, -EINVAL, "'%.100s' is not an address; " ALLOWED, text);
     const char *host = text + sizeof scheme - 1;
     const char *colon = strrchr(host, ':');
     if (colon == NULL || parse_port(colon + 1, &url.port) < 0)

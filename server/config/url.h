@@ -1,5 +1,5 @@
-/* url.h: the addresses psd listens on: tcp://HOST:PORT, HOST a name, an IPv4 address or an IPv6 one in
- * brackets. */
+/* url.h: the addresses that psd listens on: tcp://HOST:PORT, where HOST is a name, an IPv4 address or an IPv6
+ * address in brackets. */
 #ifndef PSD_CONFIG_URL_H
 #define PSD_CONFIG_URL_H
 
@@ -13,11 +13,11 @@ struct psd_url {
     uint16_t port;  /* 0: any free one */
 };
 
-/* Takes the text apart; resolves nothing. -EINVAL says what was found and what is allowed. */
+/* Parses the text; resolves nothing. -EINVAL with a sentence that has what was found and what is allowed. */
 int psd_url_parse(const char *text, struct psd_url *out, struct ps_error *err);
 
-/* True for 127.0.0.0/8, ::1 and "localhost": addresses that no other machine can reach. A name that would
- * resolve to loopback is not trusted to. */
+/* True for 127.0.0.0/8, ::1 and "localhost": addresses that no other machine can reach. Other names are never
+ * trusted to resolve to loopback. */
 bool psd_url_is_loopback(const struct psd_url *url);
 
 #endif

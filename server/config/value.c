@@ -48,7 +48,7 @@ void psd_config_value_allowed(const struct psd_config_key *key, char *text, size
     }
 }
 
-/* A whole number is digits and nothing else: no sign, no 0x, no 1e3. */
+/* A whole number consists of digits only: no sign, no 0x, no 1e3. */
 static int read_whole(const char *text, uint64_t *out)
 {
     if (text[0] == 0 || strspn(text, "0123456789") != strlen(text))
@@ -79,7 +79,7 @@ static bool in_range(const struct psd_config_key *key, double value)
            (key->above_min ? value > key->min : value >= key->min);
 }
 
-/* The value on its way into the struct. */
+/* A parsed value before it is stored. */
 union value {
     char text[256];
     bool flag;
@@ -170,7 +170,7 @@ static void store(const struct psd_config_key *key, const union value *v, struct
     case PSD_CONFIG_GROUP:
         break;
     case PSD_CONFIG_STRING:
-    case PSD_CONFIG_WORD: /* the whole member, so that equal configurations are equal bytes */
+    case PSD_CONFIG_WORD: /* clears the whole member, so that equal configurations have equal bytes */
         memset(at, 0, key->size);
         memcpy(at, v->text, strlen(v->text));
         break;

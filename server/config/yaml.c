@@ -1,6 +1,6 @@
-/* YAML into struct psd_config. A text is read twice: once as events, to refuse what a configuration has no
- * use for (aliases, anchors, tags, several documents, deep nesting) before a tree is built of it, and once as
- * a document, which is walked against the key table. */
+/* Reads YAML into struct psd_config. A text is parsed twice: first as events, which refuses unwanted features
+ * (aliases, anchors, tags, several documents, deep nesting) before a tree is built, then as a document, which
+ * is walked against the key table. */
 #include "server/config/config.h"
 
 #include <errno.h>
@@ -19,8 +19,8 @@
 
 struct reader {
     const char *place;       /* the file's path, or "--set" */
-    bool lines;              /* errors name the line too */
-    const char *key, *value; /* of one assignment; NULL: of a file */
+    bool lines;              /* errors also name the line */
+    const char *key, *value; /* of a single assignment; NULL: of a file */
     yaml_document_t *doc;
     struct psd_config *cfg;
     struct ps_error *err;
@@ -42,12 +42,12 @@ static int fail_parser(const struct reader *r, const yaml_parser_t *parser)
         return ps_fail(r->err, -ENOMEM, "%s: no memory to read it", r->place);
     snprintf(sentence, sizeof sentence, "not YAML: %s%s%s", parser->problem != NULL ? parser->problem : "?",
              parser->context != NULL ? ", " : "", parser->context != NULL ? parser->context : "");
-    if (r->key != NULL) /* such as @FILE, which a shell's own quotes do not help */
+    if (r->key != NULL) /* such as @FILE, where the shell's own quotes do not help */
         snprintf(sentence, sizeof sentence,
                  "found %.60s, which is not YAML: %s; allowed are such characters in quotes: %s='\"%.60s\"'",
                  r->value, parser->problem != NULL ? parser->problem : "?", r->key, r->value);
     yaml_mark_t mark = parser->problem_mark;
-    if (parser->error == YAML_READER_ERROR) /* has an offset but no mark: bytes that are not text */
+    if (parser->error == YAML_READER_ERROR) /* it has an offset but no mark: the bytes are not text */
         snprintf(sentence, sizeof sentence, "not text: %s at byte %zu; allowed is UTF-8",
                  parser->problem != NULL ? parser->problem : "?", parser->problem_offset);
     return fail_at(r, mark, "", sentence);
@@ -174,7 +174,7 @@ static int walk_mapping(struct reader *r, const yaml_node_t *mapping, const char
                 : NULL;
         if (row == NULL)
             return fail_unknown(r, key->start_mark, group, word);
-        /* Every key before this one is in the table and differs from the others: the table bounds this. */
+        /* All keys before this one are in the table and distinct, so the table bounds the loop. */
         for (const yaml_node_pair_t *q = first; q < p; q++) {
             const yaml_node_t *other = yaml_document_get_node(r->doc, q->key);
             if (strcmp((const char *)other->data.scalar.value, word) == 0) {
@@ -189,7 +189,7 @@ static int walk_mapping(struct reader *r, const yaml_node_t *mapping, const char
     return 0;
 }
 
-/* Reads the text as the value of the row, or as the whole configuration when row is NULL. */
+/* Parses the text as the row's value, or as the whole configuration if row is NULL. */
 static int read_text(struct reader *r, const struct psd_config_key *row, const char *text, size_t len)
 {
     yaml_parser_t parser;
@@ -208,7 +208,7 @@ static int read_text(struct reader *r, const struct psd_config_key *row, const c
     r->doc = &doc;
     const yaml_node_t *root = yaml_document_get_root_node(&doc);
     if (root == NULL || (row == NULL && is_empty(root)))
-        rc = 0; /* nothing but comments: the defaults stand */
+        rc = 0; /* only comments: the defaults apply */
     else if (row != NULL)
         rc = read_node(r, row, root);
     else if (root->type == YAML_MAPPING_NODE)
@@ -229,7 +229,7 @@ int psd_config_read_text(struct psd_config *cfg, const char *place, const char *
     return read_text(&r, NULL, text, len);
 }
 
-/* At most MAX_FILE_BYTES + 1 bytes, so that the caller sees one too many. */
+/* Reads at most MAX_FILE_BYTES + 1 bytes, so that the caller can detect a longer file. */
 static int read_bytes(int fd, char *text, size_t *len)
 {
     *len = 0;
@@ -252,7 +252,7 @@ int psd_config_read(struct psd_config *cfg, const char *path, struct ps_error *e
     size_t len;
     int rc;
 
-    /* O_NONBLOCK: a FIFO by mistake must not hang the start. */
+    /* O_NONBLOCK: opening a FIFO by mistake must not hang the start. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return ps_fail(err, -errno, "%s: cannot read the configuration: %s", path, strerror(errno));
@@ -266,8 +266,7 @@ int psd_config_read(struct psd_config *cfg, const char *path, struct ps_error *e
     else if ((rc = read_bytes(fd, text, &len)) < 0)
         rc = ps_fail(err, rc, "%s: cannot read the configuration: %s", path, strerror(-rc));
     else if (len > MAX_FILE_BYTES)
-        rc =
-            ps_fail(err, -EFBIG, "%s: more than %d bytes; allowed are at most so many", path, MAX_FILE_BYTES);
+        rc = ps_fail(err, -EFBIG, "%s: more than %d bytes, which is the limit", path, MAX_FILE_BYTES);
     else
         rc = psd_config_read_text(cfg, path, text, len, err);
     free(text);

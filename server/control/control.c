@@ -1,4 +1,4 @@
-/* The control socket: one ROUTER, unpacking, dispatch. What a Hello means is in handshake.c. */
+/* The control socket: one ROUTER socket, unpacking, dispatch. handshake.c handles Hello. */
 #include "server/control/control.h"
 
 #include <errno.h>
@@ -41,16 +41,16 @@ static void on_begin(struct psd_control *control, const struct psd_peer *peer, s
     psd_job_begin(control->job, s, manifest);
 }
 
-/* What a client falls back to is worth a line, once. */
-static void note_road(struct psd_session *s, const Ps__Heartbeat *m)
+/* Logs once why a client does not use a faster transport. */
+static void note_transport(struct psd_session *s, const Ps__Heartbeat *m)
 {
-    char was[sizeof s->road_why];
-    memcpy(was, s->road_why, sizeof was);
-    ps_text_copy(s->road, sizeof s->road, m->road);
-    ps_text_copy(s->road_why, sizeof s->road_why, m->road_why);
-    if (s->road_why[0] != 0 && strcmp(s->road_why, was) != 0)
+    char was[sizeof s->transport_reason];
+    memcpy(was, s->transport_reason, sizeof was);
+    ps_text_copy(s->transport, sizeof s->transport, m->road);
+    ps_text_copy(s->transport_reason, sizeof s->transport_reason, m->road_why);
+    if (s->transport_reason[0] != 0 && strcmp(s->transport_reason, was) != 0)
         ps_log(PS_LOG_INFO, "session.road", "%s (%s %u) uses %s: %s", s->name,
-               s->observer ? "observer" : "rank", s->client, s->road, s->road_why);
+               s->observer ? "observer" : "rank", s->client, s->transport, s->transport_reason);
 }
 
 static void on_heartbeat(struct psd_control *control, const struct psd_peer *peer, struct psd_session *s,
@@ -59,15 +59,15 @@ static void on_heartbeat(struct psd_control *control, const struct psd_peer *pee
     Ps__Alive alive = PS__ALIVE__INIT;
     Ps__ToClient answer = PS__TO_CLIENT__INIT;
     s->clock = m->heartbeat->clock;
-    s->tempo.incarnation = s->incarnation;
-    s->tempo.steps_per_second = psd_dynamic_period_speed(m->heartbeat->steps_per_second);
-    note_road(s, m->heartbeat);
+    s->speed.incarnation = s->incarnation;
+    s->speed.steps_per_second = psd_dynamic_period_speed(m->heartbeat->steps_per_second);
+    note_transport(s, m->heartbeat);
     alive.workers = psd_sessions_count(control->sessions, false);
     alive.center_version = psd_version(control->lanes);
     alive.draining = control->job->state == PSD_STATE_DRAINING || control->job->state == PSD_STATE_STOPPING;
     alive.generation = atomic_load_explicit(&control->lanes->shared.generation, memory_order_relaxed);
     alive.waiting_chunks = psd_stats_waiting(control->job, s->client, &alive.waiting_seq);
-    alive.period = control->cfg->hyper.dynamic_period && !s->observer ? s->tempo.period : 0;
+    alive.period = control->cfg->hyper.dynamic_period && !s->observer ? s->speed.period : 0;
     answer.what_case = PS__TO_CLIENT__WHAT_ALIVE;
     answer.alive = &alive;
     psd_send_to(control->sender, peer->id, peer->id_bytes, &answer);
@@ -80,17 +80,17 @@ static unsigned stage_of(const struct psd_session *s)
                                               : PSD_STAGE_JOINING;
 }
 
-/* What it may not say is not heard; the session goes on. */
-static bool may_say(struct psd_control *control, const struct psd_session *s, enum psd_message m)
+/* Whether the session may send the message. Otherwise the message is ignored and the session continues. */
+static bool may_send(struct psd_control *control, const struct psd_session *s, enum psd_message m)
 {
-    if (psd_may_say(m, s->observer, stage_of(s)))
+    if (psd_may_send(m, s->observer, stage_of(s)))
         return true;
     control->sender->rejected[PS__CODE__AUTH]++;
     if (ps_log_allows(&control->sender->log_limit, "control.refused", "control socket"))
-        ps_log(PS_LOG_WARN, "control.refused", "%s (%s %u) may not say %s: it is not heard", s->name,
+        ps_log(PS_LOG_WARN, "control.refused", "%s (%s %u) may not send %s; it is ignored", s->name,
                s->observer ? "observer" : "rank", s->client,
-               m == PSD_SAY_EVALUATION ? "how good the center is, as observers may once they have begun"
-                                       : "that");
+               m == PSD_MESSAGE_EVALUATION ? "an evaluation of the center, which active observers may"
+                                           : "that");
     return false;
 }
 
@@ -104,10 +104,11 @@ static void on_report(struct psd_control *control, const struct psd_peer *peer, 
         psd_plateau_reported(control->job, r->loss);
     if (r->steps > 0 && r->steps <= PSD_MAX_STEPS)
         s->steps = r->steps;
-    if (!isfinite(r->test_accuracy) || !isfinite(r->test_loss) || !may_say(control, s, PSD_SAY_EVALUATION))
+    if (!isfinite(r->test_accuracy) || !isfinite(r->test_loss) ||
+        !may_send(control, s, PSD_MESSAGE_EVALUATION))
         return;
     if (r->offer != 0 && r->offer == s->offer.number && s->offer.incarnation == s->incarnation) {
-        if (s->offer.answered) /* it was lost; else it is still to come */
+        if (s->offer.answered) /* the answer was lost; otherwise it is still to be sent */
             psd_send_reported(control->sender, s, r->offer, s->offer.wanted);
         return;
     }
@@ -154,7 +155,7 @@ static void on_meet(struct psd_control *control, const struct psd_peer *peer, st
         psd_send_refusal(control->sender, peer, PS__CODE__VERSION, sentence);
     } else if (control->job->state >= PSD_STATE_DRAINING) {
         psd_send_refusal(control->sender, peer, PS__CODE__DRAINING,
-                         "psd is draining: nobody meets here any more");
+                         "psd is draining: no clique can form here any more");
     } else {
         psd_rendezvous_take(&control->rendezvous, peer, m->meet, psd_loop_now_ms(control->loop));
     }
@@ -178,24 +179,24 @@ static void on_news(struct psd_control *control, const struct psd_peer *peer, st
     psd_cluster_news(control->cluster, peer, m->news);
 }
 
-/* One row a message. Those that their session's owner alone may say carry client and incarnation. */
+/* One row for each message. Messages that only the session's owner may send carry client and incarnation. */
 static const struct {
     void (*handle)(struct psd_control *control, const struct psd_peer *peer, struct psd_session *s,
                    const Ps__ToServer *m);
     enum psd_message says;
 } handlers[] = {
-    [PS__TO_SERVER__WHAT_HELLO] = {on_hello, PSD_SAY_HELLO},
-    [PS__TO_SERVER__WHAT_BEGIN] = {on_begin, PSD_SAY_BEGIN},
-    [PS__TO_SERVER__WHAT_HEARTBEAT] = {on_heartbeat, PSD_SAY_HEARTBEAT},
-    [PS__TO_SERVER__WHAT_REPORT] = {on_report, PSD_SAY_REPORT},
-    [PS__TO_SERVER__WHAT_LEAVE] = {on_leave, PSD_SAY_LEAVE},
-    [PS__TO_SERVER__WHAT_NOT_FINITE] = {on_not_finite, PSD_SAY_NOT_FINITE},
-    [PS__TO_SERVER__WHAT_MEET] = {on_meet, PSD_SAY_MEET},
-    [PS__TO_SERVER__WHAT_ENLIST] = {on_enlist, PSD_SAY_ENLIST},
-    [PS__TO_SERVER__WHAT_NEWS] = {on_news, PSD_SAY_NEWS},
+    [PS__TO_SERVER__WHAT_HELLO] = {on_hello, PSD_MESSAGE_HELLO},
+    [PS__TO_SERVER__WHAT_BEGIN] = {on_begin, PSD_MESSAGE_BEGIN},
+    [PS__TO_SERVER__WHAT_HEARTBEAT] = {on_heartbeat, PSD_MESSAGE_HEARTBEAT},
+    [PS__TO_SERVER__WHAT_REPORT] = {on_report, PSD_MESSAGE_REPORT},
+    [PS__TO_SERVER__WHAT_LEAVE] = {on_leave, PSD_MESSAGE_LEAVE},
+    [PS__TO_SERVER__WHAT_NOT_FINITE] = {on_not_finite, PSD_MESSAGE_NOT_FINITE},
+    [PS__TO_SERVER__WHAT_MEET] = {on_meet, PSD_MESSAGE_MEET},
+    [PS__TO_SERVER__WHAT_ENLIST] = {on_enlist, PSD_MESSAGE_ENLIST},
+    [PS__TO_SERVER__WHAT_NEWS] = {on_news, PSD_MESSAGE_NEWS},
 };
 
-/* Every named message starts with the same two fields; protobuf-c gives each its own struct. */
+/* The named messages all start with the same two fields; protobuf-c gives each message its own struct. */
 static void name_of(const Ps__ToServer *m, uint32_t *client, uint32_t *incarnation)
 {
     switch (m->what_case) {
@@ -225,16 +226,16 @@ static void refuse_unnamed(struct psd_control *control, const struct psd_peer *p
     bool live = now != 0 && control->sessions->slots[client].state != PSD_SESSION_VACANT;
     if (live && now == incarnation && !psd_auth_owns(peer, &control->sessions->slots[client])) {
         code = PS__CODE__AUTH;
-        snprintf(sentence, sizeof sentence, "the session of client %u is another identity's, not of %s",
+        snprintf(sentence, sizeof sentence, "the session of client %u belongs to another identity than %s",
                  client, peer->identity);
     } else if (live && now == incarnation) {
-        /* Its connection broke and ZeroMQ made another, under another identity. */
+        /* Its connection broke, and ZeroMQ made another one with another identity. */
         code = PS__CODE__NO_SESSION;
-        snprintf(sentence, sizeof sentence, "client %u has its session on another connection: say Hello",
+        snprintf(sentence, sizeof sentence, "client %u has its session on another connection: send Hello",
                  client);
     } else if (live) {
         code = PS__CODE__STALE;
-        snprintf(sentence, sizeof sentence, "incarnation %u is stale: client %u is in its incarnation %u",
+        snprintf(sentence, sizeof sentence, "incarnation %u is stale: client %u is at incarnation %u",
                  incarnation, client, now);
     } else if (now == incarnation && now != 0) {
         code = PS__CODE__EVICTED;
@@ -253,7 +254,7 @@ static void dispatch(struct psd_control *control, const struct psd_peer *peer, c
     uint32_t client, incarnation;
 
     if ((size_t)m->what_case >= sizeof handlers / sizeof *handlers || handlers[m->what_case].handle == NULL) {
-        psd_send_refusal(control->sender, peer, PS__CODE__MALFORMED, "a control message of no known kind");
+        psd_send_refusal(control->sender, peer, PS__CODE__MALFORMED, "a control message of unknown kind");
         return;
     }
     if (!psd_is_head(control->cfg)) {
@@ -263,8 +264,8 @@ static void dispatch(struct psd_control *control, const struct psd_peer *peer, c
     const enum psd_message says = handlers[m->what_case].says;
     if (psd_rights[says].proof != PSD_PROOF_SERVER &&
         (!psd_cluster_is_complete(control->cluster) || control->cluster->again.due))
-        return; /* it asks again */
-    if (!psd_auth_may_say(control->auth, peer, says))
+        return; /* the client asks again */
+    if (!psd_auth_may_send(control->auth, peer, says))
         return;
     if (psd_rights[says].proof == PSD_PROOF_OWNER) {
         name_of(m, &client, &incarnation);
@@ -274,13 +275,13 @@ static void dispatch(struct psd_control *control, const struct psd_peer *peer, c
             return;
         }
         s->last_heard_ms = psd_loop_now_ms(control->loop);
-        if (!may_say(control, s, says))
+        if (!may_send(control, s, says))
             return;
     }
     handlers[m->what_case].handle(control, peer, s, m);
 }
 
-/* libzmq's word for the peer: an IP address, or NAME:UID:GID:PID over a UNIX socket. */
+/* The peer as libzmq describes it: an IP address, or NAME:UID:GID:PID over a UNIX socket. */
 static void describe_peer(const struct psd_control *control, zmq_msg_t *body, char *text, size_t size)
 {
     const char *address = zmq_msg_gets(body, "Peer-Address");
@@ -307,7 +308,7 @@ static void receive_one(struct psd_control *control, zmq_msg_t *id, zmq_msg_t *b
         return;
     Ps__ToServer *m = ps_control_unpack_to_server(zmq_msg_data(body), zmq_msg_size(body));
     if (m == NULL) {
-        psd_send_refusal(control->sender, &peer, PS__CODE__MALFORMED, "bytes that are no control message");
+        psd_send_refusal(control->sender, &peer, PS__CODE__MALFORMED, "bytes that are not a control message");
         return;
     }
     if (comes_early(control, m))
@@ -327,8 +328,8 @@ void psd_control_take_early(struct psd_control *control)
     psd_early_finish(&all);
 }
 
-/* Takes what is there, a batch at most: whoever floods the control socket must not keep the loop from the
- * rest. False when there may be more. */
+/* Receives at most a batch of messages, so that a peer that floods the control socket cannot keep the loop
+ * from its other work. False: there may be more. */
 static bool receive(struct psd_control *control)
 {
     for (int taken = 0; taken < BATCH; taken++) {
@@ -374,7 +375,7 @@ static void on_more(uv_idle_t *idle)
     (void)idle;
 }
 
-/* ZeroMQ's descriptor tells only of changes, and sending may swallow its news: look before each wait. */
+/* ZeroMQ's descriptor only signals changes, and sending may consume the signal: look before each wait. */
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct psd_control *control = prepare->data;
@@ -424,7 +425,7 @@ int psd_control_open(struct psd_control *control, const char *listen, struct ps_
     if ((c->context = zmq_ctx_new()) == NULL ||
         (socket = control->sender->socket = zmq_socket(c->context, ZMQ_ROUTER)) == NULL ||
         set_options(socket) != 0)
-        return ps_fail(err, -zmq_errno(), "cannot make the control socket: %s", zmq_strerror(zmq_errno()));
+        return ps_fail(err, -zmq_errno(), "cannot create the control socket: %s", zmq_strerror(zmq_errno()));
     if ((rc = psd_auth_guard_control(control->auth, c->context, socket, &c->watch, err)) < 0)
         return rc;
     if ((rc = ps_bind(socket, url, c->url, sizeof c->url, &c->file, err)) < 0)
@@ -443,10 +444,10 @@ int psd_control_open(struct psd_control *control, const char *listen, struct ps_
 
 void psd_control_close(struct psd_control *control)
 {
-    int linger_ms = 500; /* the last words: Drain, Error */
+    int linger_ms = 500; /* for the last messages: Drain, Error */
     psd_rendezvous_finish(&control->rendezvous);
     psd_early_finish(&control->early);
-    control->auth->munge.on = false; /* what munged still says comes too late */
+    control->auth->munge.on = false; /* answers of munged that are still to come are ignored */
     if (control->poll.data != NULL) {
         uv_close((uv_handle_t *)&control->poll, NULL);
         uv_close((uv_handle_t *)&control->prepare, NULL);

@@ -1,4 +1,4 @@
-/* control.h: the control socket: what comes in. Loop's thread. */
+/* control.h: the control socket: its incoming messages. Loop's thread. */
 #ifndef PSD_CONTROL_CONTROL_H
 #define PSD_CONTROL_CONTROL_H
 
@@ -14,9 +14,9 @@
 #include "server/job/job.h"
 #include "server/session/session.h"
 
-/* The control socket's server end. */
+/* The server side of the control socket. */
 struct psd_control {
-    /* What it works with. */
+    /* The parts that it uses. */
     struct psd_config *cfg;
     uv_loop_t *loop;
     struct psd_lanes *lanes;
@@ -27,27 +27,27 @@ struct psd_control {
     struct psd_cluster *cluster;
 
     void *context;              /* the socket is psd_sender.socket */
-    void *watch;                /* its ps_watch; NULL: none */
+    void *watch;                /* of the socket; NULL: none */
     char url[300];              /* as bound */
     struct ps_unix_socket file; /* of ipc */
     uv_poll_t poll;
     uv_prepare_t prepare;
-    uv_idle_t more; /* active: messages were left for the loop's next turn */
+    uv_idle_t more; /* active while messages were left for the loop's next iteration */
     struct psd_early early;
     struct psd_rendezvous rendezvous;
 };
 
-/* listen: "" : as configured. */
+/* listen: "": as configured. */
 int psd_control_open(struct psd_control *control, const char *listen, struct ps_error *err);
-/* All servers are here: hears the Hellos that came before. */
+/* All servers have joined: handles the Hellos that arrived before. */
 void psd_control_take_early(struct psd_control *control);
 void psd_control_close(struct psd_control *control);
 
-/* handshake.c: Hello, new and taken up again. */
+/* handshake.c: handles a Hello, of a new session or one that continues. */
 void psd_hello(struct psd_control *control, const struct psd_peer *peer, const Ps__Hello *m);
-/* Of a peer whose identity is known, where that is asked for. */
+/* The same for a peer whose identity is known, if identities are required. */
 void psd_hello_proved(struct psd_control *control, const struct psd_peer *peer, const Ps__Hello *m);
-/* Welcome, to everybody who has a session. */
+/* Sends a Welcome to every client with a session. */
 void psd_hello_again(struct psd_control *control);
 
 #endif

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 enum {
-    MOST_BYTES = 8192, /* of a Hello: a peer may say anything */
-    FRESH_MS = 15000   /* a client says it again within 12 s, on another connection */
+    MOST_BYTES = 8192, /* of a Hello: bounds what a peer can store */
+    FRESH_MS = 15000   /* a client repeats its Hello within 12 s, on another connection */
 };
 
 static struct psd_early_hello *place_of(struct psd_early *e, uint64_t token, uint32_t most)

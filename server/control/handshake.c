@@ -1,4 +1,4 @@
-/* What a Hello means: a new session, or one taken up again after a lost connection or a restart of psd. */
+/* Handles Hello: starts a session, or continues one after a lost connection or a restart of psd. */
 #include "server/control/control.h"
 
 #include <inttypes.h>
@@ -137,7 +137,7 @@ void psd_hello_again(struct psd_control *control)
             welcome(control, &control->sessions->slots[i], true, false);
 }
 
-/* The slot a new client gets, or NULL when the answer was an error. */
+/* The slot for a new client, or NULL after answering with an error. */
 static struct psd_session *choose_slot(struct psd_control *control, const struct psd_peer *peer,
                                        const Ps__Hello *m)
 {
@@ -149,7 +149,7 @@ static struct psd_session *choose_slot(struct psd_control *control, const struct
             refusef(control, peer, PS__CODE__RANK_TAKEN,
                     "all ranks that %s may have (ranks= of the allow-list) are taken", peer->identity);
         else if (s == NULL)
-            refusef(control, peer, PS__CODE__FULL, "all %u places for %s are taken",
+            refusef(control, peer, PS__CODE__FULL, "all %u slots for %s are taken",
                     m->observer ? PSD_OBSERVERS : t->n_workers_max,
                     m->observer ? "observers" : "workers (limits.clients)");
         return s;
@@ -182,31 +182,32 @@ static bool memory_allows(struct psd_control *control, const struct psd_peer *pe
     return false;
 }
 
-/* A session still owes its lanes a few notes (admitted, admitted again, ended). Those who come and go faster
- * than a busy lane takes its notes are put off, so that the room for everyone's is never used up. */
+/* Each session needs room for a few commands in its lanes' queues (admitted, admitted again, ended). A client
+ * that joins while a busy lane has too little room left is refused for now, so that the queues never
+ * overflow. */
 static bool lanes_keep_up(struct psd_control *control, const struct psd_peer *peer)
 {
     for (uint32_t i = 0; i < control->lanes->n_own; i++)
         if (psd_queue_room(control->lanes->list[i]->in) < 4 * control->sessions->n_slots) {
             refusef(control, peer, PS__CODE__FULL,
-                    "sessions come and go faster than lane %u can follow: try again", i);
+                    "sessions start and end faster than lane %u can follow; try again", i);
             return false;
         }
     if (psd_cluster_keeps_up(control->cluster))
         return true;
     refusef(control, peer, PS__CODE__FULL,
-            "sessions come and go faster than the other servers can follow: try again");
+            "sessions start and end faster than the other servers can follow; try again");
     return false;
 }
 
-/* Where the workers are one clique, its leader is the only client that moves anything. */
+/* If the workers are one clique, its leader is the only client that moves the center. */
 static bool is_of_the_clique(struct psd_control *control, const struct psd_peer *peer, const Ps__Hello *m)
 {
     bool alone = ps_method_is_one_clique(ps_rule_find(control->cfg->rule), control->cfg->clique.mode);
     for (uint32_t i = 0; alone && !m->observer && i < control->sessions->n_workers_max; i++)
         if (control->sessions->slots[i].state != PSD_SESSION_VACANT) {
             refusef(control, peer, PS__CODE__FULL,
-                    "the workers of method %s are one clique, and %s leads it already: be a member of that",
+                    "the workers of method %s are one clique, which %s already leads; join it as a member",
                     control->cfg->method, control->sessions->slots[i].name);
             return false;
         }
@@ -220,8 +221,7 @@ static bool is_of_the_clique(struct psd_control *control, const struct psd_peer 
 static void start_session(struct psd_control *control, const struct psd_peer *peer, const Ps__Hello *m)
 {
     struct psd_session *s = psd_sessions_find_token(control->sessions, m->token);
-    if (s != NULL &&
-        s->observer == (m->observer != 0)) { /* it asked before, and has not begun as far as it knows */
+    if (s != NULL && s->observer == (m->observer != 0)) { /* a repeated Hello; the client has not begun yet */
         set_peer(control, s, peer, m);
         welcome(control, s, false, false);
         return;
@@ -232,7 +232,7 @@ static void start_session(struct psd_control *control, const struct psd_peer *pe
     }
     if (!psd_journal_has_names(control->job)) {
         refusef(control, peer, PS__CODE__FULL,
-                "sessions begin faster than the state directory can note: try again");
+                "sessions start faster than the state directory can record; try again");
         return;
     }
     if (!is_of_the_clique(control, peer, m) || !lanes_keep_up(control, peer) ||
@@ -255,8 +255,8 @@ static void start_session(struct psd_control *control, const struct psd_peer *pe
     welcome(control, s, false, false);
 }
 
-/* The last session of the slot in a run before, as far as this one knows. Whoever had it before that has lost
- * it. */
+/* The last session of the slot in an earlier run, as far as this run knows. Earlier sessions of the slot have
+ * ended. */
 static uint32_t newest_known(const struct psd_control *control, uint32_t client)
 {
     uint32_t newest = control->sessions->slots[client].awaited;
@@ -282,9 +282,8 @@ static bool may_go_on(struct psd_control *control, const struct psd_peer *peer, 
     }
     uint32_t newest = newest_known(control, m->client);
     if (m->incarnation < newest) {
-        refusef(control, peer, PS__CODE__STALE,
-                "incarnation %u is stale: client %u was in its incarnation %u", m->incarnation, m->client,
-                newest);
+        refusef(control, peer, PS__CODE__STALE, "incarnation %u is stale: client %u was at incarnation %u",
+                m->incarnation, m->client, newest);
         return false;
     }
     if (control->job->resumed_from[0] == 0 || m->incarnation > control->job->names_before) {
@@ -297,20 +296,20 @@ static bool may_go_on(struct psd_control *control, const struct psd_peer *peer, 
     }
     if (control->job->center == NULL || control->job->center->manifest->hash != m->manifest_hash) {
         refusef(control, peer, PS__CODE__MANIFEST,
-                "client %u had joined with another model than the checkpoint's", m->client);
+                "client %u joined with another model than the checkpoint's", m->client);
         return false;
     }
     const struct ps_rule_info *rule = ps_rule_find(control->cfg->rule);
     if (!s->observer && (rule->uses & PS_USES_WORKERS) != 0 && m->client >= control->cfg->hyper.workers) {
         refusef(control, peer, PS__CODE__RANK_RANGE,
-                "rank %u: rule %s has %u workers from the start to the end (workers: %u)", m->client,
-                rule->name, control->cfg->hyper.workers, control->cfg->hyper.workers);
+                "rank %u: rule %s has a fixed number of %u workers (workers: %u)", m->client, rule->name,
+                control->cfg->hyper.workers, control->cfg->hyper.workers);
         return false;
     }
     return true;
 }
 
-/* psd was restarted from its checkpoint; the worker was in the job before. */
+/* Continues a worker's session of the job after psd was restarted from its checkpoint. */
 static void revive_session(struct psd_control *control, const struct psd_peer *peer, const Ps__Hello *m)
 {
     struct psd_session *s = &control->sessions->slots[m->client];
@@ -333,7 +332,7 @@ static void revive_session(struct psd_control *control, const struct psd_peer *p
         psd_membership_joined(control->job);
     }
     ps_log(PS_LOG_INFO, "session.revived",
-           "%s goes on as %s %u; it had seen version %" PRIu64 ", the checkpoint holds %" PRIu64, s->name,
+           "%s continues as %s %u; it has seen version %" PRIu64 ", the checkpoint has %" PRIu64, s->name,
            s->observer ? "observer" : "rank", s->client, m->center_version, control->job->resumed_version);
     welcome(control, s, true, true);
 }
@@ -348,7 +347,7 @@ static void go_on(struct psd_control *control, const struct psd_peer *peer, cons
     struct psd_session *s = psd_sessions_find(control->sessions, m->client, m->incarnation);
     if (s != NULL) {
         set_peer(control, s, peer, m);
-        ps_log(PS_LOG_INFO, "session.reconnected", "%s is back as %s %u", s->name,
+        ps_log(PS_LOG_INFO, "session.reconnected", "%s reconnected as %s %u", s->name,
                s->observer ? "observer" : "rank", s->client);
         welcome(control, s, s->state == PSD_SESSION_ACTIVE || s->state == PSD_SESSION_OFFERING, false);
         return;
@@ -367,7 +366,7 @@ static bool has_codec(const Ps__Hello *m, const char *name)
     return strcmp(name, "raw") == 0; /* everybody's */
 }
 
-/* An observer only pulls, which is raw. */
+/* An observer only pulls, and pulls are raw. */
 static bool codecs_allow(struct psd_control *control, const struct psd_peer *peer, const Ps__Hello *m)
 {
     char list[120] = "raw", name[24], who[64];
@@ -395,8 +394,8 @@ void psd_hello(struct psd_control *control, const struct psd_peer *peer, const P
         psd_hello_proved(control, peer, m);
 }
 
-/* A worker whose psd is away may ask another one at its address. A job that had this state directory before
- * is over, and only this psd knows. */
+/* A worker that has lost its psd may reach another psd at the same address. Only this psd knows the earlier
+ * jobs of its state directory, which are over. */
 static bool is_of_this_job(struct psd_control *control, const struct psd_peer *peer, const Ps__Hello *m)
 {
     char sentence[200];

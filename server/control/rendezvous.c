@@ -29,7 +29,7 @@ static struct psd_peer peer_of(const struct psd_rendezvous_member *p)
     return (struct psd_peer){.id = p->peer, .id_bytes = p->peer_bytes, .address = p->host};
 }
 
-/* Fit for logs and terminals: printable ASCII. */
+/* Printable ASCII, which is safe for logs and terminals. */
 static bool is_plain(const char *text, size_t max, bool spaces)
 {
     size_t n = strlen(text);
@@ -39,7 +39,7 @@ static bool is_plain(const char *text, size_t max, bool spaces)
     return n >= 1 && n <= max;
 }
 
-/* Whether the message could be anybody's; refuses it if not. */
+/* Whether the message is well-formed; refuses it if not. */
 static bool is_whole(struct psd_rendezvous *t, const struct psd_peer *peer, const Ps__Meet *m)
 {
     if (!is_plain(m->clique, PSD_MEETING_NAME_MAX, true))
@@ -73,7 +73,7 @@ static struct psd_rendezvous_clique *meeting_named(struct psd_rendezvous *t, con
     return NULL;
 }
 
-static struct psd_rendezvous_member *place_of(const struct psd_rendezvous_clique *g, uint64_t token)
+static struct psd_rendezvous_member *member_of(const struct psd_rendezvous_clique *g, uint64_t token)
 {
     for (uint32_t i = 0; i < g->n; i++)
         if (g->places[i].token == token)
@@ -90,16 +90,16 @@ static void drop_meeting(struct psd_rendezvous *t, struct psd_rendezvous_clique 
     t->list[t->n] = (struct psd_rendezvous_clique){0};
 }
 
-/* The meeting stays, also without members. */
-static void drop_place(struct psd_rendezvous *t, struct psd_rendezvous_clique *g, uint32_t i)
+/* The meeting remains, even without members. */
+static void drop_member(struct psd_rendezvous *t, struct psd_rendezvous_clique *g, uint32_t i)
 {
     g->n--;
     t->n_places--;
     memmove(&g->places[i], &g->places[i + 1], (g->n - i) * sizeof *g->places);
 }
 
-/* Who asked for a rank has it; the others get the lowest that are left, in the order in which they came.
- * taken: [members], which ranks are somebody's then. */
+/* Gives members the ranks that they asked for; the others get the lowest free ranks, in order of arrival.
+ * taken: [members], receives which ranks are in use. */
 static void hand_out_ranks(struct psd_rendezvous_clique *g, bool *taken)
 {
     uint32_t next = 0;
@@ -154,11 +154,13 @@ static void complete(struct psd_rendezvous *t, struct psd_rendezvous_clique *g)
     hand_out_ranks(g, taken);
     g->complete = true;
     if (ps_log_allows(&t->log_limit, "meeting.complete", "meetings"))
-        ps_log(PS_LOG_INFO, "meeting.complete", "clique '%s': all %u members have met", g->name, g->members);
+        ps_log(PS_LOG_INFO, "meeting.complete", "clique '%s': all %u members are connected", g->name,
+               g->members);
     answer(t, g, NULL);
 }
 
-/* What all members say alike; what the first two that differ say goes to `refused`. */
+/* Compares the properties that all members must agree on; writes the first difference between two members to
+ * `refused`. */
 static void compare(struct psd_rendezvous_clique *g, const Ps__Meet *m)
 {
     const struct {
@@ -175,8 +177,8 @@ static void compare(struct psd_rendezvous_clique *g, const Ps__Meet *m)
                      alike[i].what, alike[i].first, m->address, alike[i].now);
 }
 
-/* Whether the newcomer can be of this meeting. If not it is refused, both sides are named, and those who wait
- * will hear of it should they wait in vain. */
+/* Whether the new member fits this meeting. If not, it is refused with a sentence that names both sides; if
+ * the members wait in vain they get that sentence too. */
 static bool fits(struct psd_rendezvous *t, struct psd_rendezvous_clique *g, const struct psd_peer *peer,
                  const Ps__Meet *m)
 {
@@ -186,11 +188,12 @@ static bool fits(struct psd_rendezvous *t, struct psd_rendezvous_clique *g, cons
     for (uint32_t i = 0; i < g->n && g->refused[0] == 0; i++) {
         const struct psd_rendezvous_member *p = &g->places[i];
         if (!m->any_rank && p->wanted == (int64_t)m->rank)
-            snprintf(g->refused, sizeof g->refused, "rank %u is taken by %.90s; %.90s wants it too", m->rank,
-                     p->address, m->address);
+            snprintf(g->refused, sizeof g->refused, "rank %u is taken by %.90s; %.90s also asks for it",
+                     m->rank, p->address, m->address);
         else if (strcmp(p->address, m->address) == 0)
-            snprintf(g->refused, sizeof g->refused, "two members, at %s and at %s, give one address, %.90s",
-                     p->host, peer->address, m->address);
+            snprintf(g->refused, sizeof g->refused,
+                     "two members, at %s and at %s, have the same address, %.90s", p->host, peer->address,
+                     m->address);
     }
     if (g->refused[0] == 0)
         return true;
@@ -209,12 +212,13 @@ static bool has_connection(const struct psd_rendezvous *t, const struct psd_peer
     return false;
 }
 
-/* Room for one more member of g; false: it was refused. */
+/* Makes room for one more member of g; false: the member was refused. */
 static bool make_room(struct psd_rendezvous *t, struct psd_rendezvous_clique *g, const struct psd_peer *peer)
 {
     if (t->n_places >= PSD_MEETING_PLACES_MAX) {
-        refusef(t, peer, PS__CODE__FULL, "clique '%s': %d members wait at this psd, more than it keeps",
-                g->name, PSD_MEETING_PLACES_MAX);
+        refusef(t, peer, PS__CODE__FULL,
+                "clique '%s': %d members already wait at this psd, which is the limit", g->name,
+                PSD_MEETING_PLACES_MAX);
         return false;
     }
     if (g->n < g->room)
@@ -222,7 +226,7 @@ static bool make_room(struct psd_rendezvous *t, struct psd_rendezvous_clique *g,
     uint32_t room = g->room > 0 ? 2 * g->room : 4;
     struct psd_rendezvous_member *more = realloc(g->places, room * sizeof *more);
     if (more == NULL) {
-        refusef(t, peer, PS__CODE__FULL, "clique '%s': psd has no memory for one more member", g->name);
+        refusef(t, peer, PS__CODE__FULL, "clique '%s': psd has no memory for another member", g->name);
         return false;
     }
     g->places = more;
@@ -238,18 +242,19 @@ static void set_peer(struct psd_rendezvous_member *p, const struct psd_peer *pee
     p->heard_ms = now_ms;
 }
 
-/* Those who have not spoken since. */
+/* Drops members that have sent nothing since then. */
 static void forget_silent(struct psd_rendezvous *t, struct psd_rendezvous_clique *g, uint64_t since_ms)
 {
     for (uint32_t i = g->n; i-- > 0;)
         if (g->places[i].heard_ms < since_ms) {
-            ps_log(PS_LOG_DEBUG, "meeting.silent", "clique '%s': %s is silent and forgotten", g->name,
+            ps_log(PS_LOG_DEBUG, "meeting.silent", "clique '%s': %s is silent and was dropped", g->name,
                    g->places[i].address);
-            drop_place(t, g, i);
+            drop_member(t, g, i);
         }
 }
 
-/* Who was late with two of its Meets gives way to a newcomer: it may be itself, started again. */
+/* A member that has missed two of its Meets is dropped for a new one, which may be the same process,
+ * restarted. */
 static void join(struct psd_rendezvous *t, struct psd_rendezvous_clique *g, const struct psd_peer *peer,
                  const Ps__Meet *m, uint64_t now_ms)
 {
@@ -271,7 +276,7 @@ static void join(struct psd_rendezvous *t, struct psd_rendezvous_clique *g, cons
                                         .wanted = m->any_rank ? -1 : (int64_t)m->rank,
                                         .came_ms = now_ms,
                                         .wait_ms = m->wait_ms};
-    strcpy(p->address, m->address); /* is_whole has measured it */
+    strcpy(p->address, m->address); /* is_whole has checked its length */
     set_peer(p, peer, now_ms);
     ps_log(PS_LOG_DEBUG, "meeting.came", "clique '%s': %s at %s is number %u of %u", g->name, p->address,
            p->host, g->n, g->members);
@@ -283,8 +288,9 @@ static struct psd_rendezvous_clique *start_meeting(struct psd_rendezvous *t, con
                                                    const Ps__Meet *m)
 {
     if (t->n >= PSD_MEETINGS_MAX) {
-        refusef(t, peer, PS__CODE__FULL, "clique '%s': %d cliques meet at this psd, more than it keeps",
-                m->clique, PSD_MEETINGS_MAX);
+        refusef(t, peer, PS__CODE__FULL,
+                "clique '%s': %d cliques already form at this psd, which is the limit", m->clique,
+                PSD_MEETINGS_MAX);
         return NULL;
     }
     struct psd_rendezvous_clique *g = &t->list[t->n++];
@@ -299,10 +305,10 @@ void psd_rendezvous_take(struct psd_rendezvous *t, const struct psd_peer *peer, 
     if (!is_whole(t, peer, m))
         return;
     struct psd_rendezvous_clique *g = meeting_named(t, m->clique);
-    struct psd_rendezvous_member *p = g != NULL ? place_of(g, m->token) : NULL;
+    struct psd_rendezvous_member *p = g != NULL ? member_of(g, m->token) : NULL;
     if (m->leave) {
         if (p != NULL && !g->complete)
-            drop_place(t, g, (uint32_t)(p - g->places));
+            drop_member(t, g, (uint32_t)(p - g->places));
     } else if (p != NULL) { /* it asks again, perhaps on another connection */
         set_peer(p, peer, now_ms);
         if (g->complete)
@@ -319,7 +325,8 @@ void psd_rendezvous_take(struct psd_rendezvous *t, const struct psd_peer *peer, 
         drop_meeting(t, g);
 }
 
-/* "ranks 1 and 3", as far as it can be known: members that asked for any rank count as the lowest free. */
+/* Writes the missing ranks as "ranks 1 and 3". Members that asked for any rank count as the lowest free
+ * ones. */
 static void name_missing(struct psd_rendezvous_clique *g, char *text, size_t size)
 {
     bool taken[PSD_MEETING_MEMBERS_MAX];
@@ -338,7 +345,7 @@ static void name_missing(struct psd_rendezvous_clique *g, char *text, size_t siz
     }
 }
 
-/* Somebody's time is up: a ring cannot be without it, so that all are told. */
+/* A member's time is up: the clique cannot form without it, so all members are told. */
 static void give_up(struct psd_rendezvous *t, struct psd_rendezvous_clique *g,
                     const struct psd_rendezvous_member *first)
 {
@@ -349,12 +356,12 @@ static void give_up(struct psd_rendezvous *t, struct psd_rendezvous_clique *g,
     for (uint32_t i = 0; i < g->n; i++) {
         struct psd_peer peer = peer_of(&g->places[i]);
         refusef(t, &peer, PS__CODE__CLIQUE,
-                "clique '%s': %u of %u members came within the %.1f s that %s waits; missing: %s%s%s",
+                "clique '%s': %u of %u members connected within the %.1f s that %s waits; missing: %s%s%s",
                 g->name, g->n, g->members, waited_s, first->address, missing, g->refused[0] != 0 ? "; " : "",
                 g->refused);
     }
     while (g->n > 0)
-        drop_place(t, g, g->n - 1);
+        drop_member(t, g, g->n - 1);
 }
 
 static void look_after(struct psd_rendezvous *t, struct psd_rendezvous_clique *g, uint64_t now_ms)
@@ -370,7 +377,7 @@ void psd_rendezvous_tick(struct psd_rendezvous *t, uint64_t now_ms)
 {
     for (uint32_t k = t->n; k-- > 0;) {
         struct psd_rendezvous_clique *g = &t->list[k];
-        if (g->complete) { /* whole, or not at all */
+        if (g->complete) { /* a complete meeting is dropped as a whole */
             uint64_t heard_ms = 0;
             for (uint32_t i = 0; i < g->n; i++)
                 heard_ms = g->places[i].heard_ms > heard_ms ? g->places[i].heard_ms : heard_ms;

@@ -1,10 +1,10 @@
-/* rendezvous.h: where the members of a ring find each other through psd. Nobody who meets gets a session or
- * touches the job: psd remembers, for each name, who has come, and tells all of all when they are as many as
- * they said.
+/* rendezvous.h: lets the members of a clique find each other through psd. Members get no session and do not
+ * affect the job: for each name psd stores who has asked, and sends all members the list when their number is
+ * complete.
  *
- * Bounded whatever peers do: PSD_MEETINGS_MAX names, PSD_MEETING_PLACES_MAX members over all of them, one
- * member a connection; who has not spoken for PSD_MEETING_SILENCE_MS is forgotten, and so is a name without
- * members. */
+ * Bounded whatever peers send: PSD_MEETINGS_MAX names, PSD_MEETING_PLACES_MAX members over all of them, one
+ * member for each connection. A member that has sent nothing for PSD_MEETING_SILENCE_MS is dropped, and so is
+ * a name without members. */
 #ifndef PSD_CONTROL_RENDEZVOUS_H
 #define PSD_CONTROL_RENDEZVOUS_H
 
@@ -28,22 +28,22 @@ struct psd_grant;
 
 struct psd_rendezvous_member {
     uint64_t token, nonce;
-    int64_t wanted; /* rank, or -1 */
-    uint32_t rank;  /* once all have come */
+    int64_t wanted; /* the rank it asks for, or -1 */
+    uint32_t rank;  /* when all have arrived */
     char address[PSD_MEETING_ADDRESS_MAX + 1];
     unsigned char peer[256];
     size_t peer_bytes;
-    char host[64]; /* psd's own word for the peer */
+    char host[64]; /* the peer's address as seen by psd */
     uint64_t heard_ms, came_ms, wait_ms;
 };
 
 struct psd_rendezvous_clique {
     char name[PSD_MEETING_NAME_MAX + 1];
     uint32_t members, links, segment_bytes;
-    struct psd_rendezvous_member *places; /* [n], as they came */
+    struct psd_rendezvous_member *places; /* [n], in order of arrival */
     uint32_t n, room;
-    bool complete;     /* kept a while for those who ask again */
-    char refused[256]; /* who did not fit in, last; "": nobody */
+    bool complete;     /* kept for a while, for members that ask again */
+    char refused[256]; /* the last member that did not fit; "": none */
 };
 
 /* How psd answers. */
@@ -53,7 +53,7 @@ struct psd_rendezvous_hooks {
     void *arg;
 };
 
-/* Starts zeroed but for `voice`. The loop's thread. */
+/* Starts zeroed except for `voice`. The loop's thread. */
 struct psd_rendezvous {
     struct psd_rendezvous_hooks voice;
     struct psd_rendezvous_clique list[PSD_MEETINGS_MAX]; /* [n] */
@@ -61,10 +61,10 @@ struct psd_rendezvous {
     struct ps_log_limit log_limit;
 };
 
-/* A Meet came: answers it, or others too, or lets it wait. Its bytes are anybody's. */
+/* Handles a Meet: answers it, or several members, or lets it wait. Its bytes are untrusted. */
 void psd_rendezvous_take(struct psd_rendezvous *t, const struct psd_peer *peer, const Ps__Meet *m,
                          uint64_t now_ms);
-/* Several times a second: whose time is up, and who is silent. */
+/* Call several times a second: handles members whose time is up, or that are silent. */
 void psd_rendezvous_tick(struct psd_rendezvous *t, uint64_t now_ms);
 void psd_rendezvous_finish(struct psd_rendezvous *t);
 

@@ -49,7 +49,7 @@ struct ctl_text ctl_get(const json_t *object, const char *key)
     return ctl_text_of(json_object_get(object, key));
 }
 
-/* "1.6 MiB" */
+/* For example "1.6 MiB". */
 struct ctl_text ctl_get_bytes(const json_t *object, const char *key)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -66,7 +66,7 @@ struct ctl_text ctl_get_bytes(const json_t *object, const char *key)
     return t;
 }
 
-/* "12.3 s", "5 min 03 s", "2 h 07 min", "3 d 04 h" */
+/* For example "12.3 s", "5 min 03 s", "2 h 07 min", "3 d 04 h". */
 struct ctl_text ctl_duration(double seconds)
 {
     struct ctl_text t;

@@ -37,7 +37,7 @@ void ctl_client_destroy(struct ctl_client *c)
     free(c);
 }
 
-/* Returning less than it was given makes curl give up. */
+/* curl stops when this returns less than it was given. */
 static size_t append_body(char *data, size_t one, size_t n, void *arg)
 {
     struct ctl_reply *r = arg;
@@ -58,8 +58,8 @@ static int code_of(CURLcode rc)
     return rc == CURLE_OPERATION_TIMEDOUT ? -ETIMEDOUT : -EIO;
 }
 
-/* A UNIX socket's address has PS_UNIX_PATH_MAX bytes at most: a deeper one is reached from its folder, which
- * is opened for that. *folder: -1 where the path is short enough. */
+/* A UNIX socket's address has at most PS_UNIX_PATH_MAX bytes: a longer path is addressed relative to its
+ * directory, which is opened for that. *folder: -1 if the path is short enough. */
 static int shorten(const char *path, char at[PS_UNIX_PATH_MAX + 1], int *folder)
 {
     const char *name = strrchr(path, '/');
@@ -81,7 +81,7 @@ static int shorten(const char *path, char at[PS_UNIX_PATH_MAX + 1], int *folder)
     return -ENAMETOOLONG;
 }
 
-/* What is asked, and where; the answer goes to *r. timeout_ms 0: none. */
+/* Sets up the request; the answer goes to *r. timeout_ms 0: none. */
 static void prepare(CURL *curl, const char *socket_path, const char *path, uint32_t timeout_ms,
                     struct ctl_reply *r)
 {
@@ -111,7 +111,7 @@ static int ask(struct ctl_client *c, const char *socket_path, const char *method
     if (strcmp(method, "POST") == 0)
         curl_easy_setopt(c->curl, CURLOPT_POSTFIELDS, "");
     CURLcode rc = curl_easy_perform(c->curl);
-    if (rc == CURLE_COULDNT_CONNECT) { /* curl's sentence would name a port, which there is none of */
+    if (rc == CURLE_COULDNT_CONNECT) { /* curl's own message would name a port, which a UNIX socket has not */
         long cause = 0;
         free(r.body);
         curl_easy_getinfo(c->curl, CURLINFO_OS_ERRNO, &cause);
@@ -142,12 +142,12 @@ int ctl_client_ask(struct ctl_client *c, const char *method, const char *path, u
     return rc;
 }
 
-enum { MOST_STEPS = 20 }; /* of a look, in which an answer comes by pieces */
+enum { MOST_STEPS = 20 }; /* of one look, as an answer may arrive in pieces */
 
 struct ctl_question {
     CURLM *multi;
     CURL *curl;
-    int folder; /* of a long path, open as long as the question */
+    int folder; /* directory of a long path, open as long as the question */
     struct ctl_reply reply;
 };
 

@@ -8,7 +8,7 @@
 
 #include "proto/security/curve.h"
 
-/* What a name may not have becomes a dash. */
+/* Characters that are not allowed in a name become dashes. */
 static void name_after_user(char *name, size_t size)
 {
     char host[HOST_NAME_MAX + 1] = "host";

@@ -1,9 +1,9 @@
-/* psctl: the operator's tool. One request on the status socket, its answer as text or as it came; checkpoint,
- * drain, reload, set, method and unset then wait until what they asked for is done. top looks again and
- * again.
+/* psctl: the operator's tool. Sends one request to the status socket and prints the answer as text or as
+ * received; checkpoint, drain, reload, set, method and unset then wait until the request is complete. top
+ * polls repeatedly.
  *
- * Exit status: 0 done, 1 psd answered an error or did not finish in time, 2 usage, 6 psd cannot be reached.
- */
+ * Exit status: 0 done, 1 psd answered with an error or did not finish in time, 2 usage, 6 psd cannot be
+ * reached. */
 #include <curl/curl.h>
 #include <errno.h>
 #include <getopt.h>
@@ -37,31 +37,33 @@ struct call {
     struct ctl_client *client;
     const char *socket_path;
     const char *argument; /* of a command that takes one */
-    char **more;          /* [n_more]: what follows it, of a command that takes more */
+    char **more;          /* [n_more]: further words of a command that takes more */
     size_t n_more;
     const char *name; /* of keygen */
     bool json, once;
     double interval_s;
-    uint32_t timeout_s; /* of all of it */
+    uint32_t timeout_s; /* for the whole command */
     double started_s;
 };
 
 struct command {
     const char *name, *method, *path;
-    const char *argument; /* what the command takes, for --help; NULL: nothing */
-    const char *query;    /* how the request names it; NULL: it does not travel */
-    int (*check)(const struct command *command, const char *argument); /* 0, or the exit status */
+    const char *argument; /* the command's argument, for --help; NULL: none */
+    const char *query;    /* its name in the request; NULL: it is not sent */
+    int (*check)(const struct command *command, const char *argument); /* returns 0, or the exit status */
     bool is_local;                                                     /* it needs no psd */
-    bool takes_more;   /* words after its argument, one at least */
-    bool takes_lines;  /* any number of words like its argument, which travel as lines */
-    const char *first; /* what the first line begins with; NULL: nothing */
-    bool is_text;      /* the answer is text for people already, and has no JSON */
-    void (*print)(FILE *out, const json_t *answer);       /* the answer for people; NULL: wait says it all */
-    int (*wait)(struct call *call, const json_t *answer); /* until it is done: exit status; NULL: it is */
-    /* No answer came: exit status; NULL: psd cannot be reached. */
+    bool takes_more;   /* at least one further word after its argument */
+    bool takes_lines;  /* any number of words like its argument, sent as lines */
+    const char *first; /* prefix of the first line; NULL: none */
+    bool is_text;      /* the answer is text for people, without JSON */
+    void (*print)(FILE *out,
+                  const json_t *answer); /* prints the answer for people; NULL: wait prints everything */
+    int (*wait)(struct call *call, const json_t *answer); /* waits until it is done and returns the exit
+                                                             status; NULL: it is done at once */
+    /* Called without an answer: returns the exit status; NULL: psd cannot be reached. */
     int (*unanswered)(const struct call *call, int rc, const struct ps_error *err);
-    int (*run)(struct call *call); /* instead of one request: all of it */
-    uint32_t timeout_s;            /* unless --timeout says otherwise */
+    int (*run)(struct call *call); /* runs the whole command, instead of one request */
+    uint32_t timeout_s;            /* the default of --timeout */
     const char *help;
 };
 
@@ -78,7 +80,7 @@ static int complain(int status, const char *fmt, ...)
     return status;
 }
 
-/* What is left of the call's time; 0: nothing. */
+/* The remaining time of the call; 0: none. */
 static uint32_t left_ms(const struct call *call)
 {
     double left = 1e3 * (call->timeout_s - (ps_now_s() - call->started_s));
@@ -90,7 +92,7 @@ static void pause_between_polls(void)
     ps_sleep_us(POLL_MS * 1000);
 }
 
-/* psd's own sentence, as {"error": …}; it may quote a peer. */
+/* Prints psd's own sentence from {"error": …}, which may quote a peer. */
 static int complain_answer(const struct call *call, const struct ctl_reply *reply, const json_t *answer)
 {
     const char *sentence = json_string_value(json_object_get(answer, "error"));
@@ -99,7 +101,7 @@ static int complain_answer(const struct call *call, const struct ctl_reply *repl
     return complain(EXIT_REFUSED, "psd answered %d to %s: %s", reply->status, call->command->name, text);
 }
 
-/* One poll of /status, which the caller drops. An exit code; what failed has been said. */
+/* Polls /status once; the caller releases it. Returns an exit code; prints errors. */
 static int ask_status(struct call *call, json_t **status)
 {
     struct ctl_reply reply;
@@ -108,10 +110,10 @@ static int ask_status(struct call *call, json_t **status)
         return complain(EXIT_UNREACHABLE, "%s", err.text);
     *status = json_loadb(reply.body, reply.len_bytes, 0, NULL);
     free(reply.body);
-    return *status != NULL ? EXIT_DONE : complain(EXIT_REFUSED, "psd's /status is no JSON");
+    return *status != NULL ? EXIT_DONE : complain(EXIT_REFUSED, "psd's /status is not JSON");
 }
 
-/* Done when a checkpoint at least as new as the one that was started is there and none is being written. */
+/* Done when a checkpoint at least as new as the one that was started exists and none is being written. */
 static int wait_checkpoint(struct call *call, const json_t *answer)
 {
     json_int_t wanted = json_integer_value(json_object_get(answer, "version"));
@@ -136,10 +138,10 @@ static int wait_checkpoint(struct call *call, const json_t *answer)
             return rc;
         pause_between_polls();
     }
-    return complain(EXIT_REFUSED, "the checkpoint is not written after %u s (--timeout)", call->timeout_s);
+    return complain(EXIT_REFUSED, "the checkpoint was not written within %u s (--timeout)", call->timeout_s);
 }
 
-/* Whether this is the psd that drains; another may have taken the socket since. */
+/* Whether this is the psd that drains; another one may have taken over the socket. */
 static bool still_drains(const struct ctl_reply *reply)
 {
     json_t *status = json_loadb(reply->body, reply->len_bytes, 0, NULL);
@@ -149,7 +151,7 @@ static bool still_drains(const struct ctl_reply *reply)
     return drains;
 }
 
-/* psd has said how it ends. Done when it no longer listens at the socket. */
+/* psd has answered with the result. Done when it no longer listens at the socket. */
 static int wait_drain(struct call *call, const json_t *answer)
 {
     struct ctl_reply reply;
@@ -169,20 +171,20 @@ static int wait_drain(struct call *call, const json_t *answer)
         }
         pause_between_polls();
     }
-    return complain(EXIT_REFUSED, "psd still drains after %u s (--timeout)", call->timeout_s);
+    return complain(EXIT_REFUSED, "psd is still draining after %u s (--timeout)", call->timeout_s);
 }
 
 static int drain_unanswered(const struct call *call, int rc, const struct ps_error *err)
 {
     if (rc == -ETIMEDOUT)
-        return complain(EXIT_REFUSED, "psd still drains after %u s (--timeout)", call->timeout_s);
+        return complain(EXIT_REFUSED, "psd is still draining after %u s (--timeout)", call->timeout_s);
     if (rc == -ECONNREFUSED)
         return complain(EXIT_UNREACHABLE, "%s", err->text);
-    return complain(EXIT_REFUSED, "psd has ended and has not said how: whether the center is saved, its log "
-                                  "says, and what it holds, its state directory");
+    return complain(EXIT_REFUSED, "psd has ended without a result; its log shows whether the center was "
+                                  "saved, and its state directory has the checkpoints");
 }
 
-/* What was done, and what stands above the file whatever that says. */
+/* Prints the result and the settings that override the file. */
 static void print_change(const struct call *call, const json_t *answer, const char *how)
 {
     static const char *const done[][2] = {
@@ -200,10 +202,10 @@ static void print_change(const struct call *call, const json_t *answer, const ch
     if (set == NULL || set[0] == 0)
         return;
     ctl_copy_printable(text, sizeof text, set);
-    printf("set above the file: %s\n", text);
+    printf("settings above the file: %s\n", text);
 }
 
-/* Done when the method that was asked for is in force, and psd's state directory has what was set. */
+/* Done when the requested method is in force, and psd's state directory has the settings. */
 static int wait_reload(struct call *call, const json_t *answer)
 {
     const char *how = json_string_value(
@@ -222,7 +224,7 @@ static int wait_reload(struct call *call, const json_t *answer)
         bool done = in_force && !json_is_false(json_object_get(reload, "set_recorded"));
         if (failure != NULL && (is_set || !in_force))
             rc = complain(EXIT_REFUSED, "%s: %s",
-                          is_set ? "nothing has changed" : "the method stays as it was", failure);
+                          is_set ? "nothing has changed" : "the method has not changed", failure);
         json_decref(status);
         if (done && rc == 0 && !call->json)
             print_change(call, answer, how);
@@ -231,8 +233,8 @@ static int wait_reload(struct call *call, const json_t *answer)
         pause_between_polls();
     }
     return complain(EXIT_REFUSED,
-                    "the method has not changed after %u s (--timeout); it will when exchanges "
-                    "under way have ended, or their workers were given up",
+                    "the method has not changed within %u s (--timeout); it will when open exchanges have "
+                    "completed, or their workers were evicted",
                     call->timeout_s);
 }
 
@@ -268,7 +270,8 @@ static int run_merge(struct call *call)
         return complain(EXIT_REFUSED, "%s", err.text);
     printf("%s\n", merged.path);
     if (merged.low != merged.high)
-        fprintf(stderr, "psctl: no version is common to all parts: theirs are %" PRIu64 " to %" PRIu64 "\n",
+        fprintf(stderr,
+                "psctl: no version is common to all parts; their versions are %" PRIu64 " to %" PRIu64 "\n",
                 merged.low, merged.high);
     return EXIT_DONE;
 }
@@ -286,7 +289,7 @@ static int check_name(const struct command *command, const char *argument)
 {
     return ps_curve_is_name(argument)
                ? 0
-               : complain(EXIT_USAGE, "%s: found '%.80s'; allowed is a name of the allow-list", command->name,
+               : complain(EXIT_USAGE, "%s: found '%.80s'; allowed is a name in the allow-list", command->name,
                           argument);
 }
 
@@ -295,8 +298,8 @@ static int check_assignment(const struct command *command, const char *argument)
     return strchr(argument, '=') != NULL && argument[0] != '='
                ? 0
                : complain(EXIT_USAGE,
-                          "%s: found '%.80s'; allowed is KEY=VALUE, such as learning_rate=0.01; what keys "
-                          "there are psd.yaml(5) says",
+                          "%s: found '%.80s'; allowed is KEY=VALUE, such as learning_rate=0.01; psd.yaml(5) "
+                          "lists the keys",
                           command->name, argument);
 }
 
@@ -317,40 +320,40 @@ static int check_path(const struct command *command, const char *argument)
 
 static const struct command commands[] = {
     {"status", "GET", "/status", .print = ctl_print_status, .timeout_s = 10,
-     .help = "what psd is, does and holds"},
+     .help = "state of psd and its job"},
     {"workers", "GET", "/workers", .print = ctl_print_workers, .timeout_s = 10,
      .help = "the clients of the job, one a line"},
     {"config", "GET", "/config", .print = ctl_print_config, .timeout_s = 10,
-     .help = "the configuration in force, as YAML that psd reads"},
+     .help = "the configuration in force, as YAML for psd"},
     {"metrics", "GET", "/metrics", .is_text = true, .timeout_s = 10,
-     .help = "counters, as Prometheus reads them"},
+     .help = "counters in Prometheus' format"},
     {"history", "GET", "/history", .print = ctl_print_history, .timeout_s = 10,
      .help = "the job over time: version, updates/s, loss, accuracy"},
     {"checkpoint", "POST", "/checkpoint", .wait = wait_checkpoint, .timeout_s = 60,
-     .help = "writes one now; waits for it and prints its path"},
+     .help = "writes a checkpoint now; waits for it and prints its path"},
     {"drain", "POST", "/drain?wait=end", .wait = wait_drain, .unanswered = drain_unanswered, .timeout_s = 60,
-     .help = "ends the job in good order; waits until the center is saved and psd is gone"},
+     .help = "ends the job cleanly; waits until the center is saved and psd has stopped"},
     {"reload", "POST", "/reload", .wait = wait_reload, .timeout_s = 60,
      .help = "reads the configuration again; waits until its method is in force"},
     {"set", "POST", "/set", .argument = "KEY=VALUE...", .query = "lines", .check = check_assignment,
      .takes_lines = true, .wait = wait_reload, .timeout_s = 60,
-     .help = "changes keys of the running job, above its file, and keeps them for a resume"},
+     .help = "changes keys of the running job; they override its file and are kept for a resume"},
     {"method", "POST", "/set", .argument = "NAME [KEY=VALUE...]", .query = "lines", .check = check_word,
      .takes_lines = true, .first = "method=", .wait = wait_reload, .timeout_s = 60,
-     .help = "another method, with these keys: set method=NAME KEY=VALUE..."},
+     .help = "changes the method: the same as set method=NAME KEY=VALUE..."},
     {"unset", "POST", "/unset", .argument = "KEY...", .query = "keys", .check = check_word,
      .takes_lines = true, .wait = wait_reload, .timeout_s = 60,
-     .help = "takes back what was set, or all: the file has the word again"},
+     .help = "removes settings, or all: the file applies again"},
     {"evict", "POST", "/evict", .argument = "RANK", .query = "rank", .check = check_rank,
      .print = ctl_print_evicted, .timeout_s = 10,
      .help = "ends that worker's session; a new one may join, unless psd has auth.key: see allow"},
     {"allow", "POST", "/allow", .argument = "NAME", .query = "name", .check = check_name,
-     .print = ctl_print_allowed, .timeout_s = 10, .help = "lets an identity come back that was evicted"},
+     .print = ctl_print_allowed, .timeout_s = 10, .help = "lets an evicted identity join again"},
     {"keygen", .argument = "FILE", .check = check_path, .is_local = true, .run = run_keygen, .timeout_s = 10,
-     .help = "makes a key pair and prints its line of the allow-list; needs no psd"},
+     .help = "creates a key pair and prints its line for the allow-list; needs no psd"},
     {"merge", .argument = "OUT DIR...", .check = check_path, .is_local = true, .takes_more = true,
      .run = run_merge, .timeout_s = 10,
-     .help = "makes one checkpoint of several servers' parts; needs no psd"},
+     .help = "joins several servers' parts into one checkpoint; needs no psd"},
     {"top", .run = run_top, .timeout_s = 2, .help = "live view: q quits, s sorts the workers"},
     {.name = NULL},
 };
@@ -373,7 +376,7 @@ static void complain_command(const char *found)
     if (found == NULL)
         complain(EXIT_USAGE, "no command; allowed are %s", allowed);
     else
-        complain(EXIT_USAGE, "'%.40s' is no command; allowed are %s", found, allowed);
+        complain(EXIT_USAGE, "'%.40s' is not a command; allowed are %s", found, allowed);
 }
 
 static void print_help(void)
@@ -385,18 +388,18 @@ static void print_help(void)
         bool is_long = strlen(name) > 16;
         printf("  %-16s%s%*s %s\n", name, is_long ? "\n" : "", is_long ? 18 : 0, "", c->help);
     }
-    printf(
-        "\n  --socket PATH  psd's status socket (psd-state/psd.sock here if it is there, else PSD_SOCKET)\n"
-        "  --json         print psd's answer as it came\n"
-        "  --timeout S    give up after S seconds, 1 to %d (10; checkpoint, drain, reload, set,\n"
-        "                 method and unset: 60; top: 2, of each look)\n"
-        "  --once         top: print one frame as text and end\n"
-        "  --interval S   top: seconds between two looks, 0.1 to 3600 (1)\n"
-        "  --name NAME    keygen: whose pair it is (this user at this host)\n"
-        "  --help, --version\n\n"
-        "Exit status: 0 done, 1 psd answered an error or did not finish in time, 2 usage,\n"
-        "6 psd cannot be reached.\n",
-        LONGEST_TIMEOUT_S);
+    printf("\n  --socket PATH  psd's status socket (default: ./psd-state/psd.sock if it exists, else "
+           "PSD_SOCKET)\n"
+           "  --json         print psd's answer as received\n"
+           "  --timeout S    give up after S seconds, 1 to %d (10; checkpoint, drain, reload, set,\n"
+           "                 method and unset: 60; top: 2, of each look)\n"
+           "  --once         top: print one frame as text and end\n"
+           "  --interval S   top: seconds between two looks, 0.1 to 3600 (1)\n"
+           "  --name NAME    keygen: name of the key's owner (this user at this host)\n"
+           "  --help, --version\n\n"
+           "Exit status: 0 done, 1 psd answered with an error or did not finish in time, 2 usage,\n"
+           "6 psd cannot be reached.\n",
+           LONGEST_TIMEOUT_S);
 }
 
 static int parse_timeout(const char *text, uint32_t *out)
@@ -421,7 +424,7 @@ static int parse_interval(const char *text, double *out)
     return 0;
 }
 
-/* What follows the options: the command and its argument. */
+/* The words after the options: the command and its arguments. */
 static int parse_command(int n, char **words, struct call *call)
 {
     const struct command *c = n > 0 ? find_command(words[0]) : NULL;
@@ -450,13 +453,15 @@ static int parse_command(int n, char **words, struct call *call)
         return complain(EXIT_USAGE, "--name is for keygen");
     if (call->json && (c->is_text || c->run != NULL))
         return complain(EXIT_USAGE, "%s has no --json; %s", c->name,
-                        c->is_text ? "it is text that programs read as it is" : "status and workers have");
+                        c->is_text ? "its output is already for programs"
+                                   : "allowed with status and workers");
     if (call->once && c->run != run_top)
-        return complain(EXIT_USAGE, "--once is for top; %s ends by itself", c->name);
+        return complain(EXIT_USAGE, "--once is for top; %s always ends by itself", c->name);
     return 0;
 }
 
-/* That of a psd which was started here with its default state directory, else what the environment says. */
+/* The socket of a psd that was started in this directory with its default state directory; otherwise that of
+ * the environment. */
 static const char usual_socket[] = "psd-state/psd.sock";
 
 static const char *find_socket(void)
@@ -464,7 +469,7 @@ static const char *find_socket(void)
     return access(usual_socket, F_OK) == 0 ? usual_socket : getenv("PSD_SOCKET");
 }
 
-/* Fills *call; -1, or the exit status when there is nothing more to do. */
+/* Fills *call; returns -1, or the exit status if there is nothing more to do. */
 static int parse_arguments(int argc, char **argv, struct call *call)
 {
     static const struct option options[] = {
@@ -508,7 +513,7 @@ static int parse_arguments(int argc, char **argv, struct call *call)
         case 'v':
             printf("psctl %s\n", PSD_VERSION);
             return EXIT_DONE;
-        default: /* getopt_long has named it */
+        default: /* getopt_long has printed an error */
             return complain(EXIT_USAGE, "see psctl --help");
         }
     }
@@ -520,8 +525,8 @@ static int parse_arguments(int argc, char **argv, struct call *call)
         call->socket_path = find_socket();
     if (call->socket_path == NULL)
         return complain(EXIT_USAGE,
-                        "--socket is missing, there is no %s here, and PSD_SOCKET is not set: each "
-                        "names psd's status socket",
+                        "--socket is missing, %s does not exist, and PSD_SOCKET is not set: one of them must "
+                        "name psd's status socket",
                         usual_socket);
     if (call->socket_path[0] == 0)
         return complain(EXIT_USAGE, "--socket: found an empty path");
@@ -532,7 +537,7 @@ static int parse_arguments(int argc, char **argv, struct call *call)
 
 enum { LONGEST_PATH = 3 * PSD_SETTINGS_BYTES + 128 };
 
-/* Into the path, which has room, as a URL has it. */
+/* Appends the text to the path, which has room, encoded as in a URL. */
 static void append_encoded(char *path, const char *text)
 {
     size_t used = strlen(path);
@@ -544,7 +549,7 @@ static void append_encoded(char *path, const char *text)
     }
 }
 
-/* What is asked for. False: it is too long. */
+/* The request's path. False: it is too long. */
 static bool make_path(const struct call *call, char path[LONGEST_PATH])
 {
     const struct command *c = call->command;
@@ -579,8 +584,8 @@ static int run_call(struct call *call)
         return command->run(call);
     call->started_s = ps_now_s();
     if (!make_path(call, path))
-        return complain(EXIT_USAGE, "%s: found too much; allowed are %d bytes in all", command->name,
-                        PSD_SETTINGS_BYTES - 1);
+        return complain(EXIT_USAGE, "%s: the arguments are too long; allowed are %d bytes in total",
+                        command->name, PSD_SETTINGS_BYTES - 1);
     int rc = ctl_client_ask(call->client, command->method, path, left_ms(call), &reply, &err);
     if (rc < 0)
         return command->unanswered != NULL ? command->unanswered(call, rc, &err)
@@ -595,7 +600,7 @@ static int run_call(struct call *call)
     if (reply.status >= 400)
         status = complain_answer(call, &reply, answer);
     else if (!command->is_text && !json_is_object(answer))
-        status = complain(EXIT_REFUSED, "psd's answer to %s is no JSON object", command->name);
+        status = complain(EXIT_REFUSED, "psd's answer to %s is not a JSON object", command->name);
     else if (command->print != NULL && !call->json)
         command->print(stdout, answer);
     if (status == EXIT_DONE && command->wait != NULL)
@@ -617,7 +622,7 @@ int main(int argc, char **argv)
     struct ps_error err;
     int status = parse_arguments(argc, argv, &call);
 
-    signal(SIGPIPE, SIG_IGN); /* what was asked for is done, whether anybody reads of it or not */
+    signal(SIGPIPE, SIG_IGN); /* the request is carried out even if the output is not read */
     if (status >= 0)
         return status;
     if (call.command->is_local)

@@ -7,14 +7,14 @@
 #include "proto/clock.h"
 #include "server/ctl/format.h"
 
-/* Nulls, and what the method does not use. */
+/* Nulls, and parameters that the method does not use. */
 static bool is_idle(const json_t *value)
 {
     const char *word = json_string_value(value);
     return json_is_null(value) || (word != NULL && strcmp(word, "preset") == 0);
 }
 
-/* "learning_rate 0.1, period 4, schedule.kind constant". */
+/* For example "learning_rate 0.1, period 4, schedule.kind constant". */
 static void print_members(FILE *out, const json_t *object, const char *outer, const char **comma)
 {
     const char *key;
@@ -45,7 +45,7 @@ static void print_method(FILE *out, const json_t *status)
     fprintf(out, "\n");
 }
 
-/* "12", "at most 12", "an unknown number (at least 5)". */
+/* "12", "at most 12", or "an unknown number (at least 5)". */
 static struct ctl_text lost_of(const json_t *center)
 {
     struct ctl_text text = ctl_get(center, "lost_updates"), number = text;
@@ -65,7 +65,7 @@ static void print_center(FILE *out, const json_t *status)
         fprintf(out, "model       %s values in %s tensors, manifest %s\n", ctl_get(model, "floats").s,
                 ctl_get(model, "tensors").s, ctl_get(model, "manifest").s);
     else
-        fprintf(out, "model       none yet: the first worker brings it\n");
+        fprintf(out, "model       none yet: the first worker provides it\n");
     fprintf(out, "center      version %s; updates %s applied, %s rejected, %s lost; %s replays\n",
             ctl_get(c, "version").s, ctl_get(c, "updates_applied").s, ctl_get(c, "updates_rejected").s,
             lost_of(c).s, ctl_get(c, "replays").s);
@@ -88,7 +88,7 @@ static void print_auth(FILE *out, const json_t *status)
     fprintf(out, "\n");
 }
 
-/* "lenet, mlp on digits; 1200 of 4000 steps", where workers say it. */
+/* "lenet, mlp on digits; 1200 of 4000 steps", if workers report it. */
 static void print_training(FILE *out, const json_t *status)
 {
     static const char *const lists[] = {"nets", "data"};
@@ -165,7 +165,7 @@ static void print_checkpoint(FILE *out, const json_t *status)
                 ctl_get(best, "evaluated_version").s);
 }
 
-/* What a user should know, where there is something. */
+/* Conditions that a user should know of, if there are any. */
 static void print_notable(FILE *out, const json_t *status)
 {
     const json_t *f = json_object_get(status, "nonfinite");
@@ -182,7 +182,7 @@ static void print_notable(FILE *out, const json_t *status)
         fprintf(out, "draining    %s\n", ctl_get(status, "drain_reason").s);
 }
 
-/* Only where there are several. */
+/* Only with several servers. */
 static void print_servers(FILE *out, const json_t *status)
 {
     const json_t *servers = json_object_get(status, "servers"), *list = json_object_get(servers, "list"),
@@ -199,8 +199,8 @@ static void print_servers(FILE *out, const json_t *status)
     }
 }
 
-/* What data travels on; the listener's transport is what everyone could have. */
-static void print_roads(FILE *out, const json_t *status)
+/* The transports of the clients' data, except the listener's. */
+static void print_transports(FILE *out, const json_t *status)
 {
     json_t *roads = json_object_get(status, "roads"), *n;
     const char *name, *before = "data        ";
@@ -222,7 +222,7 @@ void ctl_print_status(FILE *out, const json_t *status)
     fprintf(out, "listen      %s; transport %s, %s lanes, chunks of %s values, %s of them a window\n",
             ctl_get(status, "listen").s, ctl_get(status, "transport").s, ctl_get(status, "lanes").s,
             ctl_get(status, "chunk_floats").s, ctl_get(status, "window_chunks").s);
-    print_roads(out, status);
+    print_transports(out, status);
     print_auth(out, status);
     print_servers(out, status);
     print_center(out, status);
@@ -239,7 +239,7 @@ static const struct ctl_column worker_columns[] = {
     {"members", "members", false},
     {"kind", "kind", true},
     {"name", "name", true},
-    {"identity", "identity", true}, /* where peers prove one */
+    {"identity", "identity", true}, /* if peers are authenticated */
     {"state", "state", true},
     {"clock", "clock", false},
     {"of", "steps", false},
@@ -269,7 +269,7 @@ static const struct ctl_column history_columns[] = {
 };
 #define N(columns) (sizeof columns / sizeof *columns)
 
-/* Who does not have the best transport that psd offers. */
+/* Clients that do not use the best transport that psd offers. */
 static void print_fallbacks(FILE *out, const json_t *list)
 {
     const json_t *w;
@@ -279,13 +279,13 @@ static void print_fallbacks(FILE *out, const json_t *list)
                 ctl_get(w, "road").s, ctl_get(w, "road_why").s);
 }
 
-/* Who keeps others waiting. */
+/* Workers that others wait for. */
 static void print_stalled(FILE *out, const json_t *list)
 {
     const json_t *w;
     size_t i;
     json_array_foreach(list, i, w) if (strcmp(ctl_get(w, "state").s, "stalled") == 0) fprintf(
-        out, "client %s (%s) has taken no step for %s, and others wait for it\n", ctl_get(w, "client").s,
+        out, "client %s (%s) has taken no step for %s while others wait for it\n", ctl_get(w, "client").s,
         ctl_get(w, "name").s, ctl_duration(json_number_value(json_object_get(w, "awaited_s"))).s);
 }
 
@@ -340,10 +340,10 @@ void ctl_print_evicted(FILE *out, const json_t *answer)
 
 void ctl_print_allowed(FILE *out, const json_t *answer)
 {
-    fprintf(out, "%s may come back\n", ctl_get(answer, "allowed").s);
+    fprintf(out, "%s may join again\n", ctl_get(answer, "allowed").s);
 }
 
-/* A text that YAML would not read back as itself stands in quotes, as JSON writes it. */
+/* Quotes a text, as JSON does, if YAML would not read it back unchanged. */
 static void print_scalar(FILE *out, const json_t *value)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:";

@@ -1,5 +1,5 @@
-/* psctl top on a terminal. Signals only set a flag: the loop ends, the terminal is given back, and then the
- * signal is let do its work. */
+/* psctl top on a terminal. A signal only sets a flag: the loop ends, the terminal is restored, and then the
+ * signal takes its normal effect. */
 #include <curses.h>
 #include <errno.h>
 #include <locale.h>
@@ -16,7 +16,7 @@ enum { KEY_WAIT_MS = 100 };
 static const int ending[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 #define N_ENDING (sizeof ending / sizeof *ending)
 
-static volatile sig_atomic_t ended_by; /* a handler has no other place for it */
+static volatile sig_atomic_t ended_by; /* global, because a signal handler has no argument for it */
 
 static void on_ending(int signal_number)
 {
@@ -56,7 +56,7 @@ static void draw(struct ctl_top *top)
     refresh();
 }
 
-/* False: q. */
+/* False: q was pressed. */
 static bool take_key(struct ctl_top *top, int key)
 {
     if (key == 's' || key == 'S')
@@ -81,7 +81,7 @@ static void show(struct ctl_top *top, double interval_s)
         }
         ps_poll(&terminal, 1, KEY_WAIT_MS);
         if (terminal.revents & (POLLHUP | POLLERR | POLLNVAL))
-            return; /* the terminal has gone */
+            return; /* the terminal is gone */
         for (int key; (key = getch()) != ERR;) {
             if (!take_key(top, key))
                 return;
@@ -107,7 +107,7 @@ static void set_up_screen(void)
     }
 }
 
-/* Before ncurses, which leaves signals alone that somebody handles. One that is ignored stays so. */
+/* Call before ncurses starts: it leaves handled signals alone. Ignored signals stay ignored. */
 static void catch_signals(struct sigaction before[N_ENDING])
 {
     const struct sigaction act = {.sa_handler = on_ending};
@@ -137,7 +137,7 @@ int ctl_screen_run(struct ctl_top *top, double interval_s, struct ps_error *err)
     catch_signals(before);
     if ((screen = newterm(NULL, stdout, stdin)) == NULL) {
         let_signals_go(before);
-        return ps_fail(err, -ENOTTY, "top knows nothing of this terminal (TERM); top --once prints text");
+        return ps_fail(err, -ENOTTY, "this terminal (TERM) is unknown; top --once prints one frame as text");
     }
     set_up_screen();
     show(top, interval_s);

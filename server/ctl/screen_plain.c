@@ -1,4 +1,4 @@
-/* psctl top without ncurses: a frame of text after each look. It ends with the signal that ends psctl. */
+/* psctl top without ncurses: prints a frame of text after each look, until a signal ends psctl. */
 #include <errno.h>
 
 #include "proto/clock.h"

@@ -12,11 +12,11 @@
 #include "proto/clock.h"
 #include "server/ctl/format.h"
 
-#define END_MS        100 /* the end has been answered when psd is gone: so long to read it */
+#define END_MS        100 /* to read the answer about the end, which psd has sent when it is gone */
 #define ONCE_PAUSE_MS 500 /* between the two looks of --once */
 
 struct screen_state {
-    json_t *status, *workers; /* the array; both NULL: none */
+    json_t *status, *workers; /* status, and the array of workers; both NULL: none */
     double at_s;              /* CLOCK_MONOTONIC */
 };
 
@@ -33,7 +33,8 @@ static const struct sorting sortings[] = {
 };
 #define N_SORTINGS (sizeof sortings / sizeof *sortings)
 
-/* `need`: where there is no room for all, those of 0 are shown, and those of 1, 2 and so on that fit. */
+/* Columns. need: if there is no room for all, those with 0 are shown, and those with 1, 2 and so on that
+ * fit. */
 static const struct {
     struct ctl_column column;
     int need;
@@ -47,10 +48,10 @@ static const struct {
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns, MOST_NEED = 7, LEAST_NAME = 12, GAP = 2 };
 
-/* One frame on its way: text wrapped to a width. */
+/* A frame being laid out: text wrapped to a width. */
 struct sheet {
     struct ctl_top *top;
-    int width; /* of the terminal; 0: as wide as it gets */
+    int width; /* of the terminal; 0: unlimited */
     int rc;    /* -ENOMEM: lines are missing */
 };
 
@@ -58,9 +59,9 @@ struct ctl_top {
     struct ctl_client *client;
     uint32_t timeout_ms;
     struct screen_state now, before;
-    struct ctl_question *end; /* how psd ended, which it answers then; NULL: not asked */
+    struct ctl_question *end; /* asks psd for its end, which it answers then; NULL: not asked */
     bool ended_well;
-    char how[900];       /* it ended; "": it has not, or did not say */
+    char how[900];       /* how it ended; "": it has not, or the answer is missing */
     double gone_since_s; /* 0: psd answered at the last look */
     char trouble[400];
     size_t sorting;
@@ -117,7 +118,7 @@ static double number(const json_t *object, const char *key)
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-/* The worker of the same session in the look before, or NULL. */
+/* The worker of the same session in the previous look, or NULL. */
 static const json_t *find_session(const json_t *workers, const json_t *like)
 {
     const json_t *w;
@@ -143,7 +144,7 @@ static bool is_silent(const json_t *worker)
     return strcmp(ctl_get(worker, "state").s, "silent") == 0;
 }
 
-/* What the table shows and psd does not say itself. */
+/* Adds values that the table shows and psd does not report. */
 static void add_derived(const struct screen_state *before, struct screen_state *now)
 {
     json_t *w;
@@ -169,7 +170,7 @@ static void add_derived(const struct screen_state *before, struct screen_state *
     }
 }
 
-/* Nobody is in a job that has ended. */
+/* No worker is in a job that has ended. */
 static void end_workers(json_t *workers)
 {
     json_t *w;
@@ -186,8 +187,7 @@ static void take_end(struct ctl_top *top, const struct ctl_reply *reply)
     json_t *said = json_loadb(reply->body, reply->len_bytes, 0, NULL);
     top->ended_well = reply->status == 200;
     if (top->ended_well)
-        snprintf(top->how, sizeof top->how,
-                 "the job has ended in good order (%s); its center: version %s, %s",
+        snprintf(top->how, sizeof top->how, "the job has ended cleanly (%s); its center: version %s, %s",
                  ctl_get(said, "reason").s, ctl_get(said, "version").s, ctl_get(said, "checkpoint").s);
     else if (reply->status == 500)
         snprintf(top->how, sizeof top->how, "psd has ended: %s", ctl_get(said, "error").s);
@@ -196,7 +196,7 @@ static void take_end(struct ctl_top *top, const struct ctl_reply *reply)
         end_workers(top->now.workers);
 }
 
-/* While psd answers, asks it to say how it ends; when it does no more, hears what it said. */
+/* While psd answers, asks it to report its end; when it no longer answers, reads that report. */
 static void follow_end(struct ctl_top *top, bool gone)
 {
     const struct ctl_reply *reply;
@@ -209,7 +209,7 @@ static void follow_end(struct ctl_top *top, bool gone)
     int rc = top->end != NULL ? ctl_question_look(top->end, gone ? END_MS : 0, &reply) : 0;
     if (rc > 0 && gone)
         take_end(top, reply);
-    bool unknown = rc > 0 && !gone && reply->status == 404; /* to a psd of an older version */
+    bool unknown = rc > 0 && !gone && reply->status == 404; /* a psd of an older version */
     if (rc != 0 && !unknown) {
         ctl_question_destroy(top->end);
         top->end = NULL;
@@ -233,7 +233,7 @@ int ctl_top_look(struct ctl_top *top, struct ps_error *err)
         return rc;
     }
     look_finish(&top->before);
-    /* Another psd than before: nothing to compare with. */
+    /* after a restart of psd there is nothing to compare with */
     if (top->now.status != NULL && number(top->now.status, "pid") == number(l.status, "pid"))
         top->before = top->now;
     else
@@ -257,7 +257,7 @@ void ctl_top_scroll(struct ctl_top *top, int by)
     top->first = top->first + by < 0 ? 0 : top->first + by >= n ? (n > 0 ? n - 1 : 0) : top->first + by;
 }
 
-/* What is not known comes last, equals in the order of their ranks. */
+/* Unknown values come last; equal ones are in the order of their ranks. */
 static int by_sorting(const void *a, const void *b, void *arg)
 {
     const struct sorting *s = arg;
@@ -270,7 +270,7 @@ static int by_sorting(const void *a, const void *b, void *arg)
     return (x < y) == s->descending ? 1 : -1;
 }
 
-/* A new array, from the first one shown on. */
+/* A new array, from the first worker shown. */
 static json_t *sorted_workers(const struct ctl_top *top)
 {
     size_t n = json_array_size(top->now.workers);
@@ -304,14 +304,14 @@ static void add_line(struct sheet *sheet, enum ctl_style style, const char *text
     snprintf(f->lines[f->n++].text, sizeof f->lines->text, "%.*s", (int)len, text);
 }
 
-#define LABEL "            " /* the room of one */
+#define LABEL "            " /* the width of a label */
 
-/* Words of one subject, in lines that are as full as they can be. */
+/* The words of one subject, filled into lines. */
 struct words {
     struct sheet *sheet;
     enum ctl_style style;
     const char *between;
-    size_t indent; /* of its second line and those after it */
+    size_t indent; /* of its second and later lines */
     char line[sizeof((struct ctl_line *)NULL)->text];
     bool any; /* the line has a word */
 };
@@ -369,7 +369,7 @@ static void add_sentence(struct sheet *sheet, enum ctl_style style, const char *
     words_end(&w);
 }
 
-/* Of the workers that are heard; NaN: of none. */
+/* Of the workers that are not silent; NaN: there are none. */
 static double mean_staleness(const json_t *workers)
 {
     double sum = 0, n = 0;
@@ -401,7 +401,7 @@ static void show_method(struct sheet *sheet, enum ctl_style style)
     words_end(&w);
 }
 
-/* "lenet, mlp" */
+/* For example "lenet, mlp". */
 static void join(char *text, size_t size, const json_t *names)
 {
     const json_t *name;
@@ -414,7 +414,7 @@ static void join(char *text, size_t size, const json_t *names)
     }
 }
 
-/* Each worker has its own where it is dynamic. */
+/* With dynamic periods each worker has its own. */
 static void add_period(struct words *out, const struct screen_state *l)
 {
     double least = INFINITY, most = -INFINITY;
@@ -498,7 +498,7 @@ static enum ctl_style style_of(const struct ctl_top *top, const json_t *worker)
     return strcmp(ctl_get(worker, "state").s, "stalled") == 0 ? CTL_ALARM : CTL_PLAIN;
 }
 
-/* Names no wider than that; a longer one ends with "…". */
+/* Shortens names to that width; a shortened one ends with "…". */
 static void shorten_names(json_t *list, int width)
 {
     json_t *w;
@@ -512,8 +512,8 @@ static void shorten_names(json_t *list, int width)
     }
 }
 
-/* What has room beside a name of LEAST_NAME or less, into out: how many. What is left of the room is for the
- * names. */
+/* Selects the columns that fit beside a name of at most LEAST_NAME, into out; returns how many. The names get
+ * the remaining width. */
 static size_t choose_columns(json_t *list, int width, struct ctl_column *out)
 {
     int wide[N_COLUMNS], name = 0, least, used = 0;

@@ -1,5 +1,5 @@
-/* top.h: psctl top. top.c asks psd and lays out a frame; a screen shows it: screen_ncurses.c, or
- * screen_plain.c where ncurses was not found at build time. */
+/* top.h: psctl top. top.c polls psd and lays out a frame; a screen shows it: screen_ncurses.c, or
+ * screen_plain.c if ncurses was not found at build time. */
 #ifndef CTL_TOP_H
 #define CTL_TOP_H
 
@@ -10,7 +10,7 @@
 #include "proto/error.h"
 #include "server/ctl/http_client.h"
 
-struct ctl_top; /* what was seen of a psd; one thread */
+struct ctl_top; /* the state of a psd over several looks; one thread */
 
 enum ctl_style { CTL_PLAIN, CTL_BOLD, CTL_TITLES, CTL_FAINT, CTL_ALARM };
 
@@ -24,28 +24,27 @@ struct ctl_frame {
     int n;
 };
 
-/* The client stays the caller's. timeout_ms: of each request. -ENOMEM. */
+/* The caller keeps the client. timeout_ms: for each request. -ENOMEM. */
 int ctl_top_create(struct ctl_client *client, uint32_t timeout_ms, struct ctl_top **out,
                    struct ps_error *err);
 void ctl_top_destroy(struct ctl_top *top);
 
-/* Asks once; what was seen before stays when nobody answers. 0, or -errno with a sentence. */
+/* Polls once; keeps the previous state if psd does not answer. 0, or -errno with a sentence. */
 int ctl_top_look(struct ctl_top *top, struct ps_error *err);
 void ctl_top_sort_next(struct ctl_top *top);
-/* Moves the table by so many workers. */
+/* Scrolls the table by this many workers. */
 void ctl_top_scroll(struct ctl_top *top, int by);
-/* What to show in max_lines lines of `width` columns, 0: as many as there are. Where a terminal is narrow,
- * text is wrapped and the table lacks what is needed least. The frame is top's, until the next call. NULL: no
- * memory. */
+/* The frame for max_lines lines of `width` columns; 0: unlimited. On a narrow terminal text is wrapped and
+ * the least important columns are left out. Owned by top, valid until the next call. NULL: no memory. */
 const struct ctl_frame *ctl_top_frame(struct ctl_top *top, int max_lines, int width);
-/* Columns of the terminal; 0: it is none. */
+/* Columns of the terminal; 0: not a terminal. */
 int ctl_top_width(FILE *out);
 
-/* Two looks, because rates need two; then the frame as text. */
+/* Prints one frame as text after two looks, which rates need. */
 int ctl_top_once(struct ctl_top *top, FILE *out, struct ps_error *err);
 
-/* Shows until q, or until a signal ends it; the terminal is as before afterwards. -ENOTTY: stdout is no
- * terminal, or one that nothing is known of. */
+/* Shows frames until q is pressed or a signal arrives, and restores the terminal. -ENOTTY: stdout is not a
+ * terminal, or an unknown one. */
 int ctl_screen_run(struct ctl_top *top, double interval_s, struct ps_error *err);
 
 #endif

@@ -1,7 +1,7 @@
-/* A change of the configuration at a server that is not the head, whose loop decides (method_change.c there).
- * It is tried first: checked as the head has checked it, and memory is taken for the next center. Then lanes
- * here close, say what has begun, and let go of the center as the head says; the last one's is changed for
- * the next. Runs on the loop. */
+/* A change of the configuration at a server that is not the head; the head's loop decides about it
+ * (method_change.c there). First the server tries the change: it repeats the head's checks and allocates the
+ * next center. Then, on the head's commands, its lanes close, report the exchanges that have begun, and
+ * release the center; when the last one has, the next center takes over. Runs on the loop. */
 #include "server/job/job.h"
 
 #include <inttypes.h>
@@ -16,12 +16,12 @@ int psd_method_change_try(struct psd_job *job, const char *settings, uint32_t ge
     struct psd_method_change *w = &job->method_change;
     bool others;
     psd_method_change_drop(job);
-    w->recipe.base = job->reload.recipe.base;
-    if (strlen(settings) >= sizeof w->recipe.settings)
-        return ps_fail(err, -EINVAL, "more is set than this psd has room for");
-    memset(w->recipe.settings, 0, sizeof w->recipe.settings);
-    memcpy(w->recipe.settings, settings, strlen(settings));
-    int rc = psd_recipe_cook(job, &w->recipe, &w->next, &w->method, &others, err);
+    w->layers.base = job->reload.layers.base;
+    if (strlen(settings) >= sizeof w->layers.settings)
+        return ps_fail(err, -EINVAL, "the settings are too long for this psd");
+    memset(w->layers.settings, 0, sizeof w->layers.settings);
+    memcpy(w->layers.settings, settings, strlen(settings));
+    int rc = psd_layers_build(job, &w->layers, &w->next, &w->method, &others, err);
     if (rc == 0 && w->method && job->center != NULL && job->center_whole)
         rc =
             psd_center_replace(&w->next, psd_admission_find(w->next.admission), job->center, &w->center, err);
@@ -36,7 +36,7 @@ void psd_method_change_drop(struct psd_job *job)
 {
     struct psd_method_change *w = &job->method_change;
     if (w->phase == PSD_METHOD_CHANGE_EMPTYING)
-        return; /* lanes have let go already: it is made */
+        return; /* the lanes have released their slices: the change is complete */
     if (w->phase == PSD_METHOD_CHANGE_CLOSING)
         psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_OPEN});
     psd_center_abandon(w->center);
@@ -51,16 +51,16 @@ void psd_method_change_make(struct psd_job *job)
         return;
     w->phase = PSD_METHOD_CHANGE_NONE;
     if (!w->method) {
-        psd_recipe_take(job, &w->recipe, &w->next);
+        psd_layers_apply(job, &w->layers, &w->next);
         return;
     }
     psd_history_tell(job, PSD_EVENT_METHOD, "method %s after %s, generation %u", w->next.method,
                      job->cfg->method, w->generation);
     *job->cfg = w->next;
     atomic_store_explicit(&job->lanes->shared.generation, w->generation, memory_order_relaxed);
-    psd_recipe_take(job, &w->recipe, &w->next);
+    psd_layers_apply(job, &w->layers, &w->next);
     ps_log(PS_LOG_INFO, "job.swapped",
-           "generation %u: method %s (rule %s, admission %s, optimizer %s), from version %" PRIu64 " on",
+           "generation %u: method %s (rule %s, admission %s, optimizer %s), from version %" PRIu64,
            w->generation, job->cfg->method, job->cfg->rule, job->cfg->admission, job->cfg->optimizer,
            psd_version(job->lanes));
 }
@@ -77,7 +77,8 @@ bool psd_method_change_close_own(struct psd_job *job)
 bool psd_method_change_empty_own(struct psd_job *job, uint64_t version)
 {
     if (job->method_change.phase != PSD_METHOD_CHANGE_CLOSING)
-        return job->method_change.phase == PSD_METHOD_CHANGE_NONE; /* the first worker's model goes */
+        return job->method_change.phase ==
+               PSD_METHOD_CHANGE_NONE; /* the first worker's model will be dropped */
     job->method_change.phase = PSD_METHOD_CHANGE_EMPTYING;
     job->method_change.lanes_left = job->lanes->n_own;
     atomic_store_explicit(&job->lanes->shared.version, version, memory_order_relaxed);

@@ -1,5 +1,5 @@
-/* Checkpoints of a running job: each lane copies its slice into the preallocated snapshot at a chunk
- * boundary; when all have, a thread of libuv's pool writes it. Everything else runs on the loop. */
+/* Checkpoints of a running job. Each lane copies its slice into the preallocated snapshot at a chunk
+ * boundary; when all lanes have, a thread of libuv's pool writes it. Everything else runs on the loop. */
 #include "proto/clock.h"
 #include "server/job/job.h"
 
@@ -13,27 +13,28 @@
 #include "proto/log.h"
 #include "server/admissions/admissions.h"
 
-/* Of the last checkpoint: whether some servers take no part in it. */
+/* Whether some servers are missing from the last checkpoint. */
 static bool lacks_others(const struct psd_job *job)
 {
     return job->membership.away != 0 || (!psd_is_head(job->cfg) && job->state == PSD_STATE_STOPPING);
 }
 
-/* Several servers under rounds go on only from a checkpoint that all of them have. One may die before it has
- * written what the others have, so the one before stays; without one of them none is removed. */
-static uint32_t how_many_stay(const struct psd_job *job)
+/* Several servers under rounds can only resume from a checkpoint that all of them have. One server may die
+ * before it has written what the others have, so the previous checkpoint is kept; while a server is missing
+ * none is removed. */
+static uint32_t how_many_to_keep(const struct psd_job *job)
 {
     uint32_t keep = job->cfg->checkpoint.keep;
     bool in_common = job->cfg->servers.count > 1 && job->center->admission->rounds;
     if (job->state >= PSD_STATE_DRAINING && lacks_others(job)) {
-        ps_log(PS_LOG_WARN, "checkpoint.part", "the last checkpoint is taken without all servers%s",
-               in_common ? ": --resume takes the newest one that all of them have" : "");
+        ps_log(PS_LOG_WARN, "checkpoint.part", "the last checkpoint does not include all servers%s",
+               in_common ? ": --resume uses the newest one that all of them have" : "");
         return in_common ? UINT32_MAX : keep;
     }
     return in_common && keep < 2 ? 2 : keep;
 }
 
-/* Lanes copy at once then, before they hear of the first members. */
+/* Lanes then copy at once, before they receive the first members. */
 static bool nobody_takes_part(const struct psd_job *job)
 {
     return job->center->admission->rounds &&
@@ -48,7 +49,7 @@ static void prepare(struct psd_job *job, unsigned what)
     v->lacks = false;
     v->still = nobody_takes_part(job);
     v->is_last = v->last == PSD_LAST_DUE && (what & PSD_SAVE_NEWEST) != 0;
-    v->keep = how_many_stay(job);
+    v->keep = how_many_to_keep(job);
     v->what = what;
     v->lanes_left = job->lanes->n_own;
     if (what & PSD_SAVE_NEWEST)
@@ -64,7 +65,7 @@ static void prepare(struct psd_job *job, unsigned what)
     s->saved_at_s = ps_wall_us() / 1000000;
 }
 
-/* A vector that comes takes the place of the center in the snapshot; nothing else of that is written. */
+/* The received vector replaces the center in the snapshot; nothing else of the snapshot is written. */
 static void ask_for_vector(struct psd_job *job, const struct psd_evaluation *e)
 {
     struct psd_checkpointer *v = &job->checkpointer;
@@ -80,7 +81,7 @@ static void ask_for_vector(struct psd_job *job, const struct psd_evaluation *e)
                                                           .p = &job->center->snapshot});
 }
 
-/* The other servers' parts, too. They know before the client does. */
+/* Also starts the other servers' parts. They learn of it before the client does. */
 static void start_best(struct psd_job *job)
 {
     struct psd_checkpointer *v = &job->checkpointer;
@@ -103,20 +104,20 @@ static void start_best(struct psd_job *job)
 static int start(struct psd_job *job, unsigned what, struct ps_error *err)
 {
     struct psd_checkpointer *v = &job->checkpointer;
-    if (!job->center_whole) /* also while draining: an offer cut short is no center */
+    if (!job->center_whole) /* also while draining: an incomplete offer is not a center */
         return ps_fail(err, -EAGAIN, "there is no center yet: no worker has joined");
     if (job->state == PSD_STATE_STOPPING && (what & PSD_SAVE_NEWEST) != 0)
         v->last = PSD_LAST_DUE;
     if (v->busy || psd_method_change_is_closing(job) ||
         (what == PSD_SAVE_BEST && !job->hooks.others_saved(job->psd))) {
-        v->again |= what;
+        v->pending |= what;
         return 0;
     }
     if (what == PSD_SAVE_BEST) {
         start_best(job);
         return 0;
     }
-    v->again |= what & PSD_SAVE_BEST;
+    v->pending |= what & PSD_SAVE_BEST;
     prepare(job, PSD_SAVE_NEWEST);
     if (job->center->admission->rounds && !v->still) {
         psd_membership_save(job);
@@ -164,7 +165,7 @@ int psd_checkpointer_start(struct psd_job *job, struct ps_error *err)
     return start(job, PSD_SAVE_NEWEST, err);
 }
 
-/* Reads headers of files. */
+/* Reads the headers of the files. */
 static void find_versions(const struct psd_checkpointer *v, uint64_t manifest_hash,
                           struct psd_saved_versions *found)
 {
@@ -181,7 +182,7 @@ const struct psd_saved_versions *psd_checkpointer_versions(struct psd_job *job, 
     return s;
 }
 
-/* Pool thread: touches nothing that the loop may change meanwhile. */
+/* Pool thread: uses nothing that the loop may change meanwhile. */
 static void write_it(uv_work_t *work)
 {
     struct psd_job *job = work->data;
@@ -208,7 +209,7 @@ static void log_failed(struct psd_checkpointer *v, const struct ps_error *err)
 {
     v->failures++;
     memcpy(v->last_error, err->text, sizeof v->last_error);
-    ps_log(PS_LOG_ERROR, "checkpoint.failed", "%s; the checkpoints before it are as they were", err->text);
+    ps_log(PS_LOG_ERROR, "checkpoint.failed", "%s; the previous checkpoints are unchanged", err->text);
 }
 
 static void newest_written(struct psd_job *job)
@@ -226,11 +227,12 @@ static void newest_written(struct psd_job *job)
     v->last_unix_s = job->center->snapshot.saved_at_s;
     ps_log(PS_LOG_INFO, "checkpoint.written", "version %" PRIu64 ": %s", v->last_version, v->last_path);
     psd_history_tell(job, PSD_EVENT_CHECKPOINT, "checkpoint of version %" PRIu64, v->last_version);
-    if (psd_is_head(job->cfg) && !job->center->admission->rounds) /* there the round's answers have */
+    if (psd_is_head(job->cfg) &&
+        !job->center->admission->rounds) /* under rounds the answers of the round ask workers to save */
         psd_send_save(job->sender, v->last_version);
 }
 
-/* A failed one is forgotten: the next evaluation as good tries again. */
+/* After a failure the best so far is forgotten, so that the next evaluation that is as good tries again. */
 static void best_written(struct psd_job *job)
 {
     struct psd_checkpointer *v = &job->checkpointer;
@@ -243,8 +245,8 @@ static void best_written(struct psd_job *job)
         v->best_is_other = false;
         memcpy(v->best_path, v->best_written, sizeof v->best_path);
         ps_log(PS_LOG_INFO, "checkpoint.best",
-               "test accuracy %.4f at version %" PRIu64 ": the vector that was scored is kept as %s",
-               e->accuracy, e->version, v->best_path);
+               "test accuracy %.4f at version %" PRIu64 ": the evaluated vector was saved as %s", e->accuracy,
+               e->version, v->best_path);
         psd_history_tell(job, PSD_EVENT_CHECKPOINT, "best so far: test accuracy %.4f at version %" PRIu64,
                          e->accuracy, e->version);
     }
@@ -272,13 +274,14 @@ static void written(uv_work_t *work, int status)
 
 void psd_checkpointer_go_on(struct psd_job *job)
 {
-    unsigned again = job->checkpointer.again;
-    job->checkpointer.again = 0;
-    if (again != 0 && !job->checkpointer.busy)
-        start(job, again, NULL);
+    unsigned pending = job->checkpointer.pending;
+    job->checkpointer.pending = 0;
+    if (pending != 0 && !job->checkpointer.busy)
+        start(job, pending, NULL);
 }
 
-/* The lanes' replay tables in one array. Their bitmaps stay the lanes', unchanged until the next snapshot. */
+/* Copies the entries of the lanes' replay tables into one array. Their bitmaps still belong to the lanes,
+ * which do not change them until the next snapshot. */
 static int gather_replay(struct psd_job *job)
 {
     struct psd_snapshot *s = &job->center->snapshot;
@@ -298,8 +301,8 @@ static int gather_replay(struct psd_job *job)
     return 0;
 }
 
-/* Exchanges that every lane has ended since it began to copy. One that died in the middle of its last one may
- * have ended it in some of them only. */
+/* Exchanges that every lane has completed since it began to copy: the minimum, since a worker that died
+ * during its last exchange may have completed it in only some of the lanes. */
 static uint64_t ended_since(const struct psd_job *job)
 {
     uint64_t fewest = UINT64_MAX;
@@ -312,11 +315,12 @@ static uint64_t ended_since(const struct psd_job *job)
     return fewest != UINT64_MAX ? fewest : 0;
 }
 
-/* A round's snapshot is younger than the request. Lanes may have gone on since they copied; where nobody was
- * left, they copied before the round that was asked for. All servers give the snapshot of a round one
- * version, by which they find it again: where rounds do not merge they may have counted differently, since
- * who dies has ended its last exchange at some of them, and it is what the head had when it asked. That is
- * never more than the snapshot has. */
+/* The center's version in a round's snapshot, which was taken after the request. Lanes may have advanced
+ * since they copied; if no member was left, they copied before the requested round. All servers give the
+ * snapshot of a round the same version, by which they find it again. If rounds are not aggregated the
+ * servers' own counts may differ, since a worker that dies has completed its last exchange at only some of
+ * them; then it is the head's version at the time of the request, which is never higher than the
+ * snapshot's. */
 static uint64_t version_of_round(const struct psd_job *job)
 {
     uint64_t now = psd_version(job->lanes), round = job->checkpointer.round;
@@ -328,13 +332,13 @@ static uint64_t version_of_round(const struct psd_job *job)
     return since < now ? now - since : 0;
 }
 
-/* What has come of it is not written: the snapshot is free again. */
+/* The received part is not written: the snapshot is free again. */
 static void give_up_vector(struct psd_job *job)
 {
     struct psd_checkpointer *v = &job->checkpointer;
     ps_log(PS_LOG_WARN, "checkpoint.best",
            "test accuracy %.4f at version %" PRIu64
-           ": the vector that was scored has not come whole, and is not kept",
+           ": the evaluated vector did not arrive completely, and is not saved",
            v->better.accuracy, v->better.version);
     v->better.accuracy = NAN;
     v->busy = false;
@@ -370,7 +374,7 @@ void psd_checkpointer_check_vector(struct psd_job *job, bool now)
     struct psd_checkpointer *v = &job->checkpointer;
     const struct psd_evaluation *e = &v->better;
     uint64_t limit_ms = (uint64_t)job->cfg->limits.silence_s * 1000;
-    if (v->again == PSD_SAVE_BEST && !v->busy)
+    if (v->pending == PSD_SAVE_BEST && !v->busy)
         psd_checkpointer_go_on(job);
     if (!v->busy || v->what != PSD_SAVE_BEST || v->lanes_left == 0 || v->lacks)
         return;
@@ -379,7 +383,7 @@ void psd_checkpointer_check_vector(struct psd_job *job, bool now)
         psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_KEEP});
 }
 
-/* What there is to go on from. */
+/* The newest checkpoint to resume from. */
 static void name_newest(const struct psd_job *job, char *text, size_t size)
 {
     const struct psd_checkpointer *v = &job->checkpointer;
@@ -398,15 +402,16 @@ int psd_checkpointer_check_end(const struct psd_job *job, struct ps_error *err)
     if (v->last == PSD_LAST_DUE || v->last == PSD_LAST_FAILED) {
         name_newest(job, newest, sizeof newest);
         return ps_fail(err, -EIO,
-                       "the last checkpoint is not written, and what the center has gained since the one "
-                       "before it is lost: %.300s; the one before it: %.400s",
-                       v->last == PSD_LAST_DUE ? "psd was told to end before it was" : v->error.text, newest);
+                       "the last checkpoint was not written, and all updates since the previous one are "
+                       "lost: %.300s; the previous one: %.400s",
+                       v->last == PSD_LAST_DUE ? "psd was told to exit before it was written" : v->error.text,
+                       newest);
     }
     return 0;
 }
 
-/* So that --resume finds a center from the beginning: before anybody takes part in a round, which may be
- * long. */
+/* Saves the new center at once, so that --resume finds one even if psd stops before the first round, which
+ * may take long, is complete. */
 void psd_checkpointer_begin(struct psd_job *job)
 {
     job->checkpointer.last_ms = psd_loop_now_ms(job->loop);
@@ -421,7 +426,7 @@ void psd_checkpointer_check_due(struct psd_job *job)
         psd_loop_now_ms(job->loop) - job->checkpointer.last_ms < every_ms)
         return;
     if (psd_version(job->lanes) == job->checkpointer.last_version && job->checkpointer.last_path[0] != 0)
-        return; /* nothing has moved */
+        return; /* nothing has changed */
     psd_checkpointer_start(job, NULL);
 }
 
@@ -437,7 +442,7 @@ bool psd_evaluation_counts(const struct psd_job *job, const struct psd_evaluatio
     return e->accuracy >= 0 && e->accuracy <= 1 && e->version <= psd_version(job->lanes);
 }
 
-/* Evaluations that come while something is being saved wait as one: the best of them. */
+/* Evaluations that arrive while something is being saved are merged into one request, the best of them. */
 void psd_checkpointer_evaluated(struct psd_job *job, const struct psd_evaluation *e)
 {
     struct psd_checkpointer *v = &job->checkpointer;
@@ -447,7 +452,7 @@ void psd_checkpointer_evaluated(struct psd_job *job, const struct psd_evaluation
     if (best && e->offer == 0 && ps_log_allows(&job->sender->log_limit, "checkpoint.best", "evaluations"))
         ps_log(PS_LOG_WARN, "checkpoint.best",
                "test accuracy %.4f at version %" PRIu64
-               " is not kept: the evaluator does not offer the vector that it has scored",
+               " is not saved: the evaluator does not offer the vector that it evaluated",
                e->accuracy, e->version);
     if (!best || e->offer == 0 || !job->center_whole) {
         answer_offer(job, e, false);
@@ -469,12 +474,13 @@ void psd_checkpointer_find_best(struct psd_job *job)
     if (rc == -ENOENT)
         return;
     if (rc < 0) {
-        ps_log(PS_LOG_WARN, "checkpoint.damaged", "%s; the next evaluation's replaces it", err.text);
+        ps_log(PS_LOG_WARN, "checkpoint.damaged", "%s; the next evaluation's checkpoint replaces it",
+               err.text);
         return;
     }
     v->best_is_other = job->center == NULL || job->center->manifest->hash != best.manifest_hash;
     if (v->best_is_other) {
-        ps_log(PS_LOG_INFO, "checkpoint.best", "%s has the best of another job, which will be set aside",
+        ps_log(PS_LOG_INFO, "checkpoint.best", "%s is another job's best checkpoint, and will be renamed",
                v->directory);
         return;
     }

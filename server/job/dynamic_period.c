@@ -42,10 +42,10 @@ static bool is_live(const struct psd_session *s)
     return s->state == PSD_SESSION_ACTIVE && !s->observer;
 }
 
-/* What a session before this one in the slot told is nobody's. */
+/* The speed reported by an earlier session in the slot does not count. */
 static double speed_of(const struct psd_session *s)
 {
-    return s->tempo.incarnation == s->incarnation ? s->tempo.steps_per_second : 0;
+    return s->speed.incarnation == s->incarnation ? s->speed.steps_per_second : 0;
 }
 
 void psd_dynamic_period_plan(struct psd_job *job)
@@ -55,13 +55,13 @@ void psd_dynamic_period_plan(struct psd_job *job)
     double *speeds = calloc(job->sessions->n_workers_max, sizeof *speeds);
     size_t n = 0;
     if (speeds == NULL)
-        return; /* as planned before */
+        return; /* the periods stay as they are */
     for (uint32_t i = 0; i < job->sessions->n_workers_max; i++)
         if (is_live(&slots[i]) && speed_of(&slots[i]) > 0)
             speeds[n++] = speed_of(&slots[i]);
     double fastest = n > 0 ? psd_dynamic_period_fastest(speeds, n) : 0;
     for (uint32_t i = 0; i < job->sessions->n_workers_max; i++)
-        slots[i].tempo.period = h->dynamic_period ? psd_dynamic_period_period(h->period, h->fragments,
+        slots[i].speed.period = h->dynamic_period ? psd_dynamic_period_period(h->period, h->fragments,
                                                                               speed_of(&slots[i]), fastest)
                                                   : h->period;
     free(speeds);

@@ -1,4 +1,4 @@
-/* The job: whose x the center began with, who may move it, when it ends. Runs on the loop. */
+/* The job: offers of the initial x, membership, and its end. Runs on the loop. */
 #include "server/job/job.h"
 
 #include <inttypes.h>
@@ -44,11 +44,11 @@ void psd_job_admit(struct psd_job *job, struct psd_session *s, enum psd_phase ph
         atomic_store_explicit(&job->lanes->shared.clocks[s->client], 0, memory_order_relaxed);
     }
     struct psd_lane_message msg = psd_lane_message_admit(s, phase, keep_replay);
-    psd_stats_limit_lent(job);
+    psd_stats_limit_registered(job);
     psd_tell_lanes(job->lanes, &msg);
 }
 
-/* How long a worker waits at most until the state directory has its name. */
+/* Longest time that a worker waits until the state directory has recorded it. */
 enum { RECORD_MS = 2000 };
 
 static void activate(struct psd_job *job, struct psd_session *s, bool keep_replay)
@@ -67,10 +67,10 @@ static void activate(struct psd_job *job, struct psd_session *s, bool keep_repla
     psd_membership_joined(job);
 }
 
-/* Some rules keep something for each of a number of workers that does not change. Where it is the worker's
- * part in the center, one that was lost has no successor; who left may go on from the state that it saved.
- * False when the session was refused. */
-static bool has_place(struct psd_job *job, struct psd_session *s)
+/* Some rules keep a vector for each of a fixed number of workers. If that is the worker's part of the center,
+ * a lost worker cannot be replaced; one that left can continue from the state that it saved. Returns false if
+ * the session was refused. */
+static bool may_have_rank(struct psd_job *job, struct psd_session *s)
 {
     const struct ps_rule_info *rule = ps_rule_find(job->cfg->rule);
     uint32_t p = job->cfg->hyper.workers;
@@ -78,14 +78,13 @@ static bool has_place(struct psd_job *job, struct psd_session *s)
     if (s->observer || (rule->uses & PS_USES_WORKERS) == 0)
         return true;
     if (s->client >= p)
-        snprintf(why, sizeof why, "rank %u: rule %s has %u workers from the start to the end (workers: %u)",
+        snprintf(why, sizeof why, "rank %u: rule %s has a fixed number of %u workers (workers: %u)",
                  s->client, job->cfg->rule, p, p);
     else if (rule->fixed_workers && s->took_part)
-        snprintf(
-            why, sizeof why,
-            "rank %u was lost in the middle: rule %s keeps its part in the center, so that nobody can begin "
-            "anew in its place; resume psd from a checkpoint, with the state that the workers saved",
-            s->client, job->cfg->rule);
+        snprintf(why, sizeof why,
+                 "rank %u was lost: rule %s keeps its part in the center, so that no new worker can replace "
+                 "it; resume psd from a checkpoint, with the state that the workers saved",
+                 s->client, job->cfg->rule);
     else
         return true;
     psd_send_error(job->sender, s, PS__CODE__RANK_RANGE, true, why);
@@ -93,8 +92,8 @@ static bool has_place(struct psd_job *job, struct psd_session *s)
     return false;
 }
 
-/* Of who joins: it may act on it, so the state directory has it first. */
-static void say_begun(struct psd_job *job, struct psd_session *s)
+/* A joining worker may act on Begun, so the state directory must have recorded it first. */
+static void send_begun_when_recorded(struct psd_job *job, struct psd_session *s)
 {
     s->begun_by_ms = 0;
     if (psd_journal_has(job, s->recorded))
@@ -111,7 +110,7 @@ static void park(struct psd_job *job, struct psd_session *s, struct ps_manifest 
     psd_send_parked(job->sender, s, reason);
 }
 
-/* Gives the center to the lanes. */
+/* Hands the center to the lanes. */
 static void hand_out(struct psd_job *job)
 {
     job->lanes_filled = job->lanes_unfilled = job->lanes_released = 0;
@@ -137,18 +136,17 @@ static void take_offer(struct psd_job *job, struct psd_session *s, struct ps_man
     psd_send_begun(job->sender, s, true, psd_version(job->lanes));
 }
 
-/* Takes m. False when it differs from the job's, and the session has ended. */
+/* Consumes m. False: it differs from the job's model, and the session has ended. */
 static bool fits(struct psd_job *job, struct psd_session *s, struct ps_manifest *m)
 {
     struct ps_error err, why;
     const struct ps_manifest *own = job->center->manifest;
     int rc = ps_manifest_compare(m, own, &err);
     if (rc < 0)
-        ps_fail(
-            &why, 0,
-            "another model than the job's, %" PRIu64 " floats in %zu tensors instead of %" PRIu64
-            " in %zu: %s; come with the job's (psworker --net), or begin a job of its own with another psd",
-            m->n_floats, m->n_tensors, own->n_floats, own->n_tensors, err.text);
+        ps_fail(&why, 0,
+                "another model than the job's, %" PRIu64 " floats in %zu tensors instead of %" PRIu64
+                " in %zu: %s; use the job's (psworker --net), or start another psd for this model",
+                m->n_floats, m->n_tensors, own->n_floats, own->n_tensors, err.text);
     ps_manifest_destroy(m);
     if (rc < 0) {
         psd_send_error(job->sender, s, PS__CODE__MANIFEST, true, why.text);
@@ -164,7 +162,7 @@ static void join(struct psd_job *job, struct psd_session *s, struct ps_manifest 
     activate(job, s, false);
     ps_log(PS_LOG_INFO, "session.joined", "%s joined as %s %u at version %" PRIu64, s->name,
            s->observer ? "observer" : "rank", s->client, psd_version(job->lanes));
-    say_begun(job, s);
+    send_begun_when_recorded(job, s);
 }
 
 void psd_job_begin(struct psd_job *job, struct psd_session *s, struct ps_manifest *m)
@@ -176,10 +174,10 @@ void psd_job_begin(struct psd_job *job, struct psd_session *s, struct ps_manifes
         if (s->state == PSD_SESSION_OFFERING)
             psd_send_begun(job->sender, s, true, psd_version(job->lanes));
         else
-            say_begun(job, s);
+            send_begun_when_recorded(job, s);
         return;
     }
-    if (!has_place(job, s)) {
+    if (!may_have_rank(job, s)) {
         ps_manifest_destroy(m);
         return;
     }
@@ -192,7 +190,7 @@ void psd_job_begin(struct psd_job *job, struct psd_session *s, struct ps_manifes
         break;
     case PSD_STATE_OFFERED:
     case PSD_STATE_EMPTYING:
-        park(job, s, m, "the first worker's parameters are on their way");
+        park(job, s, m, "the first worker is sending its parameters");
         break;
     case PSD_STATE_READY:
         if (psd_method_change_is_closing(job))
@@ -207,7 +205,7 @@ void psd_job_begin(struct psd_job *job, struct psd_session *s, struct ps_manifes
     }
 }
 
-/* Those whose Begin waited: as if it came now. */
+/* Handles waiting Begins as if they had just arrived. */
 void psd_job_unpark(struct psd_job *job)
 {
     for (uint32_t i = 0; i < job->sessions->n_slots; i++) {
@@ -228,7 +226,7 @@ static void become_ready(struct psd_job *job)
     psd_checkpointer_begin(job);
     for (uint32_t i = 0; i < job->sessions->n_slots; i++)
         if (job->sessions->slots[i].state == PSD_SESSION_OFFERING)
-            activate(job, &job->sessions->slots[i], true); /* lanes have let it go on already */
+            activate(job, &job->sessions->slots[i], true); /* the lanes already let it exchange */
     job->ready_ms = job->history.last_ms = psd_loop_now_ms(job->loop);
     ps_log(PS_LOG_INFO, "job.ready", "the center is ready: %" PRIu64 " floats on %u lanes, method %s",
            job->center->manifest->n_floats, job->center->lanes_used, job->cfg->method);
@@ -241,7 +239,7 @@ void psd_job_resume(struct psd_job *job)
     job->center_whole = true;
     job->ready_ms = job->history.last_ms = psd_loop_now_ms(job->loop);
     hand_out(job);
-    ps_log(PS_LOG_INFO, "job.resumed", "the center of version %" PRIu64 " is back, from %s",
+    ps_log(PS_LOG_INFO, "job.resumed", "the center of version %" PRIu64 " was restored from %s",
            job->resumed_version, job->resumed_from);
 }
 
@@ -300,22 +298,23 @@ static void released(struct psd_job *job, const struct psd_lane *lane)
     job->center = NULL;
     psd_membership_reset(job);
     if (job->state != PSD_STATE_EMPTYING)
-        return; /* a drain came meanwhile: it goes on */
+        return; /* a drain began meanwhile and continues */
     job->state = PSD_STATE_WAITING;
     ps_log(PS_LOG_WARN, "job.withdrawn",
-           "the first worker went before its parameters had come; the next one's are taken");
+           "the first worker left before it had sent its parameters; the next worker's will be used");
     psd_job_unpark(job);
 }
 
-/* Every lane says once whether it has its part of the offer, when that has come or when who offered has
- * ended. What that worker did last may be heard before what the lanes said first. */
-static void weigh_offer(struct psd_job *job)
+/* Each lane reports once whether it has its part of the offer: when the part is complete, or when the
+ * offering worker's session has ended. These events may arrive in any order relative to the worker's last
+ * message. */
+static void check_offer(struct psd_job *job)
 {
     bool whole = job->center != NULL && job->lanes_filled == job->center->lanes_used;
     if (whole && job->state == PSD_STATE_OFFERED) {
         become_ready(job);
     } else if (whole && job->state == PSD_STATE_DRAINING) {
-        job->center_whole = true; /* to be saved */
+        job->center_whole = true; /* so that it is saved */
     } else if (job->state == PSD_STATE_OFFERED && job->lanes_filled + job->lanes_unfilled == job->lanes->n) {
         job->state = PSD_STATE_EMPTYING;
         psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE});
@@ -341,11 +340,11 @@ void psd_job_take_message(struct psd_job *job, struct psd_lane *lane, const stru
     switch (msg->kind) {
     case PSD_LANE_FILLED:
         job->lanes_filled++;
-        weigh_offer(job);
+        check_offer(job);
         break;
     case PSD_LANE_UNFILLED:
         job->lanes_unfilled++;
-        weigh_offer(job);
+        check_offer(job);
         break;
     case PSD_LANE_RELEASED:
         released(job, lane);
@@ -376,7 +375,7 @@ void psd_job_take_message(struct psd_job *job, struct psd_lane *lane, const stru
     }
 }
 
-void psd_job_take_notes(struct psd_job *job, struct psd_lane *lane)
+void psd_job_take_events(struct psd_job *job, struct psd_lane *lane)
 {
     struct psd_lane_message msg;
     psd_queue_calm(lane->out);
@@ -397,26 +396,26 @@ void psd_job_fail(struct psd_job *job, int code, const char *why)
     uv_stop(job->loop);
 }
 
-static void forgive(uint64_t *since_ms, uint64_t slept_ms, uint64_t now)
+static void discount(uint64_t *since_ms, uint64_t slept_ms, uint64_t now)
 {
     *since_ms += slept_ms - PSD_TICK_MS;
     *since_ms = *since_ms < now ? *since_ms : now;
 }
 
-/* A psd that stood still (a stopped process, a starved machine) heard nobody, and that was not their fault:
- * what it slept beyond a tick counts for no one. The tick does: a psd whose every turn is late gives up who
- * is silent all the same, only later. */
-static void forgive_own_sleep(struct psd_job *job, uint64_t now)
+/* While psd was paused (a stopped process, an overloaded machine) it received no messages, so the pause
+ * beyond one tick does not count as silence of the peers. The tick does count, so that a psd whose every
+ * iteration is late still evicts silent peers, only later. */
+static void discount_own_pause(struct psd_job *job, uint64_t now)
 {
     uint64_t slept_ms = now - job->checked_ms;
     job->checked_ms = now;
     if (slept_ms < PSD_SLEPT_MS)
         return;
-    ps_log(PS_LOG_WARN, "job.slept", "psd stood still for %.1f s; nobody's silence counts that time",
-           (double)slept_ms / 1e3);
+    ps_log(PS_LOG_WARN, "job.slept",
+           "psd was paused for %.1f s, which does not count as silence of its peers", (double)slept_ms / 1e3);
     for (uint32_t i = 0; i < job->sessions->n_slots; i++) {
-        forgive(&job->sessions->slots[i].last_heard_ms, slept_ms, now);
-        forgive(&job->sessions->slots[i].step.since_ms, slept_ms, now);
+        discount(&job->sessions->slots[i].last_heard_ms, slept_ms, now);
+        discount(&job->sessions->slots[i].step.since_ms, slept_ms, now);
     }
 }
 
@@ -424,7 +423,7 @@ void psd_job_check_silence(struct psd_job *job)
 {
     uint64_t now = psd_loop_now_ms(job->loop), limit_ms = (uint64_t)job->cfg->limits.silence_s * 1000;
     char why[96];
-    forgive_own_sleep(job, now);
+    discount_own_pause(job, now);
     for (uint32_t i = 0; i < job->sessions->n_slots; i++) {
         struct psd_session *s = &job->sessions->slots[i];
         if (s->state == PSD_SESSION_VACANT || now <= s->last_heard_ms + limit_ms)
@@ -451,7 +450,7 @@ void psd_job_drain(struct psd_job *job, const char *why)
     psd_history_tell(job, PSD_EVENT_DRAIN, "%s", job->drain_reason);
 }
 
-/* The tensor that the value lies in; "" when it is not known. */
+/* The tensor that contains the value; "" if unknown. */
 static const char *tensor_of(const struct psd_job *job, uint64_t index)
 {
     const struct ps_manifest *m = job->center != NULL ? job->center->manifest : NULL;
@@ -482,5 +481,5 @@ void psd_job_note_nonfinite(struct psd_job *job, const struct psd_session *s, ui
            "the first value that is not finite: rank %u (%s, incarnation %u) at its t = %" PRIu64
            ", version %" PRIu64 "%s; %s",
            f->rank, f->name, f->incarnation, f->clock, f->version, place,
-           sent ? "it was sent, and refused" : "its library did not send it");
+           sent ? "it was sent and refused" : "its library did not send it");
 }

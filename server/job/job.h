@@ -1,5 +1,5 @@
-/* job.h: the job: whose x the center began with, who may move it, when it ends. The contract of server/job,
- * whose other headers it includes. Loop's thread. */
+/* job.h: the job: offers of the initial x, membership, and its end. The contract of server/job, whose other
+ * headers it includes. Loop's thread. */
 #ifndef PSD_JOB_JOB_H
 #define PSD_JOB_JOB_H
 
@@ -28,10 +28,11 @@
 
 struct psd;
 
-#define PSD_TICK_MS  200
-#define PSD_SLEPT_MS 600 /* a look for silence this late means that psd itself stood still: three ticks */
+#define PSD_TICK_MS 200
+#define PSD_SLEPT_MS                                                                                         \
+    600 /* a check for silence that is late by this much (three ticks) means that psd itself was paused */
 
-/* Exit codes of psd: why a job cannot go on, for psd_job_fail; the others are psd.c's. */
+/* Exit codes of psd if a job cannot continue, for psd_job_fail; psd.h has the others. */
 enum {
     PSD_EXIT_OK = 0,
     PSD_EXIT_CONFIG = 2,
@@ -45,50 +46,51 @@ enum {
 
 enum psd_state {
     PSD_STATE_WAITING,  /* no center yet */
-    PSD_STATE_OFFERED,  /* the first worker's x is on its way */
-    PSD_STATE_EMPTYING, /* that worker died: lanes let go of the center */
+    PSD_STATE_OFFERED,  /* the first worker is sending its x */
+    PSD_STATE_EMPTYING, /* that worker died: the lanes release the center */
     PSD_STATE_READY,
-    PSD_STATE_DRAINING, /* workers are told to stop */
+    PSD_STATE_DRAINING, /* workers were told to stop */
     PSD_STATE_STOPPING, /* last checkpoint */
 };
 
-/* Who was the first to have a value that is not finite. */
+/* The first value that was not finite. */
 struct psd_nonfinite {
     bool seen;
     char name[64];
     uint32_t rank, incarnation;
-    uint64_t clock, version;            /* the worker's t; the center's version when psd learnt of it */
-    uint64_t index;                     /* in the flat vector; UINT64_MAX: not known */
-    char tensor[PS_MAX_NAME_BYTES + 1]; /* it lies in; "" : not known */
+    uint64_t clock, version;            /* the worker's t; the center's version when psd learned of it */
+    uint64_t index;                     /* in the flat vector; UINT64_MAX: unknown */
+    char tensor[PS_MAX_NAME_BYTES + 1]; /* that contains it; "": unknown */
     double t_s;                         /* unix */
-    bool sent; /* false: the worker's library refused its own vector, nothing was sent */
+    bool sent; /* false: the worker's library refused its own vector and sent nothing */
 };
 
-/* What the job asks of the folders above it. Filled in by psd_wire; `psd` is psd_job.psd. */
+/* The job's calls to the folders above it. Set by psd_wire; `psd` is psd_job.psd. */
 struct psd_job_hooks {
-    /* Welcome, to everybody who has a session. */
+    /* Sends a Welcome to every client with a session. */
     void (*welcome_all)(struct psd *psd);
-    /* The checkpoint is written, or failed; the other servers write theirs, and have. */
+    /* saved: the checkpoint was written, or failed. save_others: the other servers write theirs.
+     * others_saved: whether they have. */
     void (*saved)(struct psd *psd);
     void (*save_others)(struct psd *psd, const Ps__Snapshot *snapshot, uint64_t round);
     bool (*others_saved)(const struct psd *psd);
-    /* The other servers try what the change of the method is to change, of this generation:
-     * psd_method_change_tried tells how it went. And they drop it, or make it. Before: whether all are here;
-     * -EAGAIN with a sentence: one is not. */
+    /* check_others: whether all other servers are connected; -EAGAIN with a sentence: one is not. try_others:
+     * they try the change of the method with this generation; psd_method_change_tried reports the result.
+     * drop_others, make_others: they drop it, or apply it. */
     int (*check_others)(const struct psd *psd, struct ps_error *err);
     int (*try_others)(struct psd *psd, uint32_t generation, struct ps_error *err);
     void (*drop_others)(struct psd *psd);
     void (*make_others)(struct psd *psd);
-    /* Whether all servers have been here; the newest version that another one has told of. */
+    /* Whether all servers have joined; the newest version that another server has reported. */
     bool (*is_complete)(const struct psd *psd);
     uint64_t (*newest_of_others)(const struct psd *psd);
-    /* At a server that is not the head: whether its lanes know of members. */
+    /* At a server that is not the head: whether its lanes have members. */
     bool (*has_members)(const struct psd *psd);
 };
 
 struct psd_job {
-    /* What it works with. */
-    struct psd_config *cfg; /* in force; a reload or a change of the method puts another there */
+    /* The parts that it uses. */
+    struct psd_config *cfg; /* in force; a reload or a method change replaces its content */
     uv_loop_t *loop;
     struct psd_lanes *lanes;
     struct psd_sessions *sessions;
@@ -99,11 +101,11 @@ struct psd_job {
 
     enum psd_state state;
     struct psd_center *center;
-    bool center_whole;           /* every value of it has come, from an offer or a checkpoint */
-    struct psd_snapshot resumed; /* what --resume read; its replay table */
+    bool center_whole;           /* all values have arrived, from an offer or a checkpoint */
+    struct psd_snapshot resumed; /* the checkpoint that --resume read, with its replay table */
     char resumed_from[400];
     uint64_t resumed_version;
-    uint32_t names_before; /* incarnations up to here were given by runs before this */
+    uint32_t names_before; /* incarnations up to this one were given out by earlier runs */
     struct psd_journal journal;
     struct psd_loss loss;
     uint32_t lanes_filled, lanes_unfilled, lanes_released;
@@ -117,33 +119,33 @@ struct psd_job {
     struct psd_evaluation evaluation;
     struct psd_nonfinite nonfinite;
     struct psd_notify notify;
-    const char *stop_met;   /* the condition of `stop` that was; NULL: none */
-    char drain_reason[256]; /* "" : not draining */
+    const char *stop_met;   /* the condition of `stop` that was met; NULL: none */
+    char drain_reason[256]; /* "": not draining */
     int exit_code;          /* of psd_job_fail */
-    uint32_t n_stops;       /* SIGTERMs and drains */
-    struct ps_error end;    /* why the job has not ended well; "" : it has, or it has not ended */
+    uint32_t n_stops;       /* number of SIGTERMs and drains */
+    struct ps_error end;    /* why the job ended with an error; "": it did not, or has not ended */
     uint64_t started_ms, started_unix_ms, drain_deadline_ms;
-    uint64_t ready_ms;   /* when the center was */
-    uint64_t checked_ms; /* when silence was last looked for */
+    uint64_t ready_ms;   /* when the center became ready */
+    uint64_t checked_ms; /* last check for silence */
 };
 
-/* job.c: the center's life and membership; tells the lanes. */
-void psd_job_begin(struct psd_job *job, struct psd_session *s, struct ps_manifest *m); /* takes m */
+/* job.c: the center's life cycle and membership; informs the lanes. */
+void psd_job_begin(struct psd_job *job, struct psd_session *s, struct ps_manifest *m); /* consumes m */
 void psd_job_resume(struct psd_job *job);
-/* The command that admits it. */
+/* The command that admits the session. */
 struct psd_lane_message psd_lane_message_admit(const struct psd_session *s, enum psd_phase phase,
                                                bool keep_replay);
 void psd_job_admit(struct psd_job *job, struct psd_session *s, enum psd_phase phase, bool keep_replay);
-/* Ends the session: lanes refuse its frames with `code` from now on, its slot is free. */
+/* Ends the session: from now on lanes refuse its frames with `code`, and its slot is free. */
 void psd_job_end(struct psd_job *job, struct psd_session *s, uint32_t code, const char *why);
-void psd_job_take_notes(struct psd_job *job, struct psd_lane *lane);
+void psd_job_take_events(struct psd_job *job, struct psd_lane *lane);
 void psd_job_take_message(struct psd_job *job, struct psd_lane *lane, const struct psd_lane_message *msg);
-/* It cannot go on: everyone is told, and psd ends with this code. */
+/* The job cannot continue: tells every client, and psd exits with this code. */
 void psd_job_fail(struct psd_job *job, int code, const char *why);
 void psd_job_update_rates(struct psd_job *job);
-/* Another method is in force: hands its center out, if there is one, and lets in who waited. */
+/* Another method is in force: hands its center to the lanes, if there is one, and admits waiting clients. */
 void psd_job_method_changed(struct psd_job *job);
-/* Those whose Begin waited for a change of the method. */
+/* Admits clients whose Begin waited for a method change. */
 void psd_job_unpark(struct psd_job *job);
 void psd_job_drain(struct psd_job *job, const char *why);
 void psd_job_check_silence(struct psd_job *job);
@@ -158,16 +160,16 @@ static inline uint32_t psd_job_count_silent(const struct psd_job *job, bool obse
                                      job->cfg->limits.silence_s);
 }
 
-/* Remembers, logs and shows the first non-finite value. s: whose vector it was;
- * clock: its t; index: of the value in the flat vector, UINT64_MAX when not known; sent: a lane refused it,
- * else the worker's library did. Loop's thread. */
+/* Stores, logs and reports the first non-finite value. s: the session whose vector it was in; clock: its t;
+ * index: of the value in the flat vector, UINT64_MAX if unknown; sent: a lane refused it, else the worker's
+ * library did. Loop's thread. */
 void psd_job_note_nonfinite(struct psd_job *job, const struct psd_session *s, uint64_t clock, uint64_t index,
                             bool sent);
 
-/* slow_steps.c: ends sessions of members that take no step while others wait for them, where
- * limits.step_s says so. On every tick. */
+/* slow_steps.c: ends sessions of members that take no step while others wait for them, if limits.step_s is
+ * set. Call on every tick. */
 void psd_steps_check(struct psd_job *job);
-/* For how long others have waited for the session's next step. 0: nobody does. */
+/* How long others have waited for the session's next step, in milliseconds. 0: none waits. */
 uint64_t psd_steps_awaited_ms(const struct psd_job *job, const struct psd_session *s);
 
 /* stop_conditions.c: drains the job when a condition of `stop` is met. */

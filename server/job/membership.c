@@ -1,18 +1,18 @@
-/* Membership: decided here once, so that every lane derives the same order from it.
+/* Membership: decided here, so that every lane derives the same order from it.
  *
- * The first round begins when `workers` of them are active (any, or after a restart of psd that some of them
- * lived through: once those that the checkpoint knew are back or have had their time). Later a set changes
- * between rounds: lanes hold (PSD_COMMAND_HOLD), each says which round it has not begun, and the new set is
- * valid from the latest of these. A checkpoint is the center after that round, so that its answers can tell
- * the workers to save their own part. Who ends needs no hold: a lane takes him out of every round that is not
- * complete.
+ * The first round begins when `workers` of them are active. If that is `any`, or after a restart of psd that
+ * some workers survived, it begins once the workers of the checkpoint are back or their time has run out.
+ * Later the set changes between rounds: the lanes hold (PSD_COMMAND_HOLD), each reports the first round that
+ * it has not begun, and the new set is valid from the latest of these. A checkpoint has the center after that
+ * round, so that its answers can tell the workers to save their own part. A member that ends needs no hold:
+ * lanes remove it from every round that is not complete.
  *
- * Without rounds (ssp) the same holds of clocks: each lane says the clock of the slowest, and who is new
- * starts with the highest of these, the same in every lane; a checkpoint needs no hold.
+ * Without rounds (ssp) the same applies to clocks: each lane reports the clock of the slowest member, and new
+ * members start with the highest of these, the same in every lane; a checkpoint needs no hold.
  *
- * Lanes of a server that is lost are waited for: when it is back, all servers begin anew from what they have
- * in common. But a psd that drains takes no server back, and waits for none that is lost. Runs on the loop.
- */
+ * The lanes of a lost server are waited for: when it is back, all servers restart from the newest version
+ * that they have in common. A draining psd takes no server back and waits for no lost one. Runs on the
+ * loop. */
 #include "server/job/job.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@
 #include "proto/log.h"
 #include "server/admissions/admissions.h"
 
-_Static_assert(PSD_MAX_LANES <= 64, "psd_membership.owed has a bit for each lane");
+_Static_assert(PSD_MAX_LANES <= 64, "psd_membership.awaited has a bit for each lane");
 
 static bool has_members(const struct psd_job *job)
 {
@@ -48,7 +48,7 @@ void psd_membership_reset(struct psd_job *job)
     psd_partial_rounds_reset(job);
 }
 
-/* Everyone who is active. Slots are in order of rank. */
+/* The set is every active worker. Slots are in order of rank. */
 static void publish(struct psd_job *job, uint64_t from)
 {
     struct psd_members *m = &job->membership.members;
@@ -57,13 +57,13 @@ static void publish(struct psd_job *job, uint64_t from)
     for (uint32_t i = 0; i < job->sessions->n_workers_max; i++)
         if (job->sessions->slots[i].state == PSD_SESSION_ACTIVE)
             m->ranks[m->n++] = i;
-    ps_log(PS_LOG_INFO, "round.members", "%u workers take part from %s %" PRIu64 " on", m->n,
+    ps_log(PS_LOG_INFO, "round.members", "%u workers take part from %s %" PRIu64, m->n,
            job->center->admission->rounds ? "round" : "clock", from);
     psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_MEMBERS, .p = m});
     psd_partial_rounds_consider(job);
 }
 
-/* Workers of the checkpoint that may still come back. */
+/* Whether workers of the checkpoint may still come back. */
 static bool expects_some(const struct psd_job *job)
 {
     for (uint32_t i = 0; i < job->sessions->n_workers_max; i++)
@@ -78,12 +78,12 @@ static bool are_enough(const struct psd_job *job)
     uint32_t wanted = job->cfg->hyper.workers, n = 0;
     for (uint32_t i = 0; i < job->sessions->n_workers_max; i++)
         n += job->sessions->slots[i].state == PSD_SESSION_ACTIVE;
-    /* Workers that lived on while psd was away wait for those who did not no longer than silence allows. */
+    /* Workers that survived a restart of psd wait at most silence_s for the others of the checkpoint. */
     bool may_begin = n > 0 && !expects_some(job);
     return (wanted > 0 && n >= wanted) || ((wanted == 0 || job->membership.revived) && may_begin);
 }
 
-/* All that are waited for have said that they hold. */
+/* Called when all awaited lanes hold. */
 static void all_hold(struct psd_job *job)
 {
     struct psd_membership *m = &job->membership;
@@ -100,8 +100,8 @@ static void check_all_hold(struct psd_job *job)
 {
     struct psd_membership *m = &job->membership;
     if (job->state >= PSD_STATE_DRAINING)
-        m->owed &= ~m->away;
-    if (m->holding && m->owed == 0)
+        m->awaited &= ~m->away;
+    if (m->holding && m->awaited == 0)
         all_hold(job);
 }
 
@@ -111,7 +111,7 @@ static void hold(struct psd_job *job)
     if (m->holding)
         return;
     m->holding = true;
-    m->owed = job->lanes->n < 64 ? (UINT64_C(1) << job->lanes->n) - 1 : UINT64_MAX;
+    m->awaited = job->lanes->n < 64 ? (UINT64_C(1) << job->lanes->n) - 1 : UINT64_MAX;
     m->first = 0;
     psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_HOLD});
     check_all_hold(job);
@@ -121,7 +121,7 @@ void psd_membership_joined(struct psd_job *job)
 {
     struct psd_membership *m = &job->membership;
     if (!has_members(job) || psd_method_change_is_closing(job))
-        return; /* the next method's begins with everyone who is active */
+        return; /* the next method starts with every active worker */
     if (m->started) {
         m->join_due = true;
         hold(job);
@@ -152,9 +152,9 @@ void psd_membership_held(struct psd_job *job, const struct psd_lane *lane, uint6
 {
     struct psd_membership *m = &job->membership;
     uint64_t bit = UINT64_C(1) << lane->index;
-    if (!m->holding || (m->owed & bit) == 0)
-        return; /* it was given up */
-    m->owed &= ~bit;
+    if (!m->holding || (m->awaited & bit) == 0)
+        return; /* the hold was abandoned */
+    m->awaited &= ~bit;
     if (first > m->first)
         m->first = first;
     check_all_hold(job);

@@ -1,26 +1,27 @@
-/* Live swap: another method, for the job that is running, at a boundary that every worker passes.
+/* Changes the method of the running job at a boundary that every worker passes.
  *
- * An exchange is of one method in all its chunks. So lanes first close (PSD_COMMAND_CLOSE): they go on with
- * exchanges of which a chunk has landed in some lane, and refuse all others with GENERATION; what waits for
- * others and has not begun is refused too. Whoever an exchange that has begun waits for has begun his own
- * (a round moves a chunk when every member's message is there; a turn comes after those before it have
- * moved), so that all of them become whole, and nothing else moves any more. Then lanes let go of the center
- * (PSD_COMMAND_SLICE without one), its values go over to the new one, and lanes take their slices of that.
+ * An exchange uses one method in all its chunks. So the lanes first close (PSD_COMMAND_CLOSE): they continue
+ * exchanges of which a chunk has landed in some lane, and refuse all others with GENERATION, also staged
+ * messages of exchanges that have not begun. A member that an exchange waits for has begun its own exchange:
+ * a round moves a chunk when every member's message has arrived, and a turn comes after the turns before it
+ * have moved. So all exchanges that have begun complete, and nothing else moves. Then the lanes release the
+ * center (PSD_COMMAND_SLICE without one), its values move to the new center, and the lanes take their slices
+ * of that.
  *
- * Everybody is told by a Welcome with the next generation, which names the last exchange of his that is
- * whole: what he sent after it has not landed, in no chunk. The library makes that part of its step again
- * under the new method, and sends what its worker's own steps had come to as it is (PS_FRAME_ADD), so that no
- * update is lost and none lands twice.
+ * Every client gets a Welcome with the next generation, which names its last complete exchange: nothing that
+ * it sent after that has landed. The library repeats that part of its step under the new method, and sends
+ * its unsent delta unchanged (PS_FRAME_ADD), so that no update is lost and none lands twice.
  *
- * Where there are several servers, an exchange may have begun at one of them and not at another. Theirs try
- * the change first, all of them (try_others), so that it cannot fail later. When every lane of theirs has
- * closed too, each has said what has begun there; from that the head makes one list and publishes it
- * (PSD_COMMAND_BEGAN), and what was refused before is taken when it comes again. An exchange is whole when it
- * is at each server that it goes to. A server that is lost before lanes are told to let go has the change
- * dropped, and everybody goes on as before; one that is lost later takes it when it comes back.
+ * With several servers, an exchange may have begun at one of them and not at another. All other servers first
+ * try the change (try_others), so that it cannot fail later. When all their lanes have closed too, each
+ * server has reported what has begun there; the head combines these lists and publishes the result
+ * (PSD_COMMAND_BEGAN), and chunks that were refused before are then accepted when they are sent again. An
+ * exchange is complete when it is at each server that it goes to. If a server is lost before the lanes are
+ * told to release the center, the change is dropped and every client continues as before; a server that is
+ * lost later applies it when it comes back.
  *
- * A worker that computes, or is stopped between exchanges, holds nothing up. One whose exchange stays open is
- * waited for silence_s at most. Runs on the loop. */
+ * A worker that computes, or is stopped between exchanges, delays nothing. One with an open exchange is
+ * waited for at most silence_s. Runs on the loop. */
 #include "server/job/job.h"
 
 #include <errno.h>
@@ -69,7 +70,7 @@ static uint64_t newest(const _Atomic uint64_t *name)
     return atomic_load_explicit(name, memory_order_acquire);
 }
 
-/* Whether the exchange is whole at all servers that it goes to, where there are several. */
+/* Whether the exchange is complete at all servers that it goes to. */
 static bool is_whole_everywhere(const struct psd_job *job, uint32_t client, uint64_t name)
 {
     uint32_t parts = psd_exchange_parts(newest(&job->lanes->shared.parts[client]), name);
@@ -121,8 +122,8 @@ static void close_lanes(struct psd_job *job)
                    &(struct psd_lane_message){.kind = PSD_COMMAND_CLOSE, .a = ++job->method_change.closings});
 }
 
-/* Of several servers, all of whose lanes have closed: what has begun anywhere is to be finished everywhere.
- */
+/* With several servers, after all lanes have closed: what has begun at any server must be completed at every
+ * server. */
 static void publish_begun(struct psd_job *job)
 {
     for (uint32_t c = 0; psd_has_cluster(job->cfg) && c < job->sessions->n_slots; c++) {
@@ -140,7 +141,7 @@ static void publish_begun(struct psd_job *job)
     }
 }
 
-/* What clients are told has landed: at whichever server. */
+/* Combines the servers' complete exchanges, which are reported to the clients. */
 static void gather_whole(struct psd_job *job)
 {
     for (uint32_t i = 1; psd_has_cluster(job->cfg) && i < job->cfg->servers.count; i++)
@@ -148,7 +149,7 @@ static void gather_whole(struct psd_job *job)
             psd_exchange_remember(&job->lanes->shared.whole[c], job->method_change.elsewhere[i].whole[c]);
 }
 
-/* In force from now on; lanes have the new center, if there is one. */
+/* The change takes effect; lanes have the new center, if there is one. */
 static void finish(struct psd_job *job)
 {
     struct psd_method_change *w = &job->method_change;
@@ -156,7 +157,7 @@ static void finish(struct psd_job *job)
     char was[sizeof job->cfg->method];
     snprintf(was, sizeof was, "%s", job->cfg->method);
     *job->cfg = w->next;
-    job->reload.recipe = w->recipe;
+    job->reload.layers = w->layers;
     ps_log_set_lowest((enum ps_log_level)ps_log_level_parse(job->cfg->log_level));
     w->phase = PSD_METHOD_CHANGE_NONE;
     w->again = w->agreed = false;
@@ -169,8 +170,7 @@ static void finish(struct psd_job *job)
     psd_membership_method_changed(job);
     psd_checkpointer_go_on(job);
     ps_log(PS_LOG_INFO, "job.swapped",
-           "generation %u: method %s (rule %s, admission %s, optimizer %s) after %s, from version %" PRIu64
-           " on",
+           "generation %u: method %s (rule %s, admission %s, optimizer %s) after %s, from version %" PRIu64,
            generation, job->cfg->method, job->cfg->rule, job->cfg->admission, job->cfg->optimizer, was,
            psd_version(job->lanes));
     psd_history_tell(job, PSD_EVENT_METHOD, "method %s after %s, generation %u", job->cfg->method, was,
@@ -179,7 +179,7 @@ static void finish(struct psd_job *job)
         psd_reload(job, &(struct ps_error){""});
 }
 
-static void change_hands(struct psd_job *job)
+static void hand_over(struct psd_job *job)
 {
     struct psd_center *old = job->center;
     uint64_t moves = 0;
@@ -198,7 +198,8 @@ static uint64_t mask_of(uint32_t n_lanes)
     return n_lanes < 64 ? (UINT64_C(1) << n_lanes) - 1 : UINT64_MAX;
 }
 
-/* All servers go on from one version: rounds are counted from it. What lanes here have counted is final. */
+/* All servers continue from one version, since rounds are counted from it. The lanes' counts here are
+ * final. */
 static void empty_others(struct psd_job *job)
 {
     uint64_t version = psd_version(job->lanes), theirs = job->hooks.newest_of_others(job->psd);
@@ -215,7 +216,7 @@ static void note_released(struct psd_job *job, uint64_t lanes)
     if (psd_has_cluster(job->cfg) && (before & own) != own && (w->released & own) == own)
         empty_others(job);
     if (w->phase == PSD_METHOD_CHANGE_EMPTYING && w->released == mask_of(job->lanes->n))
-        change_hands(job);
+        hand_over(job);
 }
 
 void psd_method_change_released(struct psd_job *job, const struct psd_lane *lane)
@@ -231,20 +232,20 @@ static void close_or_go_on(struct psd_job *job)
     w->phase = PSD_METHOD_CHANGE_EMPTYING;
     w->released = 0;
     gather_whole(job);
-    for (uint32_t i = 0; i < job->lanes->n_own; i++) /* the others' when these have: empty_others */
+    for (uint32_t i = 0; i < job->lanes->n_own; i++) /* the other servers' lanes follow in empty_others */
         psd_queue_push(job->lanes->list[i]->in, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE});
 }
 
 void psd_method_change_closed(struct psd_job *job, uint64_t number)
 {
     if (number != job->method_change.closings)
-        return; /* of a change that was dropped */
+        return; /* from a change that was dropped */
     if (--job->method_change.lanes_left == 0 && job->method_change.phase == PSD_METHOD_CHANGE_CLOSING)
         publish_begun(job);
     close_or_go_on(job);
 }
 
-/* Who does not finish what he has begun is not waited for beyond what silence is allowed. */
+/* A client that does not complete its exchange is waited for no longer than limits.silence_s. */
 static void evict_late(struct psd_job *job)
 {
     char why[160];
@@ -253,14 +254,14 @@ static void evict_late(struct psd_job *job)
         if (!is_open(job, s))
             continue;
         snprintf(why, sizeof why,
-                 "its exchange stayed open for %u s while the method was to change (limits.silence_s)",
+                 "its exchange stayed open for %u s during a method change (limits.silence_s)",
                  job->cfg->limits.silence_s);
         psd_send_error(job->sender, s, PS__CODE__EVICTED, true, why);
         psd_job_end(job, s, PS__CODE__EVICTED, why);
     }
 }
 
-/* The center made for the next method must go on from the one there is. */
+/* Creates the next center; it must be able to take over from the present one. */
 static int make_center(struct psd_job *job, struct ps_error *err)
 {
     if (job->method_change.center != NULL || job->state != PSD_STATE_READY)
@@ -269,7 +270,7 @@ static int make_center(struct psd_job *job, struct ps_error *err)
                               job->center, &job->method_change.center, err);
 }
 
-/* It was valid when it was asked for, and cannot be made. */
+/* The change was valid when it was requested, but is not possible now. */
 static void refuse(struct psd_job *job, const char *why)
 {
     struct psd_method_change *w = &job->method_change;
@@ -282,14 +283,14 @@ static void refuse(struct psd_job *job, const char *why)
     job->reload.n_refused++;
     ps_fail(&job->reload.last, 0, "%s", why);
     ps_log(PS_LOG_ERROR, "reload.refused", "%s; the method stays %s", why, job->cfg->method);
-    psd_history_tell(job, PSD_EVENT_METHOD, "what was set is refused: %s", why);
+    psd_history_tell(job, PSD_EVENT_METHOD, "the change was refused: %s", why);
     if (w->again) {
         w->again = false;
         psd_reload(job, &(struct ps_error){""});
     }
 }
 
-/* Whether the others have still to try it, as things are now. */
+/* Whether the other servers have still to try it, in the present state. */
 static bool must_ask(const struct psd_job *job)
 {
     return psd_has_cluster(job->cfg) && !(job->method_change.agreed && job->method_change.with_center ==
@@ -307,7 +308,7 @@ static void ask(struct psd_job *job)
         refuse(job, err.text);
 }
 
-/* Lanes have no part in it. */
+/* Applies a change that does not concern the lanes. */
 static void make_at_once(struct psd_job *job)
 {
     struct psd_method_change *w = &job->method_change;
@@ -319,7 +320,7 @@ static void make_at_once(struct psd_job *job)
     }
     w->phase = PSD_METHOD_CHANGE_NONE;
     w->agreed = false;
-    psd_recipe_take(job, &w->recipe, &w->next);
+    psd_layers_apply(job, &w->layers, &w->next);
 }
 
 static void begin_if_possible(struct psd_job *job)
@@ -333,7 +334,8 @@ static void begin_if_possible(struct psd_job *job)
         ask(job);
     } else if (job->state == PSD_STATE_WAITING || !job->method_change.method) {
         make_at_once(job);
-    } else if (make_center(job, &err) < 0) { /* the model has come meanwhile, and it does not fit */
+    } else if (make_center(job, &err) <
+               0) { /* the model has arrived meanwhile, and the change does not fit it */
         refuse(job, err.text);
     } else {
         close_lanes(job);
@@ -358,12 +360,12 @@ void psd_method_change_server_lost(struct psd_job *job, uint64_t lanes, const ch
     char why[300];
     bool closing = job->method_change.phase == PSD_METHOD_CHANGE_CLOSING;
     if (job->method_change.phase == PSD_METHOD_CHANGE_EMPTYING) {
-        note_released(job, lanes); /* it takes the change when it comes back */
+        note_released(job, lanes); /* the server applies the change when it comes back */
         return;
     }
     if (job->method_change.phase != PSD_METHOD_CHANGE_ASKING && !closing)
         return;
-    snprintf(why, sizeof why, "%s was lost while the configuration was to change", who);
+    snprintf(why, sizeof why, "%s was lost during the change of the configuration", who);
     if (closing)
         psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_OPEN});
     refuse(job, why);
@@ -398,7 +400,7 @@ void psd_method_change_cancel(struct psd_job *job)
     job->method_change.center = NULL;
 }
 
-static int begin(struct psd_job *job, const struct psd_config *next, const struct psd_recipe *recipe,
+static int begin(struct psd_job *job, const struct psd_config *next, const struct psd_config_layers *layers,
                  bool method, struct ps_error *err)
 {
     if (psd_method_change_is_closing(job)) {
@@ -407,7 +409,7 @@ static int begin(struct psd_job *job, const struct psd_config *next, const struc
     }
     psd_method_change_cancel(job);
     job->method_change.next = *next;
-    job->method_change.recipe = *recipe;
+    job->method_change.layers = *layers;
     job->method_change.method = method;
     int rc = method ? make_center(job, err) : 0;
     if (rc < 0)
@@ -418,15 +420,15 @@ static int begin(struct psd_job *job, const struct psd_config *next, const struc
 }
 
 int psd_method_change_begin(struct psd_job *job, const struct psd_config *next,
-                            const struct psd_recipe *recipe, struct ps_error *err)
+                            const struct psd_config_layers *layers, struct ps_error *err)
 {
-    return begin(job, next, recipe, true, err);
+    return begin(job, next, layers, true, err);
 }
 
-/* Whether they are all here is known at once. */
+/* Whether all other servers are connected is known at once. */
 int psd_method_change_begin_all(struct psd_job *job, const struct psd_config *next,
-                                const struct psd_recipe *recipe, bool method, struct ps_error *err)
+                                const struct psd_config_layers *layers, bool method, struct ps_error *err)
 {
     int rc = job->hooks.check_others(job->psd, err);
-    return rc < 0 ? rc : begin(job, next, recipe, method, err);
+    return rc < 0 ? rc : begin(job, next, layers, method, err);
 }

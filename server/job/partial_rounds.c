@@ -1,19 +1,21 @@
-/* Cuts (admissions backup and quorum): which exchanges make a round is decided here, once, by what lanes say
- * has begun; the lanes' part is server/lane/partial_rounds.c.
+/* Partial rounds (admissions backup and quorum): decides which exchanges make a round, from the lanes' events
+ * about exchanges that have begun. The lanes' part is server/lane/partial_rounds.c.
  *
- * An exchange is a candidate when it has begun in every lane that moves, and was made of the center after at
- * least as many rounds as the open one has before it; one made of an older center is late. A round is closed
- * when enough candidates are there (psd_admission.needs): its set is published, candidates beyond it are
- * late, and the next round is open. That one is not closed before every lane is through the one published, so
- * that a lane knows of one set at a time.
+ * An exchange becomes a candidate when it has begun in every lane that moves, and is based on a center with
+ * all rounds before the open one; one based on an older center is late. A round is closed when there are
+ * enough candidates (psd_admission.needs): its set is published, the remaining candidates are late, and the
+ * next round is open. That one is not closed before every lane has completed the published one, so that a
+ * lane has only one set at a time.
  *
- * A member of the published set that stops in the middle of its exchange is taken out of what is not complete
- * when others wait for it and neither a chunk nor a heartbeat of it has come for PATIENCE looks, or no chunk
- * for silence_s: late from there on. The last one stays: if it is alone to blame, silence_s ends it. Looks
- * are counted, not time, so that a psd that itself stood still blames nobody.
+ * A member of the published set that stops in the middle of its exchange is removed from the chunks that are
+ * not complete (LATE), if others wait for it and neither a chunk nor a heartbeat of it has arrived for
+ * PATIENCE looks, or no chunk for silence_s. The last remaining member is never removed: limits.silence_s
+ * ends its session if it is at fault. Looks are counted instead of time, so that a pause of psd itself
+ * removes no member.
  *
- * What was begun is settled lane by lane: a lane tells of a client's next exchange only when CUT or LATE has
- * settled the one before, so that no queue ever has more than one BEGUN, or two of CUT and LATE, of a client.
+ * A BEGUN is settled lane by lane: a lane reports a client's next exchange only after CLOSE_ROUND or LATE has
+ * settled the previous one. So for each client a queue holds at most one BEGUN, and at most two of
+ * CLOSE_ROUND and LATE.
  *
  * Runs on the loop. */
 #include "server/job/job.h"
@@ -27,20 +29,21 @@
 #include "server/admissions/admissions.h"
 
 enum { LOOK_MS = 100, PATIENCE = 20 };
-_Static_assert(PSD_MAX_LANES <= 64, "psd_cut_client.noted has a bit for each lane");
+_Static_assert(PSD_MAX_LANES <= 64, "psd_partial_client.noted has a bit for each lane");
 
-/* What is known of a client's exchange. */
+/* The state of a client's exchange. */
 struct psd_partial_client {
-    uint64_t seq;               /* the newest that has begun in some lane; 0: none */
-    uint64_t seen;              /* the least rounds behind the values it was made of */
-    uint64_t noted;             /* lanes where it has begun and is not settled */
-    uint32_t n_lanes, n_landed; /* where it has begun; where it had landed before psd was restarted */
+    uint64_t seq;   /* the newest that has begun in some lane; 0: none */
+    uint64_t seen;  /* the fewest rounds in the values it is based on */
+    uint64_t noted; /* lanes where it has begun and is not settled */
+    uint32_t n_lanes,
+        n_landed; /* number of lanes where it has begun; where it had landed before psd was restarted */
     bool candidate;
     bool in_round;
-    uint64_t dropped; /* exchanges of this session that were late */
-    /* As of the last look at the round under way. */
+    uint64_t dropped; /* late exchanges of this session */
+    /* At the last look at the current round. */
     uint64_t arrived, heard_ms;
-    uint32_t still_looks, silent_looks; /* without a chunk; without anything */
+    uint32_t still_looks, silent_looks; /* looks without a chunk; looks without any message */
 };
 
 static bool has_partial_rounds(const struct psd_job *job)
@@ -53,7 +56,7 @@ static uint64_t open_round(const struct psd_job *job)
     return job->center->version + job->partial_rounds.n_closed;
 }
 
-static void say_late(struct psd_job *job, uint32_t client, uint64_t seq, uint64_t lanes)
+static void declare_late(struct psd_job *job, uint32_t client, uint64_t seq, uint64_t lanes)
 {
     for (uint32_t i = 0; i < job->lanes->n; i++)
         if (lanes & UINT64_C(1) << i)
@@ -72,7 +75,7 @@ static void drop(struct psd_job *job, uint32_t client)
 {
     struct psd_partial_client *c = &job->partial_rounds.clients[client];
     count_dropped(job, client);
-    say_late(job, client, c->seq, c->noted);
+    declare_late(job, client, c->seq, c->noted);
     c->noted = 0;
 }
 
@@ -103,14 +106,14 @@ static void on_timer(struct psd_timer *timer);
 static void close_round(struct psd_job *job, uint32_t n)
 {
     struct psd_partial_rounds *k = &job->partial_rounds;
-    struct psd_members *cut = &k->cut;
-    cut->from = open_round(job);
-    cut->n = n;
-    memcpy(cut->ranks, k->candidates, n * sizeof *cut->ranks);
-    qsort(cut->ranks, n, sizeof *cut->ranks, by_rank);
+    struct psd_members *closed = &k->closed;
+    closed->from = open_round(job);
+    closed->n = n;
+    memcpy(closed->ranks, k->candidates, n * sizeof *closed->ranks);
+    qsort(closed->ranks, n, sizeof *closed->ranks, by_rank);
     for (uint32_t i = 0; i < n; i++) {
-        struct psd_partial_client *c = &k->clients[cut->ranks[i]];
-        cut->seqs[i] = c->seq;
+        struct psd_partial_client *c = &k->clients[closed->ranks[i]];
+        closed->seqs[i] = c->seq;
         c->noted = 0;
         c->candidate = false;
         c->in_round = true;
@@ -118,7 +121,7 @@ static void close_round(struct psd_job *job, uint32_t n)
     }
     k->n_closed++;
     k->lanes_under_way = job->lanes->n < 64 ? (UINT64_C(1) << job->lanes->n) - 1 : UINT64_MAX;
-    psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_CLOSE_ROUND, .p = cut});
+    psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_CLOSE_ROUND, .p = closed});
     for (uint32_t i = n; i < k->n; i++) {
         k->clients[k->candidates[i]].candidate = false;
         drop(job, k->candidates[i]);
@@ -128,7 +131,7 @@ static void close_round(struct psd_job *job, uint32_t n)
     psd_timer_start(&k->timer, on_timer, LOOK_MS, LOOK_MS);
 }
 
-/* Closes the open round if it may be. */
+/* Closes the open round if the conditions are met. */
 static void consider(struct psd_job *job)
 {
     struct psd_partial_rounds *k = &job->partial_rounds;
@@ -152,7 +155,7 @@ static void consider(struct psd_job *job)
     }
 }
 
-/* Chunks of the client that have come to any lane. */
+/* Chunks of the client that have arrived in any lane. */
 static uint64_t arrived(const struct psd_job *job, uint32_t client)
 {
     uint64_t n = 0;
@@ -161,9 +164,9 @@ static uint64_t arrived(const struct psd_job *job, uint32_t client)
     return n;
 }
 
-/* Clients send the chunks of a lane in order: if one has none here while the lane is not through, it may be
- * waited for. */
-static bool keeps_others_waiting(const struct psd_job *job, uint32_t client, uint64_t seq)
+/* Clients send the chunks of a lane in order: if none of the client's chunks waits in a lane that is not
+ * through, the lane may be waiting for it. */
+static bool delays_others(const struct psd_job *job, uint32_t client, uint64_t seq)
 {
     for (uint32_t i = 0; i < job->lanes->n; i++) {
         const struct psd_lane_client *c = &job->lanes->list[i]->clients[client];
@@ -176,11 +179,11 @@ static bool keeps_others_waiting(const struct psd_job *job, uint32_t client, uin
 }
 
 /* Whether the member has stopped. */
-static bool look_at(struct psd_job *job, uint32_t client, uint64_t seq)
+static bool has_stopped(struct psd_job *job, uint32_t client, uint64_t seq)
 {
     struct psd_partial_client *c = &job->partial_rounds.clients[client];
     uint64_t chunks = arrived(job, client), heard_ms = job->sessions->slots[client].last_heard_ms;
-    bool moved = chunks != c->arrived || !keeps_others_waiting(job, client, seq);
+    bool moved = chunks != c->arrived || !delays_others(job, client, seq);
     bool heard = heard_ms != c->heard_ms;
     c->arrived = chunks;
     c->heard_ms = heard_ms;
@@ -189,28 +192,28 @@ static bool look_at(struct psd_job *job, uint32_t client, uint64_t seq)
     return c->silent_looks > PATIENCE || c->still_looks > job->cfg->limits.silence_s * (1000 / LOOK_MS);
 }
 
-/* Takes members that have stopped out of the round under way. */
-static void look(struct psd_job *job)
+/* Removes members that have stopped from the current round. */
+static void remove_stopped(struct psd_job *job)
 {
     struct psd_partial_rounds *k = &job->partial_rounds;
     uint32_t left = 0;
-    for (uint32_t i = 0; i < k->cut.n; i++)
-        left += k->clients[k->cut.ranks[i]].in_round;
-    for (uint32_t i = 0; i < k->cut.n; i++) {
-        uint32_t client = k->cut.ranks[i];
+    for (uint32_t i = 0; i < k->closed.n; i++)
+        left += k->clients[k->closed.ranks[i]].in_round;
+    for (uint32_t i = 0; i < k->closed.n; i++) {
+        uint32_t client = k->closed.ranks[i];
         struct psd_partial_client *c = &k->clients[client];
-        if (!c->in_round || !look_at(job, client, k->cut.seqs[i]) || left == 1)
+        if (!c->in_round || !has_stopped(job, client, k->closed.seqs[i]) || left == 1)
             continue;
         ps_log(PS_LOG_WARN, "round.left",
-               "rank %u stands still in the middle of round %" PRIu64 ", which goes on without it", client,
-               k->cut.from);
+               "rank %u has stopped during round %" PRIu64 ", which continues without it", client,
+               k->closed.from);
         c->in_round = false;
         left--;
         count_dropped(job, client);
-        /* Nothing more of it will land: a swap does not wait for it. */
+        /* Nothing more of it will land, so a method change does not wait for it. */
         psd_method_change_give_up(
-            job, client, psd_exchange_name(job->sessions->slots[client].incarnation, k->cut.seqs[i]));
-        say_late(job, client, k->cut.seqs[i], k->lanes_under_way);
+            job, client, psd_exchange_name(job->sessions->slots[client].incarnation, k->closed.seqs[i]));
+        declare_late(job, client, k->closed.seqs[i], k->lanes_under_way);
     }
 }
 
@@ -220,7 +223,7 @@ static void on_timer(struct psd_timer *timer)
     if (!has_partial_rounds(job)) {
         psd_timer_stop(timer);
     } else if (job->partial_rounds.lanes_under_way != 0) {
-        look(job);
+        remove_stopped(job);
     } else {
         job->partial_rounds.grace_is_over = true;
         consider(job);
@@ -233,18 +236,18 @@ int psd_partial_rounds_init(struct psd_job *job)
     uint32_t n = job->sessions->n_slots;
     k->clients = calloc(n, sizeof *k->clients);
     k->candidates = calloc(n, sizeof *k->candidates);
-    k->cut.ranks = calloc(n, sizeof *k->cut.ranks);
-    k->cut.seqs = calloc(n, sizeof *k->cut.seqs);
+    k->closed.ranks = calloc(n, sizeof *k->closed.ranks);
+    k->closed.seqs = calloc(n, sizeof *k->closed.seqs);
     psd_timer_init(job->loop, &k->timer, job);
-    return k->clients && k->candidates && k->cut.ranks && k->cut.seqs ? 0 : -ENOMEM;
+    return k->clients && k->candidates && k->closed.ranks && k->closed.seqs ? 0 : -ENOMEM;
 }
 
 void psd_partial_rounds_finish(struct psd_job *job)
 {
     free(job->partial_rounds.clients);
     free(job->partial_rounds.candidates);
-    free(job->partial_rounds.cut.ranks);
-    free(job->partial_rounds.cut.seqs);
+    free(job->partial_rounds.closed.ranks);
+    free(job->partial_rounds.closed.seqs);
 }
 
 void psd_partial_rounds_reset(struct psd_job *job)
@@ -253,18 +256,19 @@ void psd_partial_rounds_reset(struct psd_job *job)
     psd_timer_stop(&k->timer);
     for (uint32_t i = 0; i < job->sessions->n_slots; i++)
         k->clients[i] = (struct psd_partial_client){.dropped = k->clients[i].dropped};
-    k->n = k->cut.n = 0;
+    k->n = k->closed.n = 0;
     k->n_closed = k->lanes_under_way = 0;
     k->grace_is_over = false;
 }
 
-/* It has begun everywhere: in the open round, or late, or nothing of it is to come. */
+/* The exchange has begun in every lane: it is a candidate for the open round, or late, or nothing more of it
+ * will arrive. */
 static void classify_late(struct psd_job *job, uint32_t client)
 {
     struct psd_partial_rounds *k = &job->partial_rounds;
     struct psd_partial_client *c = &k->clients[client];
     if (c->n_landed == c->n_lanes) {
-        say_late(job, client, c->seq, c->noted);
+        declare_late(job, client, c->seq, c->noted);
         c->noted = 0;
         return;
     }
@@ -282,16 +286,16 @@ void psd_partial_rounds_begun(struct psd_job *job, const struct psd_lane *lane,
 {
     struct psd_session *s = psd_sessions_find(job->sessions, msg->client, msg->incarnation);
     if (!has_partial_rounds(job) || s == NULL)
-        return; /* of a worker whose offer is whole here and not yet elsewhere it counts too */
+        return; /* an exchange also counts if its worker's offer is complete here but not in other lanes */
     struct psd_partial_client *c = &job->partial_rounds.clients[msg->client];
     uint64_t bit = UINT64_C(1) << lane->index;
-    if (msg->a < c->seq) { /* given up: elsewhere a later one has begun */
-        say_late(job, msg->client, msg->a, bit);
+    if (msg->a < c->seq) { /* abandoned: a later one has begun in another lane */
+        declare_late(job, msg->client, msg->a, bit);
         return;
     }
     if (msg->a > c->seq) {
         remove_candidate(&job->partial_rounds, msg->client);
-        say_late(job, msg->client, c->seq, c->noted);
+        declare_late(job, msg->client, c->seq, c->noted);
         c->seq = msg->a;
         c->seen = UINT64_MAX;
         c->noted = 0;
@@ -307,14 +311,14 @@ void psd_partial_rounds_begun(struct psd_job *job, const struct psd_lane *lane,
 void psd_partial_rounds_over(struct psd_job *job, const struct psd_lane *lane, uint64_t round)
 {
     struct psd_partial_rounds *k = &job->partial_rounds;
-    if (!has_partial_rounds(job) || k->lanes_under_way == 0 || round != k->cut.from)
+    if (!has_partial_rounds(job) || k->lanes_under_way == 0 || round != k->closed.from)
         return;
     k->lanes_under_way &= ~(UINT64_C(1) << lane->index);
     if (k->lanes_under_way != 0)
         return;
     psd_timer_stop(&k->timer);
-    for (uint32_t i = 0; i < k->cut.n; i++)
-        k->clients[k->cut.ranks[i]].in_round = false;
+    for (uint32_t i = 0; i < k->closed.n; i++)
+        k->clients[k->closed.ranks[i]].in_round = false;
     consider(job);
 }
 

@@ -92,7 +92,7 @@ static void end_window(struct psd_job *job)
     observe(job, mean);
 }
 
-/* Another change of the method goes first; it takes the drops with it. */
+/* If another method change is in progress it finishes first; it includes the drops. */
 static void put_in_force(struct psd_job *job)
 {
     struct psd_config next = *job->cfg;
@@ -101,7 +101,7 @@ static void put_in_force(struct psd_job *job)
     if (next.hyper.schedule.drops == schedule_of(job)->drops ||
         job->method_change.phase != PSD_METHOD_CHANGE_NONE || job->state != PSD_STATE_READY)
         return;
-    if (psd_method_change_begin(job, &next, &job->reload.recipe, &err) < 0)
+    if (psd_method_change_begin(job, &next, &job->reload.layers, &err) < 0)
         ps_log(PS_LOG_WARN, "schedule.plateau", "the learning rate cannot drop yet: %s", err.text);
 }
 

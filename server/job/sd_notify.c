@@ -30,7 +30,7 @@ static void say(const char *state)
     close(fd);
 }
 
-/* Microseconds; 0: nobody asks, or asks another process. */
+/* Microseconds; 0: no watchdog is configured, or it is for another process. */
 static uint64_t watchdog_us(void)
 {
     const char *us = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");

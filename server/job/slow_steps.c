@@ -1,10 +1,10 @@
-/* Members that others wait for (limits.step_s). A worker whose heart beats may all the same have stopped: its
- * training thread hangs, and under rounds and stale clocks nobody goes on without its message.
+/* Members that others wait for (limits.step_s). A worker that sends heartbeats may still have stopped: its
+ * training thread hangs, and under rounds and ssp no other member can continue without its message.
  *
- * A member is waited for while others' chunks wait in a lane where none of its own does. It takes a step when
- * its clock goes on, which its heartbeats tell between two exchanges, or when data of it comes. What counts
- * is the time for which it has been waited for without a step, so that a worker may compute, evaluate or save
- * for as long as it likes where nobody waits. Runs on the loop. */
+ * A member is awaited while other members' chunks wait in a lane where none of its own does. It takes a step
+ * when its clock advances, as reported by heartbeats between two exchanges, or when data of it arrives. The
+ * limit applies to the time for which it was awaited without a step, so a worker may compute, evaluate or
+ * save for any time while no other waits. Runs on the loop. */
 #include "server/job/job.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ static bool takes_part(const struct psd_session *s)
     return s->state == PSD_SESSION_ACTIVE && !s->observer;
 }
 
-/* lanes[i]: somebody's chunks wait there for others'. Whether there is any such lane. */
+/* lanes[i]: chunks of a member wait there for others'. Returns whether there is such a lane. */
 static bool find_waiting(const struct psd_job *job, bool *lanes)
 {
     bool any = false;
@@ -42,7 +42,7 @@ static bool is_awaited(const struct psd_job *job, const struct psd_session *s, c
     return false;
 }
 
-/* Another number after each step. */
+/* A number that changes with each step. */
 static uint64_t steps_of(const struct psd_job *job, const struct psd_session *s)
 {
     uint64_t sum = s->clock;
@@ -51,7 +51,7 @@ static uint64_t steps_of(const struct psd_job *job, const struct psd_session *s)
     return sum;
 }
 
-static void look_at(struct psd_job *job, struct psd_session *s, bool awaited, uint64_t now)
+static void check_member(struct psd_job *job, struct psd_session *s, bool awaited, uint64_t now)
 {
     uint64_t steps = steps_of(job, s), limit_ms = (uint64_t)job->cfg->limits.step_s * 1000;
     char why[sizeof s->end];
@@ -73,7 +73,7 @@ void psd_steps_check(struct psd_job *job)
     for (uint32_t i = 0; i < job->sessions->n_workers_max; i++) {
         struct psd_session *s = &job->sessions->slots[i];
         if (takes_part(s))
-            look_at(job, s, any && is_awaited(job, s, lanes), now);
+            check_member(job, s, any && is_awaited(job, s, lanes), now);
     }
 }
 

@@ -1,5 +1,5 @@
-/* When the job is done: the conditions of `stop`. Looked at on each tick and at each evaluation; the first
- * one that is met drains the job as SIGTERM would. */
+/* The conditions of `stop`. Checked on each tick and at each evaluation; the first one that is met drains the
+ * job, as SIGTERM would. */
 #include "server/job/job.h"
 
 #include <inttypes.h>
@@ -22,7 +22,7 @@ void psd_stop_check(struct psd_job *job)
 
     if (job->state != PSD_STATE_READY)
         return;
-    /* NaN, of the condition or of the evaluation, compares false. */
+    /* A NaN of the condition or of the evaluation compares false. */
     if (e->accuracy >= job->cfg->stop.accuracy && psd_evaluation_counts(job, e)) {
         snprintf(reason, sizeof reason,
                  "stop.accuracy: test accuracy %.6g at version %" PRIu64 " reached %.6g", e->accuracy,
@@ -34,7 +34,7 @@ void psd_stop_check(struct psd_job *job)
         met(job, "updates", reason);
     } else if (job->cfg->stop.seconds > 0 && trained_ms >= job->cfg->stop.seconds * 1000) {
         snprintf(reason, sizeof reason,
-                 "stop.seconds: the center was ready %.1f s ago, %" PRIu64 " were asked for",
+                 "stop.seconds: the center was ready %.1f s ago; the limit is %" PRIu64,
                  (double)trained_ms / 1e3, job->cfg->stop.seconds);
         met(job, "seconds", reason);
     } else if (job->cfg->stop.nonfinite && job->nonfinite.seen) {

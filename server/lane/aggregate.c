@@ -1,20 +1,21 @@
-/* One round of one chunk: the messages in rounds->party become one update (sync EASGD: You, Buluc, Demmel
- * 2017, eq. 2; sync SGD: the mean of the gradients, weighted by samples). Messages are added in a fixed tree
- * over ranks, whatever order they came in, so that the same messages give the same center, bit for bit.
+/* Aggregates one round of one chunk: the gathered messages become one update (sync EASGD: You, Buluc, Demmel
+ * 2017, eq. 2; sync SGD: the mean of the gradients, weighted by samples). Messages are summed in a fixed tree
+ * over ranks, whatever order they arrived in, so that the same messages give the same center, bit for bit.
  *
- * Where the rule takes a mean of the messages, `merge` may have it be another one, of the values of role
+ * For rules that take a mean of the messages, `merge` may select another aggregate of the values of role
  * PARAM:
  *
- * clip_norm: message i counts by min(1, c_k / |m_i|), |m_i| the norm of what of it lies in this chunk, c_k =
- * clip sqrt(n_k / n), n_k of the model's n values of role PARAM lying in the chunk. That whole messages are
- * never whole at psd (no more than a window of each has room here) is why each chunk has its part of the norm
- * allowed; what is left of a message is at most `clip` long, whatever its sender says or does. A chunk that
- * is longer than its part is cut though the whole may not be; one whose squares sum beyond float32 counts
- * nothing.
+ * clip_norm: message i is scaled by min(1, c_k / |m_i|). |m_i| is the norm of its part in this chunk, and c_k
+ * = clip sqrt(n_k / n), where n_k of the model's n values of role PARAM are in the chunk. psd never holds a
+ * whole message, only a window of its chunks, so each chunk has its share of the allowed norm. A scaled
+ * message thus has a norm of at most `clip`, whatever its sender sends. A chunk with more than its share is
+ * scaled even if the norm of the whole message is below `clip`; a chunk whose sum of squares overflows
+ * float32 is scaled to zero.
  *
- * trimmed_mean: of each value the `trim` highest and the `trim` lowest are left out, and the others' mean is
- * taken, each worker counting alike (Yin, Chen, Ramchandran, Bartlett 2018, definition 2). Of n <= 2 trim
- * messages it is (n - 1) / 2 that are left out on each side: their median, or the mean of the middle two. */
+ * trimmed_mean: for each value, leaves out the `trim` highest and the `trim` lowest, and takes the mean of
+ * the others with equal weights for all workers (Yin, Chen, Ramchandran, Bartlett 2018, definition 2). With n
+ * <= 2 trim messages it leaves out (n - 1) / 2 on each side: the result is their median, or the mean of the
+ * middle two. */
 #include "server/lane/rounds.h"
 
 #include "proto/log.h"
@@ -26,38 +27,38 @@
 
 enum { BLOCK = 4096 };
 
-/* A round of one chunk: member i's message, in place, becomes its answer. */
-struct party {
+/* The messages of a round of one chunk. Each is replaced in place by its answer. */
+struct round_messages {
     struct psd_lane *lane;
     struct psd_arrival **arrivals; /* [n], by rank */
-    float **m;                     /* [n]: their floats from the block's first on, in private memory */
+    float **m;                     /* [n]: their floats from the block's start, in private memory */
     uint32_t n;
     struct psd_move move;
-    uint64_t samples; /* of all */
-    bool alike;       /* all of as many samples */
-    bool clips;       /* some of keeps are below 1 */
-    double *keeps;    /* [n]: what is left of each message, under clip_norm */
+    uint64_t samples;   /* sum over the messages */
+    bool equal_samples; /* all messages have the same number of samples */
+    bool clips;         /* at least one scale is below 1 */
+    double *scales;     /* [n]: scale of each message, under clip_norm */
 };
 
-/* m[0] <- the sum, m[i] += m[i + stride] for strides 1, 2, 4, ...; the others are spent. */
-static void add_up(const struct party *p, size_t n)
+/* m[0] <- the sum. Adds m[i] += m[i + stride] for strides 1, 2, 4, ...; overwrites the other messages. */
+static void add_up(const struct round_messages *p, size_t n)
 {
     for (uint32_t stride = 1; stride < p->n; stride *= 2)
         for (uint32_t i = 0; i + stride < p->n; i += 2 * stride)
             p->move.vec->axpy(p->m[i], p->m[i + stride], 1, n);
 }
 
-static void average(const struct party *p, size_t n)
+static void average(const struct round_messages *p, size_t n)
 {
-    for (uint32_t i = 0; i < p->n && !p->alike; i++)
+    for (uint32_t i = 0; i < p->n && !p->equal_samples; i++)
         p->move.vec->scale(p->m[i], (float)((double)p->arrivals[i]->frame.samples / (double)p->samples), n);
     add_up(p, n);
-    if (p->alike && p->n > 1)
+    if (p->equal_samples && p->n > 1)
         p->move.vec->scale(p->m[0], 1.0f / (float)p->n, n);
 }
 
-/* Where nothing is cut it is the mean, bit for bit. */
-static void average_clipped(const struct party *p, size_t n)
+/* If no message is scaled the result equals the mean, bit for bit. */
+static void average_clipped(const struct round_messages *p, size_t n)
 {
     if (!p->clips) {
         average(p, n);
@@ -65,19 +66,20 @@ static void average_clipped(const struct party *p, size_t n)
     }
     for (uint32_t i = 0; i < p->n; i++)
         p->move.vec->scale(
-            p->m[i], (float)(p->keeps[i] * (double)p->arrivals[i]->frame.samples / (double)p->samples), n);
+            p->m[i], (float)(p->scales[i] * (double)p->arrivals[i]->frame.samples / (double)p->samples), n);
     add_up(p, n);
 }
 
-/* Values are put in order among the members by exchanges of neighbours, so that each pass is over vectors. */
-static void average_trimmed(const struct party *p, size_t n)
+/* Sorts each value among the members by compare-exchange of neighbours, so that each pass runs over whole
+ * vectors. */
+static void average_trimmed(const struct round_messages *p, size_t n)
 {
     uint32_t most = (p->n - 1) / 2, trim = p->lane->center->hyper.trim;
     trim = trim < most ? trim : most;
     for (uint32_t pass = 0; pass < p->n && trim > 0; pass++)
         for (uint32_t i = pass % 2; i + 1 < p->n; i += 2)
             p->move.vec->order(p->m[i], p->m[i + 1], n);
-    struct party rest = {.lane = p->lane, .m = p->m + trim, .n = p->n - 2 * trim, .move = p->move};
+    struct round_messages rest = {.lane = p->lane, .m = p->m + trim, .n = p->n - 2 * trim, .move = p->move};
     add_up(&rest, n);
     if (rest.n > 1)
         p->move.vec->scale(rest.m[0], 1.0f / (float)rest.n, n);
@@ -85,13 +87,13 @@ static void average_trimmed(const struct party *p, size_t n)
         p->move.vec->copy(p->m[0], rest.m[0], n);
 }
 
-static void (*const means[])(const struct party *p, size_t n) = {
+static void (*const means[])(const struct round_messages *p, size_t n) = {
     [PS_MERGE_MEAN] = average,
     [PS_MERGE_CLIP_NORM] = average_clipped,
     [PS_MERGE_TRIMMED_MEAN] = average_trimmed,
 };
 
-static void measure(const struct party *p, const float *center, size_t n)
+static void measure(const struct round_messages *p, const float *center, size_t n)
 {
     bool takes_x = p->lane->center->info->message == PS_MESSAGE_X;
     for (uint32_t i = 0; i < p->n; i++)
@@ -99,14 +101,14 @@ static void measure(const struct party *p, const float *center, size_t n)
             takes_x ? p->move.vec->squared_distance(p->m[i], center, n) : p->move.vec->squares(p->m[i], n);
 }
 
-static void spread(const struct party *p, size_t n)
+static void spread(const struct round_messages *p, size_t n)
 {
     for (uint32_t i = 1; i < p->n; i++)
         p->move.vec->copy(p->m[i], p->m[0], n);
 }
 
-/* All against the same center, which each is answered with. */
-static size_t move_offsets(const struct party *p, float *center, float *scratch, size_t n)
+/* All moves use the same center, which is also the answer to each message. */
+static size_t move_offsets(const struct round_messages *p, float *center, float *scratch, size_t n)
 {
     const struct ps_vec *vec = p->move.vec;
     for (uint32_t i = 0; i < p->n; i++)
@@ -118,8 +120,9 @@ static size_t move_offsets(const struct party *p, float *center, float *scratch,
     return p->lane->center->rule->apply_offsets(&p->move, center, scratch, n);
 }
 
-/* One block of values of one role: norms of the merged message are nobody's. */
-static size_t move_block(const struct party *p, struct psd_role_run r, struct psd_norms *norms)
+/* Moves one block of values of one role. The norms of an aggregated message belong to no client, so none are
+ * stored. */
+static size_t move_block(const struct round_messages *p, struct psd_role_run r, struct psd_norms *norms)
 {
     enum psd_merge merge = p->lane->center->rule->merge;
     if (r.role == PS_ROLE_PARAM)
@@ -141,7 +144,7 @@ static size_t move_block(const struct party *p, struct psd_role_run r, struct ps
     return n_bad;
 }
 
-static size_t move_round(struct party *p, struct ps_range piece, uint64_t *at)
+static size_t move_round(struct round_messages *p, struct ps_range piece, uint64_t *at)
 {
     struct psd_norms norms = {0, 0};
     size_t n_bad = 0;
@@ -165,7 +168,8 @@ static size_t move_round(struct party *p, struct ps_range piece, uint64_t *at)
     return n_bad;
 }
 
-/* Each message was finite, so that no single one is to blame: nothing of these values is stored. */
+/* Each message was finite, so no single sender is to blame. The affected values of the center keep their
+ * previous state. */
 static void note_overflow(struct psd_lane *lane, uint64_t round, size_t n_bad, uint64_t at)
 {
     char where[24];
@@ -174,7 +178,7 @@ static void note_overflow(struct psd_lane *lane, uint64_t round, size_t n_bad, u
     if (ps_log_allows(&lane->log_limit, "round.not_finite", where))
         ps_log(PS_LOG_WARN, "round.not_finite",
                "lane %u, round %" PRIu64 ": %zu values from float %" PRIu64
-               " on would not be finite; the center keeps what it had there",
+               " would not be finite; the center scales their previous values",
                lane->index, round, n_bad, at);
 }
 
@@ -192,27 +196,29 @@ static void land_and_answer(struct psd_lane *lane, uint32_t chunk, uint32_t n, f
 {
     uint16_t flags = psd_rounds_flags(lane, chunk);
     for (uint32_t i = 0; i < n; i++)
-        psd_lane_land(lane, lane->rounds->party[i]);
-    /* The set may be another one once the round is over; its members' messages are still here. */
+        psd_lane_land(lane, lane->rounds->gathered[i]);
+    /* The set of members may change once the round is over, so their staged messages are cleared after
+     * this. */
     psd_rounds_finish(lane, chunk);
     for (uint32_t i = 0; i < n; i++) {
-        struct psd_staged *s = psd_rounds_find(lane, lane->rounds->party[i]->frame.client, chunk);
+        struct psd_staged *s = psd_rounds_find(lane, lane->rounds->gathered[i]->frame.client, chunk);
         s->flags = flags;
         psd_rounds_answer(lane, s, rate);
     }
 }
 
-static void weigh(struct party *p)
+static void weigh(struct round_messages *p)
 {
-    p->alike = true; /* also where all are of 0: buffers beside a rule that sums */
+    p->equal_samples = true; /* also if all have 0 samples: buffers under a rule that sums */
     for (uint32_t i = 0; i < p->n; i++) {
         p->samples += p->arrivals[i]->frame.samples;
-        p->alike = p->alike && p->arrivals[i]->frame.samples == p->arrivals[0]->frame.samples;
+        p->equal_samples = p->equal_samples && p->arrivals[i]->frame.samples == p->arrivals[0]->frame.samples;
     }
 }
 
-/* The squares of the message's PARAM values in the piece, and how many there are. */
-static double measure_piece(const struct party *p, struct ps_range piece, float *m, uint64_t *n_params)
+/* Returns the sum of squares of the message's PARAM values in the piece; counts them in *n_params. */
+static double measure_piece(const struct round_messages *p, struct ps_range piece, float *m,
+                            uint64_t *n_params)
 {
     double squares = 0;
     *n_params = 0;
@@ -225,7 +231,7 @@ static double measure_piece(const struct party *p, struct ps_range piece, float 
     return squares;
 }
 
-static void clip(struct party *p, struct ps_range piece)
+static void clip(struct round_messages *p, struct ps_range piece)
 {
     const struct psd_center *c = p->lane->center;
     if (c->rule->merge != PSD_MERGE_MEAN || c->hyper.merge != PS_MERGE_CLIP_NORM)
@@ -234,7 +240,7 @@ static void clip(struct party *p, struct ps_range piece)
         uint64_t here;
         double norm = sqrt(measure_piece(p, piece, p->m[i], &here));
         double most = c->hyper.clip * sqrt((double)here / (double)p->lane->rounds->n_params);
-        p->keeps[i] = norm > most ? most / norm : 1;
+        p->scales[i] = norm > most ? most / norm : 1;
         p->clips = p->clips || norm > most;
     }
 }
@@ -243,12 +249,12 @@ void psd_merge_round(struct psd_lane *lane, uint32_t chunk, uint32_t n)
 {
     struct psd_rounds *r = lane->rounds;
     uint64_t at = 0;
-    struct party p = {.lane = lane,
-                      .arrivals = r->party,
-                      .m = r->bodies,
-                      .n = n,
-                      .move = move_of(lane, r->party[0], n),
-                      .keeps = r->keeps};
+    struct round_messages p = {.lane = lane,
+                               .arrivals = r->gathered,
+                               .m = r->bodies,
+                               .n = n,
+                               .move = move_of(lane, r->gathered[0], n),
+                               .scales = r->scales};
     for (uint32_t i = 0; i < n; i++) {
         assert(psd_lane_is_private(p.arrivals[i]));
         p.m[i] = psd_lane_floats_of(lane, p.arrivals[i]);

@@ -1,20 +1,21 @@
-/* How a message moves the center, and when a transfer has landed. */
+/* Applies messages to the center, and tracks which transfers have landed. */
 #include "server/lane/internal.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* Whether what is counted is of a later exchange: a seq is among 2^24, as in the name of an exchange. */
-static bool has_gone_on(uint64_t counted, uint64_t name)
+/* Whether the counter belongs to a later exchange; sequence numbers are compared modulo 2^24, as stored in
+ * the counter. */
+static bool is_later(uint64_t counted, uint64_t name)
 {
     if (counted >> 32 != name >> 32)
         return counted > name;
     return (int32_t)((uint32_t)(counted & ~UINT64_C(0xff)) - (uint32_t)name) > 0;
 }
 
-/* The count carries the exchange's name (incarnation and low bits of seq), so that one that was given up, or
- * that a restart cut in two, leaves nothing behind that the next would inherit. A lane that restores late
- * does not take back what another has counted since. */
+/* The counter contains the exchange's name (incarnation and low bits of seq), so that an exchange that was
+ * abandoned, or interrupted by a restart, does not count towards the next one. A lane that restores late does
+ * not reset the count of a newer exchange. */
 bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq,
                     uint32_t n_lanes)
 {
@@ -22,7 +23,7 @@ bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation
     uint64_t name = (uint64_t)incarnation << 32 | (seq & 0xffffff) << 8;
     uint64_t was = atomic_load_explicit(done, memory_order_relaxed), now;
     do {
-        if (has_gone_on(was, name))
+        if (is_later(was, name))
             return false;
         now = (was & ~UINT64_C(0xff)) == name ? was + 1 : name + 1;
     } while (
@@ -43,7 +44,7 @@ void psd_lane_begin(struct psd_lane *lane, uint32_t client, uint32_t incarnation
         atomic_store_explicit(&lane->shared->parts[client], name << 32 | parts, memory_order_release);
 }
 
-/* Bits of the servers that the transfer goes to. */
+/* The servers that the transfer goes to, as bits. */
 static uint32_t parts_of(const struct psd_lane *lane, const struct ps_frame *f)
 {
     const struct psd_center *c = lane->center;
@@ -60,8 +61,8 @@ static uint32_t parts_of(const struct psd_lane *lane, const struct ps_frame *f)
     return parts;
 }
 
-/* For the loop, which waits for what has begun. */
-static void say_whole(struct psd_lane *lane, const struct ps_frame *f, bool never)
+/* Tells the loop, which waits for exchanges that have begun. */
+static void report_complete(struct psd_lane *lane, const struct ps_frame *f, bool never)
 {
     if (lane->closing)
         psd_queue_push(lane->out, &(struct psd_lane_message){.kind = PSD_LANE_WHOLE,
@@ -71,7 +72,7 @@ static void say_whole(struct psd_lane *lane, const struct ps_frame *f, bool neve
                                                              .b = never});
 }
 
-/* What the exchange measured, for the loop to read. */
+/* Publishes the norms of the exchange for the loop. */
 static void publish_norms(struct psd_lane *lane, struct psd_lane_client *c, const struct psd_arrival *a)
 {
     struct psd_move move = psd_lane_move_of(lane, a);
@@ -99,7 +100,7 @@ void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a)
         atomic_fetch_add_explicit(&lane->shared->exchanges[f->client], 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&lane->shared->clocks[f->client], by_rule, memory_order_relaxed);
         psd_lane_remember_whole(lane, f->client, f->incarnation, f->seq);
-        say_whole(lane, f, false);
+        report_complete(lane, f, false);
     }
 }
 
@@ -114,7 +115,7 @@ struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_a
     float follow = lane->center->z != NULL ? (float)lane->center->averaging->rate(h->averaging_rate, t) : 0;
     return (struct psd_move){.vec = lane->vec,
                              .rule = a->frame.kind == PS_FRAME_ADD ? &psd_rule_add : lane->center->rule,
-                             .owed = a->frame.kind == PS_FRAME_ADD,
+                             .is_delta = a->frame.kind == PS_FRAME_ADD,
                              .alpha = atomic_load_explicit(&lane->shared->alpha, memory_order_relaxed),
                              .eta = (float)eta,
                              .momentum = (float)h->momentum,
@@ -132,7 +133,7 @@ struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_a
                              .follow = follow};
 }
 
-/* Before the center moves. */
+/* Called before the center moves. */
 void psd_lane_average(const struct psd_lane *lane, const struct psd_move *move, const struct psd_role_run *r)
 {
     if (r->z != NULL)
@@ -150,7 +151,7 @@ void psd_lane_skip(const struct psd_lane *lane, struct psd_role_run *r, size_t n
     r->n -= n;
 }
 
-/* The step at the tensor's own rate. */
+/* The move with the tensor's own learning rate. */
 static struct psd_move at_rate(const struct psd_move *move, uint32_t rate_ppm)
 {
     struct psd_move own = *move;
@@ -162,13 +163,13 @@ static struct psd_move at_rate(const struct psd_move *move, uint32_t rate_ppm)
     return own;
 }
 
-/* By the rule, a block at a time, so that what is measured is still in the first cache when it is moved: one
+/* Applies the rule block by block, so that measured values are still in the L1 cache when they are moved: one
  * pass over memory. */
 static size_t move_params(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
                           struct psd_role_run r)
 {
     enum { BLOCK = 4096 };
-    bool takes_x = lane->center->info->message == PS_MESSAGE_X && !move->owed;
+    bool takes_x = lane->center->info->message == PS_MESSAGE_X && !move->is_delta;
     const struct psd_move own = at_rate(move, r.rate_ppm);
     size_t n_bad = 0;
     while (r.n > 0) {
@@ -184,16 +185,16 @@ static size_t move_params(struct psd_lane *lane, struct psd_norms *norms, const 
     return n_bad;
 }
 
-/* Statistics follow the workers: like everything else where the worker keeps a part of its own x, else as a
- * running mean. */
+/* Buffers follow the workers: by the rule's rate where the worker keeps part of its own x, else as a running
+ * mean. */
 static size_t move_buffers(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
                            struct psd_role_run r)
 {
     (void)norms;
     psd_lane_average(lane, move, &r);
-    if (lane->center->info->half == PS_HALF_ELASTIC && !move->owed)
+    if (lane->center->info->half == PS_HALF_ELASTIC && !move->is_delta)
         return lane->vec->exchange_elastic(r.center, r.m, move->alpha, r.n);
-    float rate = lane->center->admission->merges && !move->owed /* m is their mean */
+    float rate = lane->center->admission->merges && !move->is_delta /* m is the workers' mean */
                      ? 1
                      : atomic_load_explicit(&lane->shared->mean_rate, memory_order_relaxed);
     return lane->vec->exchange_mean(r.center, r.m, rate, r.n);
@@ -251,8 +252,8 @@ struct psd_role_run psd_lane_next_run(const struct psd_lane *lane, struct ps_ran
     return run_of(lane, ps_manifest_segment(lane->center->manifest, at), piece, r.m + r.n);
 }
 
-/* The same with r.m the worker's own x, where it lies in memory that both have: both halves of the exchange
- * are made, the worker's as in client/rules/elastic.c. */
+/* The same for an exchange in place: r.m is the worker's own x, in memory that both processes map. Applies
+ * both sides of the exchange, the worker's as client/rules/elastic.c does. */
 static size_t move_in_place(struct psd_lane *lane, struct psd_norms *norms, const struct psd_move *move,
                             struct psd_role_run r)
 {
@@ -266,27 +267,27 @@ static size_t move_in_place(struct psd_lane *lane, struct psd_norms *norms, cons
             norms->center_squares += lane->vec->squares(r.center, block.n);
         }
         psd_lane_average(lane, move, &block);
-        n_bad += move->rule->meet(move, r.center, r.m, block.n);
+        n_bad += move->rule->apply_in_place(move, r.center, r.m, block.n);
         psd_lane_skip(lane, &r, block.n);
     }
     return n_bad;
 }
 
-/* Other chunks of the exchange may have landed, and it will never be whole: nobody is to wait for that. */
-static void give_up(struct psd_lane *lane, const struct ps_frame *f)
+/* Other chunks of the exchange may have landed, but it will never complete: nothing waits for it any more. */
+static void abandon(struct psd_lane *lane, const struct ps_frame *f)
 {
     psd_exchange_remember(&lane->shared->whole[f->client], psd_exchange_name(f->incarnation, f->seq));
-    say_whole(lane, f, true);
+    report_complete(lane, f, true);
 }
 
-/* The library leaves it to the lane to look at what is exchanged in place, which it does in the pass that
- * moves; the worker may go on. */
+/* For an exchange in place the lane checks for non-finite values, in the pass that applies it, instead of the
+ * library. The worker's session goes on. */
 static void refuse_in_place(struct psd_lane *lane, struct psd_arrival *a, size_t n_bad)
 {
     psd_lane_refuse(lane, a, PS__CODE__VALUE,
-                    "%zu values of floats %" PRIu64 " +%u are not finite: none of these was exchanged", n_bad,
+                    "%zu values of floats %" PRIu64 " +%u are not finite: none of them was exchanged", n_bad,
                     a->frame.begin, a->frame.count);
-    give_up(lane, &a->frame);
+    abandon(lane, &a->frame);
 }
 
 bool psd_lane_claim(struct psd_arrival *a)
@@ -301,7 +302,7 @@ bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
 {
     struct psd_move move = psd_lane_move_of(lane, a);
     struct ps_range piece = {a->frame.begin, a->frame.count};
-    uint64_t at = 0; /* about where the first value that was refused lies */
+    uint64_t at = 0; /* index near the first refused value */
     size_t n_bad = 0;
 
     psd_lane_before_move(lane, a->chunk);
@@ -323,7 +324,7 @@ bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
         return false;
     if (a->frame.kind != PS_FRAME_PUSH)
         psd_lane_see(lane, a->frame.client, piece, psd_lane_center_of(lane, a));
-    lane->moves[a->chunk] += !move.owed;
+    lane->moves[a->chunk] += !move.is_delta;
     psd_lane_land(lane, a);
     return true;
 }

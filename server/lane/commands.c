@@ -1,4 +1,4 @@
-/* What a lane does when the loop tells it: its slice, who may speak, snapshots. */
+/* A lane's commands from the loop: its slice, its clients, snapshots. */
 #include "server/lane/partial_rounds.h"
 
 #include <errno.h>
@@ -32,10 +32,10 @@ static void free_tables(struct psd_lane *lane)
     lane->scratch = NULL;
 }
 
-/* Also what the next method may need to know: how often the rule has moved these values. */
+/* Also records how often the rule has moved these values, for the next method. */
 static void release(struct psd_lane *lane)
 {
-    while (psd_lane_copy_more(lane)) /* the snapshot keeps what it has begun with */
+    while (psd_lane_copy_more(lane)) /* complete the snapshot that has begun */
         ;
     psd_lane_keep_no_more(lane);
     atomic_store_explicit(&lane->stats.moves, psd_lane_moves(lane), memory_order_relaxed);
@@ -52,7 +52,8 @@ static void release(struct psd_lane *lane)
     notify_loop(lane, PSD_LANE_RELEASED);
 }
 
-/* The last exchange of each client that the checkpoint knew: retried chunks of it will be recognised. */
+/* Restores the last exchange of each client from the checkpoint, so that its retried chunks are
+ * recognised. */
 static void restore_replay(struct psd_lane *lane, const struct psd_snapshot *s)
 {
     for (size_t i = 0; i < s->n_replay; i++) {
@@ -64,7 +65,8 @@ static void restore_replay(struct psd_lane *lane, const struct psd_snapshot *s)
         c->seq = e->seq;
         memcpy(c->landed, e->landed, lane->n_words * sizeof *c->landed);
         c->n_landed = 0;
-        c->weight = 1; /* of what is still to come of it: psd has stood still since */
+        c->weight =
+            1; /* for its remaining chunks: psd was down since, so nothing else has moved the center */
         for (uint32_t k = 0; k < lane->n_chunks; k++)
             c->n_landed += (c->landed[k / 64] >> (k % 64)) & 1;
         if (c->n_landed > 0)
@@ -80,7 +82,8 @@ static void restore_replay(struct psd_lane *lane, const struct psd_snapshot *s)
         lane->moves[k] = psd_lane_moves_at(lane, k, s->lane_moves[lane->index]);
 }
 
-/* The method has changed, and with it maybe the chunks. What had begun of the one before is whole. */
+/* The method has changed, and with it possibly the chunks. Every exchange that had begun under the previous
+ * one is complete. */
 static void restore_whole(struct psd_lane *lane)
 {
     for (uint32_t i = 0; i < lane->shared->n_slots; i++) {
@@ -96,9 +99,9 @@ static void restore_whole(struct psd_lane *lane)
         lane->moves[k] = lane->center->moves;
 }
 
-/* Setup of a job: the only place where a lane's thread allocates. Without memory the slice stays unserved,
- * and the loop learns of it by the lane refusing data; tables are small beside the center, which was
- * allocated before. */
+/* Setup of a job, the only place where a lane's thread allocates. Without memory the slice is not served, and
+ * the loop learns of it because the lane refuses data. The tables are small compared with the center, which
+ * was allocated before. */
 static void take_slice(struct psd_lane *lane, struct psd_center *center)
 {
     uint32_t n_slots = lane->shared->n_slots;
@@ -158,8 +161,8 @@ static void change_slice(struct psd_lane *lane, struct psd_center *center)
     psd_lane_note_stop(lane, begin_ns);
 }
 
-/* Who may attach as this client, and who no longer. */
-static void admit_to_roads(struct psd_lane *lane, const struct psd_lane_message *msg)
+/* Tells the transports which client may attach with which token. */
+static void admit_to_transports(struct psd_lane *lane, const struct psd_lane_message *msg)
 {
     struct ps_pass pass = {.client = msg->client, .incarnation = msg->incarnation, .identity = msg->identity};
     memcpy(pass.token, msg->pass, sizeof pass.token);
@@ -168,7 +171,7 @@ static void admit_to_roads(struct psd_lane *lane, const struct psd_lane_message 
             lane->ports[i].transport->port_admit(lane->ports[i].port, &pass);
 }
 
-static void expel_from_roads(struct psd_lane *lane, uint32_t client)
+static void expel_from_transports(struct psd_lane *lane, uint32_t client)
 {
     for (uint32_t i = 0; i < lane->n_ports; i++)
         if (lane->ports[i].transport->port_expel != NULL)
@@ -181,13 +184,13 @@ static void end(struct psd_lane *lane, const struct psd_lane_message *msg)
     c->phase = PSD_PHASE_ENDED;
     c->end_code = (uint32_t)msg->a;
     if (msg->a == PS__CODE__NO_SESSION)
-        c->seq = 0; /* it left: nothing of it will be retried */
+        c->seq = 0; /* it left: it will retry nothing */
     if (lane->offer.open && msg->client == lane->offer.client) {
         lane->offer.open = false;
         notify_loop(lane, PSD_LANE_UNFILLED);
     }
     psd_rounds_forget(lane, msg->client);
-    expel_from_roads(lane, msg->client);
+    expel_from_transports(lane, msg->client);
 }
 
 static void admit(struct psd_lane *lane, const struct psd_lane_message *msg)
@@ -222,10 +225,10 @@ static void admit(struct psd_lane *lane, const struct psd_lane_message *msg)
         atomic_store_explicit(&c->bytes_in, 0, memory_order_relaxed);
         atomic_store_explicit(&c->bytes_out, 0, memory_order_relaxed);
     }
-    admit_to_roads(lane, msg);
+    admit_to_transports(lane, msg);
 }
 
-void psd_lane_take_notes(struct psd_lane *lane)
+void psd_lane_take_commands(struct psd_lane *lane)
 {
     struct psd_lane_message msg;
     psd_queue_calm(lane->in);

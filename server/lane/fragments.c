@@ -1,5 +1,5 @@
-/* Fragments (proto/model/fragment.h) as a lane sees them: it holds parts of some. A client goes through all
- * of them in order, a cycle, which is what an exchange of the whole vector is without them. */
+/* Fragments (proto/model/fragment.h) in one lane, which holds parts of some of them. A client exchanges all
+ * fragments in turn; one such cycle corresponds to one exchange of the whole vector. */
 #include "server/lane/internal.h"
 
 #include <errno.h>
@@ -58,7 +58,7 @@ bool psd_lane_cycle_ends(const struct psd_lane *lane, const struct ps_frame *f)
     return (f->flags & PS_FLAG_FRAGMENT) == 0 || f->code == lane->last_fragment;
 }
 
-/* The fragment that the chunk lies in. */
+/* The fragment that contains the chunk. */
 static const struct psd_fragment *fragment_of(const struct psd_lane *lane, uint32_t chunk)
 {
     uint64_t at = ps_shard_chunk(&lane->center->shard, lane->row, chunk).begin;
@@ -80,7 +80,7 @@ uint32_t psd_lane_landed_whole(const struct psd_lane *lane, const struct psd_lan
     return 0;
 }
 
-/* Of the chunk that it begins with here. */
+/* Moves of the fragment's first chunk in this lane. */
 static uint64_t moves_in(const struct psd_lane *lane, const struct psd_fragment *f)
 {
     for (uint32_t k = 0; k < lane->n_chunks; k++)
@@ -113,7 +113,7 @@ uint64_t psd_lane_moves_to_save(const struct psd_lane *lane)
     return in_fragments ? fragment_moves(lane) : psd_lane_moves(lane);
 }
 
-/* Of the exchanges one in so many moved the chunk. It is exact where one client is the only one. */
+/* The share of the exchanges that moved this chunk. Exact if there is only one client. */
 uint64_t psd_lane_moves_at(const struct psd_lane *lane, uint32_t chunk, uint64_t moves)
 {
     uint64_t here = 0, before = 0;

@@ -66,7 +66,7 @@ int psd_lane_create(const struct psd_lane_options *opt, struct psd_lane **out, s
     if (lane == NULL)
         return ps_fail(err, rc, "no memory for lane %u", opt->index);
     lane->index = opt->index;
-    atomic_init(&lane->lent.max_bytes, UINT64_MAX);
+    atomic_init(&lane->registered.max_bytes, UINT64_MAX);
     lane->shared = opt->shared;
     atomic_init(&lane->stats.center_squares, NAN);
     lane->clients = calloc(opt->shared->n_slots, sizeof *lane->clients);
@@ -76,7 +76,7 @@ int psd_lane_create(const struct psd_lane_options *opt, struct psd_lane **out, s
         goto free_lane;
     }
     if ((rc = queue_create(n_notes, &lane->in)) < 0 || (rc = queue_create(n_notes, &lane->out)) < 0) {
-        ps_fail(err, rc, "lane %u: no memory or descriptor for its notes: %s", opt->index, strerror(-rc));
+        ps_fail(err, rc, "lane %u: no memory or descriptor for its queues: %s", opt->index, strerror(-rc));
         goto free_lane;
     }
     *out = lane;
@@ -109,10 +109,10 @@ int psd_lane_add_port(struct psd_lane *lane, const struct ps_transport *transpor
                       const char *url, const struct ps_transport_limits *limits, struct ps_error *err)
 {
     if (lane->n_ports == PSD_MAX_TRANSPORTS)
-        return ps_fail(err, -ENOSPC, "lane %u has %d roads already", lane->index, PSD_MAX_TRANSPORTS);
+        return ps_fail(err, -ENOSPC, "lane %u already has %d transports", lane->index, PSD_MAX_TRANSPORTS);
     struct psd_lane_port *port = &lane->ports[lane->n_ports];
     struct ps_transport_limits own = *limits;
-    own.lent = &lane->lent;
+    own.registered = &lane->registered;
     int rc = transport->port_open(hub, url, &own, &port->port, err);
     if (rc < 0)
         return rc;
@@ -122,7 +122,7 @@ int psd_lane_add_port(struct psd_lane *lane, const struct ps_transport *transpor
     return 0;
 }
 
-/* A batch of what has come on the transport. Whether there may be more. */
+/* Serves one batch of messages from the transport. Returns whether more may be waiting. */
 static bool serve(struct psd_lane *lane, const struct psd_lane_port *port)
 {
     struct psd_arrival a = {.port = port};
@@ -135,8 +135,9 @@ static bool serve(struct psd_lane *lane, const struct psd_lane_port *port)
     return true;
 }
 
-/* Whether something has come after all, where that is likely. Else the descriptors tell of it. */
-static bool rest(struct psd_lane *lane)
+/* Before the lane sleeps: lets the transports poll a last time. Returns whether a message has arrived; after
+ * that the descriptors signal new ones. */
+static bool prepare_sleep(struct psd_lane *lane)
 {
     bool more = false;
     for (uint32_t i = 0; i < lane->n_ports; i++)
@@ -145,8 +146,8 @@ static bool rest(struct psd_lane *lane)
     return more;
 }
 
-/* A part of what the lane does beside its clients, when it has looked at their messages. */
-static bool go_on_beside(struct psd_lane *lane)
+/* Does a part of the lane's background work, between two batches of messages. */
+static bool work_in_background(struct psd_lane *lane)
 {
     lane->stop_ns = 0;
     if (!lane->memory.due && lane->snap.to == NULL)
@@ -162,19 +163,19 @@ bool psd_lane_turn(struct psd_lane *lane)
 {
     bool more = false;
     psd_count(&lane->stats.beats, 1);
-    psd_lane_take_notes(lane);
+    psd_lane_take_commands(lane);
     for (uint32_t i = lane->n_ports; i-- > 0;) /* the fastest first */
         more = serve(lane, &lane->ports[i]) || more;
-    return go_on_beside(lane) || more;
+    return work_in_background(lane) || more;
 }
 
-/* Receives until nothing is there, so that waiting on the ports' descriptors is safe; looks at notes once a
- * batch. */
+/* Receives until the transports are empty, so that it is safe to wait on their descriptors; looks at commands
+ * once a batch. */
 static void *lane_thread(void *arg)
 {
     struct psd_lane *lane = arg;
     struct pollfd fds[PSD_MAX_TRANSPORTS + 1] = {{.fd = lane->in->wake_fd, .events = POLLIN}};
-    char name[16]; /* what the system shows of a thread */
+    char name[16]; /* as tools such as top show it */
 
     snprintf(name, sizeof name, "psd-lane-%u", lane->index % 1000);
     pthread_setname_np(pthread_self(), name);
@@ -182,7 +183,7 @@ static void *lane_thread(void *arg)
         fds[1 + i] =
             (struct pollfd){.fd = lane->ports[i].transport->port_fd(lane->ports[i].port), .events = POLLIN};
     while (!lane->stop)
-        if (!psd_lane_turn(lane) && !lane->stop && !rest(lane)) {
+        if (!psd_lane_turn(lane) && !lane->stop && !prepare_sleep(lane)) {
             ps_poll(fds, 1 + lane->n_ports, IDLE_MS);
             lane->stop_ns = 0;
         }

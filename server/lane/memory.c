@@ -1,5 +1,5 @@
-/* The memory of the center: each lane touches its own slice of every vector, so that the loop never does, and
- * no exchange has to wait for more than a few pages. */
+/* The center's memory. Each lane touches its own slice of every vector, so that the loop never does, and no
+ * exchange waits for more than a few pages. */
 #include "server/lane/internal.h"
 
 #include <sys/mman.h>
@@ -10,8 +10,8 @@ enum { PIECE_BYTES = 2 << 20, BEAT_FLOATS = 16 << 20 };
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-/* Vector i of all that the center has, snapshot included; NULL: this one is not there. false: there are no
- * more. */
+/* Vector i of all vectors of the center, including the snapshot's; NULL: it does not exist. False: there are
+ * no more. */
 static bool vector_at(const struct psd_center *c, uint32_t i, float **v)
 {
     float *const single[] = {c->x, c->z, c->snapshot.center, c->snapshot.average};
@@ -52,7 +52,7 @@ bool psd_lane_memory_go_on(struct psd_lane *lane)
     }
     uint64_t n_bytes = left_bytes < PIECE_BYTES ? left_bytes : PIECE_BYTES;
     uintptr_t from = (uintptr_t)(v + own.begin) + lane->memory.at, page = from & ~(uintptr_t)4095;
-    /* Values that are there already stay. Where the system cannot, the first exchanges do it. */
+    /* Existing values are kept. If the system does not support this, the first exchanges touch the pages. */
     if (madvise((void *)page, n_bytes + (from - page), MADV_POPULATE_WRITE) != 0) {
         lane->memory.due = false;
         return false;
@@ -79,5 +79,5 @@ void psd_lane_memory_start(struct psd_lane *lane, const struct psd_center *c)
     for (uint32_t i = 0; c->starts_seen && i < c->n_seen; i++)
         copy_x(lane, c, c->seen[i], own);
     if (lane->whole && (c->starts_average || c->starts_seen))
-        pthread_barrier_wait(&lane->shared->snapshot); /* each serves all of it */
+        pthread_barrier_wait(&lane->shared->snapshot); /* each lane serves the whole center */
 }

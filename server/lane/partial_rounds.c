@@ -5,23 +5,23 @@
 
 bool psd_lane_partial_init(struct psd_rounds *r, uint32_t n_slots)
 {
-    r->standing = calloc(n_slots, sizeof *r->standing);
-    r->cut.ranks = calloc(n_slots, sizeof *r->cut.ranks);
-    r->cut.seqs = calloc(n_slots, sizeof *r->cut.seqs);
-    for (uint32_t i = 0; r->standing != NULL && i < n_slots; i++)
-        r->standing[i].seen = UINT64_MAX;
-    return r->standing != NULL && r->cut.ranks != NULL && r->cut.seqs != NULL;
+    r->states = calloc(n_slots, sizeof *r->states);
+    r->closed.ranks = calloc(n_slots, sizeof *r->closed.ranks);
+    r->closed.seqs = calloc(n_slots, sizeof *r->closed.seqs);
+    for (uint32_t i = 0; r->states != NULL && i < n_slots; i++)
+        r->states[i].seen = UINT64_MAX;
+    return r->states != NULL && r->closed.ranks != NULL && r->closed.seqs != NULL;
 }
 
 static bool has_partial_rounds(const struct psd_lane *lane)
 {
-    return lane->rounds != NULL && lane->rounds->standing != NULL;
+    return lane->rounds != NULL && lane->rounds->states != NULL;
 }
 
-/* One at a time of each client, so that queues have room for them whatever a peer sends. */
+/* At most one event of each client is outstanding, so that the queues have room whatever a peer sends. */
 static void announce(struct psd_lane *lane, uint32_t client)
 {
-    struct psd_standing *st = &lane->rounds->standing[client];
+    struct psd_exchange_state *st = &lane->rounds->states[client];
     const struct psd_lane_client *c = &lane->clients[client];
     if (st->open || st->began == st->noted)
         return;
@@ -35,12 +35,12 @@ static void announce(struct psd_lane *lane, uint32_t client)
                                                          .b = st->base});
 }
 
-/* What it was sent before is what this one was made of. */
+/* The exchange is based on what the client was sent before it. */
 void psd_lane_partial_begin(struct psd_lane *lane, const struct ps_frame *f)
 {
     if (!has_partial_rounds(lane))
         return;
-    struct psd_standing *st = &lane->rounds->standing[f->client];
+    struct psd_exchange_state *st = &lane->rounds->states[f->client];
     if (f->seq <= st->began)
         return;
     st->began = f->seq;
@@ -53,23 +53,23 @@ void psd_lane_partial_saw(struct psd_lane *lane, const struct psd_arrival *a, ui
 {
     if (!has_partial_rounds(lane) || a->message.body_bytes == 0 || !psd_rounds_moves(lane, a->chunk))
         return;
-    struct psd_standing *st = &lane->rounds->standing[a->frame.client];
+    struct psd_exchange_state *st = &lane->rounds->states[a->frame.client];
     st->seen = rounds < st->seen ? rounds : st->seen;
 }
 
-/* A round's snapshot is of the center that such an answer has. */
+/* A round's snapshot is of the center that such an answer contains. */
 static uint16_t flags_of_late(const struct psd_rounds *r, uint32_t chunk)
 {
     bool saved = r->save_at > r->begin && r->done[chunk] == r->save_at;
     return PS_FLAG_DROPPED | (saved ? PS_FLAG_SAVE : 0);
 }
 
-/* The rate is what it would have been: under rule elastic its sender is still drawn to the center, so that
- * one who is late time and again does not part from the others. */
+/* The rate is as if the exchange had been on time: under rule elastic its sender is still pulled towards the
+ * center, so that a worker that is repeatedly late does not diverge from the others. */
 static void answer_late(struct psd_lane *lane, uint32_t client, uint32_t chunk)
 {
     struct psd_rounds *r = lane->rounds;
-    const struct psd_standing *st = &r->standing[client];
+    const struct psd_exchange_state *st = &r->states[client];
     struct psd_staged *s = psd_rounds_find(lane, client, chunk);
     if (s == NULL || s->arrival.frame.seq != st->late || r->done[chunk] < st->after)
         return;
@@ -77,7 +77,9 @@ static void answer_late(struct psd_lane *lane, uint32_t client, uint32_t chunk)
     float rate = lane->center->rule->rate(&move);
     s->flags = flags_of_late(r, chunk);
     if (psd_lane_has_begun(lane->shared, client, s->arrival.frame.incarnation, s->arrival.frame.seq))
-        psd_lane_land(lane, &s->arrival); /* its sender was left behind in the middle: this ends it too */
+        psd_lane_land(
+            lane,
+            &s->arrival); /* it was taken out of a round that some chunks had completed: this completes it */
     if (s->arrival.frame.kind == PS_FRAME_EXCHANGE) {
         psd_rounds_answer_center(lane, s, rate);
         return;
@@ -95,23 +97,25 @@ void psd_lane_partial_arrive(struct psd_lane *lane, struct psd_arrival *a)
     answer_late(lane, client, chunk);
 }
 
-/* Not what it gave up since, nor a chunk that had landed before psd was restarted. */
-static bool may_come(const struct psd_lane *lane, uint32_t client, uint64_t seq, uint32_t chunk)
+/* False for an exchange that the client has abandoned since, and for a chunk that had landed before psd was
+ * restarted. */
+static bool may_arrive(const struct psd_lane *lane, uint32_t client, uint64_t seq, uint32_t chunk)
 {
     const struct psd_lane_client *c = &lane->clients[client];
     return c->seq < seq || (c->seq == seq && (c->landed[chunk / 64] >> (chunk % 64) & 1) == 0);
 }
 
-/* Whether all of the cut that may still come are there; then they are in rounds->party, *n of them. */
+/* Whether all messages of the partial round that can still arrive are here; they are then in
+ * rounds->gathered, *n of them. */
 static bool gather(struct psd_lane *lane, uint32_t chunk, uint32_t *n)
 {
-    const struct psd_members *cut = &lane->rounds->cut;
+    const struct psd_members *closed = &lane->rounds->closed;
     *n = 0;
-    for (uint32_t i = 0; i < cut->n; i++) {
-        struct psd_staged *s = psd_rounds_find(lane, cut->ranks[i], chunk);
-        if (s != NULL && s->arrival.frame.seq == cut->seqs[i])
-            lane->rounds->party[(*n)++] = &s->arrival;
-        else if (may_come(lane, cut->ranks[i], cut->seqs[i], chunk))
+    for (uint32_t i = 0; i < closed->n; i++) {
+        struct psd_staged *s = psd_rounds_find(lane, closed->ranks[i], chunk);
+        if (s != NULL && s->arrival.frame.seq == closed->seqs[i])
+            lane->rounds->gathered[(*n)++] = &s->arrival;
+        else if (may_arrive(lane, closed->ranks[i], closed->seqs[i], chunk))
             return false;
     }
     return true;
@@ -125,14 +129,14 @@ bool psd_lane_partial_advance(struct psd_lane *lane, uint32_t chunk)
     if (n > 0)
         psd_merge_round(lane, chunk, n);
     else
-        psd_rounds_finish(lane, chunk); /* everybody in it was lost */
+        psd_rounds_finish(lane, chunk); /* all of its members were lost */
     for (uint32_t i = 0; i < lane->shared->n_slots; i++)
-        if (lane->rounds->standing[i].late != 0)
+        if (lane->rounds->states[i].late != 0)
             answer_late(lane, i, chunk);
     return true;
 }
 
-static void say_over(struct psd_lane *lane, uint64_t round)
+static void report_over(struct psd_lane *lane, uint64_t round)
 {
     psd_queue_push(lane->out, &(struct psd_lane_message){.kind = PSD_LANE_OVER, .a = round});
 }
@@ -140,51 +144,51 @@ static void say_over(struct psd_lane *lane, uint64_t round)
 void psd_lane_partial_over(struct psd_lane *lane)
 {
     struct psd_rounds *r = lane->rounds;
-    if (!r->has_cut)
+    if (!r->has_closed)
         return;
-    r->has_cut = false;
-    say_over(lane, r->cut.from);
+    r->has_closed = false;
+    report_over(lane, r->closed.from);
 }
 
 void psd_lane_partial_forget(struct psd_lane *lane, uint32_t client)
 {
     if (!has_partial_rounds(lane))
         return;
-    lane->rounds->standing[client] = (struct psd_standing){.seen = UINT64_MAX};
-    psd_members_leave(&lane->rounds->cut, client);
+    lane->rounds->states[client] = (struct psd_exchange_state){.seen = UINT64_MAX};
+    psd_members_leave(&lane->rounds->closed, client);
 }
 
-/* The loop has said what becomes of it. */
-static void close_standing(struct psd_lane *lane, uint32_t client, uint64_t seq)
+/* The loop has decided about the exchange. */
+static void settle_exchange(struct psd_lane *lane, uint32_t client, uint64_t seq)
 {
-    struct psd_standing *st = &lane->rounds->standing[client];
+    struct psd_exchange_state *st = &lane->rounds->states[client];
     st->open = st->open && st->noted != seq;
     announce(lane, client);
 }
 
-void psd_lane_partial_take(struct psd_lane *lane, const struct psd_members *cut)
+void psd_lane_partial_take(struct psd_lane *lane, const struct psd_members *closed)
 {
     struct psd_rounds *r = lane->rounds;
     if (!has_partial_rounds(lane) || lane->n_moving == 0) {
-        say_over(lane, cut->from);
+        report_over(lane, closed->from);
         return;
     }
-    r->cut.from = cut->from;
-    r->cut.n = cut->n;
-    memcpy(r->cut.ranks, cut->ranks, cut->n * sizeof *cut->ranks);
-    memcpy(r->cut.seqs, cut->seqs, cut->n * sizeof *cut->seqs);
-    r->has_cut = true;
-    for (uint32_t i = 0; i < cut->n; i++)
-        close_standing(lane, cut->ranks[i], cut->seqs[i]);
+    r->closed.from = closed->from;
+    r->closed.n = closed->n;
+    memcpy(r->closed.ranks, closed->ranks, closed->n * sizeof *closed->ranks);
+    memcpy(r->closed.seqs, closed->seqs, closed->n * sizeof *closed->seqs);
+    r->has_closed = true;
+    for (uint32_t i = 0; i < closed->n; i++)
+        settle_exchange(lane, closed->ranks[i], closed->seqs[i]);
     psd_rounds_advance_all(lane);
 }
 
-static void take_out(struct psd_lane *lane, uint32_t client, uint64_t seq)
+static void remove_member(struct psd_lane *lane, uint32_t client, uint64_t seq)
 {
-    struct psd_members *cut = &lane->rounds->cut;
-    for (uint32_t i = 0; i < cut->n && lane->rounds->has_cut; i++)
-        if (cut->ranks[i] == client && cut->seqs[i] == seq) {
-            psd_members_leave(cut, client);
+    struct psd_members *closed = &lane->rounds->closed;
+    for (uint32_t i = 0; i < closed->n && lane->rounds->has_closed; i++)
+        if (closed->ranks[i] == client && closed->seqs[i] == seq) {
+            psd_members_leave(closed, client);
             psd_rounds_advance_all(lane);
             return;
         }
@@ -194,13 +198,13 @@ void psd_lane_partial_late(struct psd_lane *lane, uint32_t client, uint64_t seq,
 {
     if (!has_partial_rounds(lane))
         return;
-    struct psd_standing *st = &lane->rounds->standing[client];
+    struct psd_exchange_state *st = &lane->rounds->states[client];
     if (st->began == seq) {
         st->late = seq;
         st->after = after;
         for (uint32_t k = 0; k < lane->n_chunks; k++)
             answer_late(lane, client, k);
     }
-    take_out(lane, client, seq);
-    close_standing(lane, client, seq);
+    remove_member(lane, client, seq);
+    settle_exchange(lane, client, seq);
 }

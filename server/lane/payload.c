@@ -1,4 +1,4 @@
-/* How floats lie in the bodies of messages: encoded as the job's codecs say, on both ways. */
+/* Encodes and decodes the floats in message bodies with the job's codecs. */
 #include "server/lane/internal.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ float *psd_lane_floats_of(struct psd_lane *lane, const struct psd_arrival *a)
     return room;
 }
 
-/* Whether the body could be had in the answer's length; what was in it is gone where that was another. */
+/* Resizes the body to the answer; its content is lost if the size changes. Returns false without memory. */
 static bool size_body(struct psd_lane *lane, struct psd_arrival *a)
 {
     size_t want = psd_lane_answer_codec(lane, &a->frame)->payload_bytes(a->frame.count);
@@ -52,7 +52,7 @@ float *psd_lane_answer_room(struct psd_lane *lane, struct psd_arrival *a)
     return in_place ? (float *)(void *)a->message.body : lane->scratch;
 }
 
-/* Frozen values mean nothing to who exchanges: they are not to set the scale of those beside them. */
+/* An exchange ignores frozen values; they must not affect the scale of their neighbours in a block. */
 static void blank_frozen(const struct psd_lane *lane, const struct psd_arrival *a, float *floats)
 {
     struct ps_range piece = {a->frame.begin, a->frame.count};
@@ -76,6 +76,7 @@ int psd_lane_fill_body(struct psd_lane *lane, struct psd_arrival *a, float *floa
     if (codec->in_place || a->frame.client >= lane->center->n_seen)
         return 0;
     codec->decode(floats, a->message.body, a->frame.count);
-    psd_lane_see(lane, a->frame.client, piece, floats); /* what it really sees */
+    psd_lane_see(lane, a->frame.client, piece,
+                 floats); /* the values after encoding, which the client really sees */
     return 0;
 }

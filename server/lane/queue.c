@@ -6,7 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* The counters of a queue run over, so that its size divides 2^32. */
+/* The counters of a queue wrap around, so its size must divide 2^32. */
 static uint32_t power_of_two_from(uint32_t n)
 {
     uint32_t power = 1;

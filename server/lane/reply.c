@@ -1,4 +1,4 @@
-/* What a lane answers. */
+/* A lane's answers. */
 #include "server/lane/partial_rounds.h"
 
 #include <errno.h>
@@ -9,12 +9,13 @@
 
 #include "proto/log.h"
 
-/* One line a refusal, and no more than a few a second whatever a peer does; /metrics counts them all. */
+/* Logs one line for each refusal, at most a few a second; /metrics counts all of them. */
 static void log_refusal(struct psd_lane *lane, const struct ps_frame *f, uint32_t code, const char *sentence)
 {
     char where[24];
     snprintf(where, sizeof where, "lane %u", lane->index);
-    enum ps_log_level level = code == PS__CODE__GENERATION ? PS_LOG_DEBUG : PS_LOG_WARN; /* a swap's own */
+    enum ps_log_level level =
+        code == PS__CODE__GENERATION ? PS_LOG_DEBUG : PS_LOG_WARN; /* expected during a method change */
     if (ps_log_allows(&lane->log_limit, "data.refused", where))
         ps_log(level, "data.refused", "lane %u, client %u incarnation %u seq %" PRIu64 ": %s (%s)",
                lane->index, f->client, f->incarnation, f->seq, sentence,
@@ -58,7 +59,7 @@ static void fault(struct psd_lane *lane, const struct ps_frame *f, uint32_t code
             .kind = PSD_LANE_FAULT, .client = f->client, .incarnation = c->incarnation, .a = code, .b = at});
 }
 
-/* Under merged rounds each chunk's own, so that every lane names a round alike. */
+/* In aggregated rounds the chunk's own count, so that every lane gives a round the same version. */
 static uint64_t version_of(const struct psd_lane *lane, const struct psd_arrival *a)
 {
     return lane->rounds != NULL && lane->center->admission->merges
@@ -66,7 +67,7 @@ static uint64_t version_of(const struct psd_lane *lane, const struct psd_arrival
                : atomic_load_explicit(&lane->shared->version, memory_order_relaxed);
 }
 
-/* Counts the payload; of a vector that is worked on where it lies, too. */
+/* Counts the payload, also of a vector that is updated in place. */
 static void count_sent(struct psd_lane *lane, const struct psd_arrival *a)
 {
     bool in_place = (a->frame.flags & PS_FLAG_IN_PLACE) != 0;
@@ -90,7 +91,7 @@ void psd_lane_answer(struct psd_lane *lane, struct psd_arrival *a, float rate, u
     int rc = a->port->transport->port_reply(a->port->port, &a->message);
     if (rc == -EAGAIN) {
         psd_count(&lane->stats.rejected[PS__CODE__EVICTED], 1);
-        log_refusal(lane, &a->frame, PS__CODE__EVICTED, "does not read its answers: its session ends");
+        log_refusal(lane, &a->frame, PS__CODE__EVICTED, "does not read its answers; its session ends");
         fault(lane, &a->frame, PS__CODE__EVICTED, 0);
     }
 }
@@ -126,7 +127,7 @@ void psd_lane_answer_floats(struct psd_lane *lane, struct psd_arrival *a, float 
 void psd_lane_answer_vector(struct psd_lane *lane, struct psd_arrival *a, const float *vector, float rate,
                             uint16_t flags)
 {
-    if (psd_lane_is_in_place(a)) { /* the client's x, which has moved, or will be pulled */
+    if (psd_lane_is_in_place(a)) { /* the client's x, which was updated, or will be pulled */
         psd_lane_answer_nothing(lane, a, rate, flags);
         return;
     }
@@ -160,6 +161,6 @@ void psd_lane_refuse_values(struct psd_lane *lane, struct psd_arrival *a, size_t
     fault(lane, &a->frame, PS__CODE__VALUE, at);
     psd_lane_refuse(lane, a, PS__CODE__VALUE,
                     "%zu values of floats %" PRIu64 " to %" PRIu64
-                    " are not finite or made the center so: none of these was stored, your session ends",
+                    " are not finite or made the center so: none of them was stored; your session ends",
                     n_bad, begin, end - 1);
 }

@@ -1,12 +1,12 @@
-/* The life of a data message in a lane: validate (validate.c), find its exchange, apply (apply.c),
- * answer (reply.c). */
+/* Serves a data message in a lane: validates it (validate.c), finds its exchange, applies it (apply.c) and
+ * answers it (reply.c). */
 #include "server/lane/partial_rounds.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-/* What others have done to the center since the client saw it; in a merged round nobody has. */
+/* Counts the exchanges of other clients since this client saw the center; 0 in aggregated rounds. */
 static void note_staleness(struct psd_lane *lane, struct psd_lane_client *c, uint32_t client)
 {
     int64_t passed = psd_lane_others(lane, client) - c->others_seen;
@@ -18,7 +18,7 @@ static void note_staleness(struct psd_lane *lane, struct psd_lane_client *c, uin
     c->weight = ps_weight(lane->center->hyper.weight, lane->center->hyper.weight_power, staleness);
 }
 
-/* Opens the exchange the chunk belongs to. Returns false when the chunk was answered already: as a replay, or
+/* Opens the exchange that the chunk belongs to. Returns false if the chunk was answered: as a replay, or
  * refused. */
 static bool open_exchange(struct psd_lane *lane, struct psd_arrival *a)
 {
@@ -52,14 +52,14 @@ static bool open_exchange(struct psd_lane *lane, struct psd_arrival *a)
     return false;
 }
 
-/* Exchanges and pushes. */
+/* Serves exchanges and pushes. */
 static void serve_move(struct psd_lane *lane, struct psd_arrival *a)
 {
     if (open_exchange(lane, a))
         lane->center->admission->arrive(lane, a);
 }
 
-/* What a worker's own steps had come to when the method changed under them: it waits for nobody. */
+/* Serves a worker's unsent delta after a method change. It is applied without waiting for other members. */
 static void serve_add(struct psd_lane *lane, struct psd_arrival *a)
 {
     if (open_exchange(lane, a))
@@ -73,7 +73,7 @@ static void serve_pull(struct psd_lane *lane, struct psd_arrival *a)
     psd_lane_answer_vector(lane, a, (a->frame.flags & PS_FLAG_AVERAGE) != 0 ? c->z : c->x, 0, 0);
 }
 
-/* The average starts where the center does, and is the center where that is frozen. */
+/* The average starts at the center, and equals it for frozen values. */
 static void overwrite_average(struct psd_lane *lane, const struct ps_frame *f)
 {
     const struct psd_center *center = lane->center;
@@ -88,7 +88,7 @@ static void overwrite_average(struct psd_lane *lane, const struct ps_frame *f)
     }
 }
 
-/* Copies the body into the center. Returns false when it was refused. */
+/* Copies the body into the center. Returns false if it was refused. */
 static bool overwrite(struct psd_lane *lane, struct psd_arrival *a)
 {
     psd_lane_before_move(lane, a->chunk);
@@ -111,7 +111,7 @@ static void serve_set(struct psd_lane *lane, struct psd_arrival *a)
     psd_lane_answer_nothing(lane, a, 0, 0);
 }
 
-/* The vector behind an evaluation, for the best checkpoint. */
+/* Serves the vector of an evaluation, for the best checkpoint. */
 static void serve_keep(struct psd_lane *lane, struct psd_arrival *a)
 {
     size_t n_bad = psd_lane_keep_chunk(lane, a);
@@ -121,7 +121,7 @@ static void serve_keep(struct psd_lane *lane, struct psd_arrival *a)
         psd_lane_answer_nothing(lane, a, 0, 0);
 }
 
-/* The lane has the whole offer and has gone on; the answer to this chunk of it was lost. */
+/* The lane has the complete offer; the answer to this chunk of it was lost. */
 static void serve_late_offer(struct psd_lane *lane, struct psd_arrival *a)
 {
     const struct ps_frame *f = &a->frame;
@@ -148,7 +148,7 @@ static void serve_offer(struct psd_lane *lane, struct psd_arrival *a)
     if ((lane->offered[a->chunk / 64] & bit) == 0) {
         lane->offered[a->chunk / 64] |= bit;
         if (++lane->n_offered == lane->n_chunks) {
-            a->client->phase = PSD_PHASE_ACTIVE; /* it may go on before the loop has heard */
+            a->client->phase = PSD_PHASE_ACTIVE; /* it may exchange before the loop knows */
             lane->offer.open = false;
             psd_queue_push(lane->out, &(struct psd_lane_message){.kind = PSD_LANE_FILLED});
         }
@@ -158,18 +158,19 @@ static void serve_offer(struct psd_lane *lane, struct psd_arrival *a)
 
 static const struct psd_request_kind kinds[] = {
     [PS_FRAME_EXCHANGE] = {serve_move, .has_payload = true, .moves = true, .by_rule = true,
-                           .one_tensor = true, .lands = true, .says = PSD_SAY_EXCHANGE,
+                           .one_tensor = true, .lands = true, .says = PSD_MESSAGE_EXCHANGE,
                            .code = PS__CODE__KIND},
     [PS_FRAME_PUSH] = {serve_move, .has_payload = true, .moves = true, .by_rule = true, .one_tensor = true,
-                       .lands = true, .says = PSD_SAY_PUSH, .code = PS__CODE__KIND},
-    [PS_FRAME_PULL] = {serve_pull, .one_tensor = true, .averages = true, .says = PSD_SAY_PULL,
+                       .lands = true, .says = PSD_MESSAGE_PUSH, .code = PS__CODE__KIND},
+    [PS_FRAME_PULL] = {serve_pull, .one_tensor = true, .averages = true, .says = PSD_MESSAGE_PULL,
                        .code = PS__CODE__NOT_BEGUN},
-    [PS_FRAME_SET] = {serve_set, .has_payload = true, .one_tensor = true, .lands = true, .says = PSD_SAY_SET,
+    [PS_FRAME_SET] = {serve_set, .has_payload = true, .one_tensor = true, .lands = true,
+                      .says = PSD_MESSAGE_SET, .code = PS__CODE__KIND},
+    [PS_FRAME_ADD] = {serve_add, .has_payload = true, .moves = true, .lands = true, .says = PSD_MESSAGE_ADD,
                       .code = PS__CODE__KIND},
-    [PS_FRAME_ADD] = {serve_add, .has_payload = true, .moves = true, .lands = true, .says = PSD_SAY_ADD,
-                      .code = PS__CODE__KIND},
-    [PS_FRAME_KEEP] = {serve_keep, .has_payload = true, .says = PSD_SAY_KEEP, .code = PS__CODE__KIND},
-    [PS_FRAME_OFFER] = {serve_offer, .has_payload = true, .says = PSD_SAY_OFFER, .code = PS__CODE__NOT_BEGUN},
+    [PS_FRAME_KEEP] = {serve_keep, .has_payload = true, .says = PSD_MESSAGE_KEEP, .code = PS__CODE__KIND},
+    [PS_FRAME_OFFER] = {serve_offer, .has_payload = true, .says = PSD_MESSAGE_OFFER,
+                        .code = PS__CODE__NOT_BEGUN},
 };
 
 void psd_lane_serve(struct psd_lane *lane, struct psd_arrival *a, int rc)
@@ -186,12 +187,12 @@ void psd_lane_serve(struct psd_lane *lane, struct psd_arrival *a, int rc)
     if (rc == 0 && (a->frame.kind == PS_FRAME_ANSWER || a->frame.kind == PS_FRAME_ERROR))
         rc = ps_fail(&err, -EPROTO, "frame kind %u is an answer; a lane takes requests", a->frame.kind);
     if (rc == 0 && a->frame.kind == PS_FRAME_KEEP)
-        psd_lane_take_notes(lane); /* the loop told of it before it asked the client */
+        psd_lane_take_commands(lane); /* the loop sent the command before it asked the client */
     if (rc != 0)
         code = rc == -EPROTONOSUPPORT ? PS__CODE__VERSION : PS__CODE__MALFORMED;
     else if ((code = psd_lane_check(lane, a, &kinds[a->frame.kind], &err)) != 0) {
-        /* What the loop has decided meanwhile may allow it. */
-        psd_lane_take_notes(lane);
+        /* A command of the loop may have arrived meanwhile that allows the request. */
+        psd_lane_take_commands(lane);
         code = psd_lane_check(lane, a, &kinds[a->frame.kind], &err);
     }
     if (code != 0)

@@ -14,13 +14,13 @@ static void free_all(struct psd_rounds *r, uint32_t n_slots)
     free(r->next.ranks);
     free(r->done);
     free(r->turn);
-    free(r->party);
+    free(r->gathered);
     free(r->bodies);
-    free(r->keeps);
-    free(r->pace);
-    free(r->standing);
-    free(r->cut.ranks);
-    free(r->cut.seqs);
+    free(r->scales);
+    free(r->clocks);
+    free(r->states);
+    free(r->closed.ranks);
+    free(r->closed.seqs);
     free(r);
 }
 
@@ -51,13 +51,13 @@ struct psd_rounds *psd_rounds_create(const struct psd_lane *lane, uint64_t begin
     r->next.ranks = calloc(n_slots, sizeof *r->next.ranks);
     r->done = calloc(n, sizeof *r->done);
     r->turn = calloc(n, sizeof *r->turn);
-    r->party = calloc(n_slots, sizeof *r->party);
+    r->gathered = calloc(n_slots, sizeof *r->gathered);
     r->bodies = calloc(n_slots, sizeof *r->bodies);
-    r->keeps = calloc(n_slots, sizeof *r->keeps);
+    r->scales = calloc(n_slots, sizeof *r->scales);
     if (!lane->center->admission->rounds)
-        r->pace = calloc(n_slots, sizeof *r->pace);
-    if (!r->staged || !r->now.ranks || !r->next.ranks || !r->done || !r->turn || !r->party || !r->bodies ||
-        !r->keeps || (!lane->center->admission->rounds && !r->pace) ||
+        r->clocks = calloc(n_slots, sizeof *r->clocks);
+    if (!r->staged || !r->now.ranks || !r->next.ranks || !r->done || !r->turn || !r->gathered || !r->bodies ||
+        !r->scales || (!lane->center->admission->rounds && !r->clocks) ||
         (lane->center->admission->needs != NULL && !psd_lane_partial_init(r, n_slots))) {
         free_all(r, n_slots);
         return NULL;
@@ -75,8 +75,8 @@ struct psd_rounds *psd_rounds_create(const struct psd_lane *lane, uint64_t begin
 
 void psd_rounds_revive(struct psd_lane *lane, uint32_t client)
 {
-    if (lane->rounds != NULL && lane->rounds->pace != NULL && lane->center->resumed != NULL)
-        lane->rounds->pace[client] = (struct psd_pace){.free = true};
+    if (lane->rounds != NULL && lane->rounds->clocks != NULL && lane->center->resumed != NULL)
+        lane->rounds->clocks[client] = (struct psd_member_clock){.free = true};
 }
 
 static struct psd_staged *staged_of(const struct psd_rounds *r, uint32_t client)
@@ -157,7 +157,7 @@ void psd_rounds_answer_center(struct psd_lane *lane, struct psd_staged *s, float
     psd_rounds_clear(lane, s);
 }
 
-/* The lowest round of any chunk that moves; how many have been through one more. */
+/* Updates the round that every chunk has completed, and how many chunks are one round ahead. */
 static void count_round(struct psd_lane *lane)
 {
     struct psd_rounds *r = lane->rounds;
@@ -171,8 +171,8 @@ static void count_round(struct psd_lane *lane)
     r->round = lowest;
 }
 
-/* The set that began with a round which every chunk has reached is the only one. */
-static void settle_members(struct psd_rounds *r)
+/* Once every chunk has reached the first round of the next set, drops the previous set. */
+static void drop_old_members(struct psd_rounds *r)
 {
     if (!r->has_next || r->round < r->next.from)
         return;
@@ -192,12 +192,12 @@ static void copy_if_due(struct psd_lane *lane)
     psd_lane_snapshot(lane, r->snapshot);
 }
 
-/* Every chunk has been through the round. */
+/* Every chunk has completed the round. */
 static void round_over(struct psd_lane *lane)
 {
     struct psd_shared *shared = lane->shared;
     count_round(lane);
-    settle_members(lane->rounds);
+    drop_old_members(lane->rounds);
     lane->rounds->wake = true;
     if (lane->center->admission->merges) {
         psd_count(&lane->stats.clock, 1);
@@ -218,24 +218,25 @@ void psd_rounds_finish(struct psd_lane *lane, uint32_t chunk)
         round_over(lane);
 }
 
-/* A set comes after the one whose round the chunk is in. */
+/* Whether a set follows the one of the chunk's round. */
 static bool has_later_members(const struct psd_rounds *r, uint32_t chunk)
 {
     return r->has_next && r->done[chunk] < r->next.from;
 }
 
-/* Whether the chunk may go on with its round: not past a snapshot of which it is not part yet. */
+/* Whether the chunk may begin its round: not before a snapshot has its values. */
 static bool may_advance(const struct psd_lane *lane, uint32_t chunk)
 {
     const struct psd_rounds *r = lane->rounds;
     if (r->held || (r->saving && r->done[chunk] >= r->save_at) || !psd_rounds_moves(lane, chunk))
         return false;
     if (lane->center->admission->needs != NULL)
-        return r->has_cut && r->cut.from == r->done[chunk];
+        return r->has_closed && r->closed.from == r->done[chunk];
     return psd_rounds_members(lane, chunk)->n > 0 || has_later_members(r, chunk);
 }
 
-/* A round whose members have all left is over, and counts like any other: all lanes number rounds alike. */
+/* A round whose members have all left is over, and counts like any other, so that all lanes number rounds
+ * alike. */
 static bool advance_once(struct psd_lane *lane, uint32_t chunk)
 {
     if (lane->center->admission->needs == NULL && psd_rounds_members(lane, chunk)->n == 0) {
@@ -258,11 +259,11 @@ void psd_rounds_advance_all(struct psd_lane *lane)
         r->wake = false;
         for (uint32_t k = 0; k < lane->n_chunks; k++)
             advance(lane, k);
-        settle_members(r);
+        drop_old_members(r);
     } while (r->wake);
 }
 
-/* Messages are staged, so one with a value that is not finite is refused whole. */
+/* The message is staged, so one with a value that is not finite is refused completely. */
 static bool is_finite(struct psd_lane *lane, struct psd_arrival *a)
 {
     struct ps_range piece = {a->frame.begin, a->frame.count};
@@ -278,17 +279,17 @@ static bool is_finite(struct psd_lane *lane, struct psd_arrival *a)
     return true;
 }
 
-/* Whether the message's floats can stay in its body: as floats, and where others' answers are made of them,
- * in memory that is nobody else's. */
+/* Whether the message's floats can stay in its body: they are raw, and in private memory if other members'
+ * answers are computed from them. */
 static bool may_stay(struct psd_lane *lane, const struct psd_arrival *a)
 {
     return psd_lane_room_of(lane, a) != lane->scratch &&
            (psd_lane_is_private(a) || !lane->center->admission->merges);
 }
 
-/* Floats that cannot stay where they lie have the room of the message's place, which is kept for the next.
- * They are checked there, and nowhere before. */
-static bool settle_in(struct psd_lane *lane, struct psd_staged *s, struct psd_arrival *a)
+/* Floats that cannot stay in the body are decoded into the staging slot's buffer, which is kept for later
+ * messages. They are checked there and not earlier. */
+static bool decode_if_needed(struct psd_lane *lane, struct psd_staged *s, struct psd_arrival *a)
 {
     if (may_stay(lane, a))
         return true;
@@ -305,9 +306,9 @@ static uint32_t window_of(const struct psd_lane *lane, const struct psd_arrival 
     return ps_transport_window(a->port->transport, lane->center->window_chunks);
 }
 
-/* Room for one more message of this client: the one that it sends again takes the place of the old, and of an
- * exchange that it gave up nothing is left. NULL: its transport's window is full. What had come on a wider
- * transport before the client had to leave that one is no fault of its. */
+/* Finds a slot for one more message of this client. A message that is sent again replaces the old one, and
+ * messages of abandoned exchanges are dropped. NULL: the window of its transport is full. Messages from a
+ * transport with a larger window, which the client had to leave, do not count as an error. */
 static struct psd_staged *room_for(struct psd_lane *lane, const struct psd_arrival *a)
 {
     struct psd_staged *s = staged_of(lane->rounds, a->frame.client), *room = NULL;
@@ -324,7 +325,7 @@ static struct psd_staged *room_for(struct psd_lane *lane, const struct psd_arriv
         if (!s[i].used && room == NULL)
             room = &s[i];
     }
-    if (dropped) /* also where nothing takes its place */
+    if (dropped) /* also if nothing replaces it */
         count_waiting(lane, a->frame.client);
     return n_used < window_of(lane, a) ? room : NULL;
 }
@@ -338,7 +339,7 @@ void psd_rounds_arrive(struct psd_lane *lane, struct psd_arrival *a)
                         window_of(lane, a));
         return;
     }
-    if (!settle_in(lane, s, a)) {
+    if (!decode_if_needed(lane, s, a)) {
         psd_lane_refuse(lane, a, PS__CODE__LIMIT, "no memory for a message of %u floats", a->frame.count);
         return;
     }
@@ -360,7 +361,7 @@ void psd_rounds_arrive(struct psd_lane *lane, struct psd_arrival *a)
         psd_rounds_advance_all(lane);
 }
 
-/* No round will end any more. */
+/* No round can complete any more. */
 static bool has_nobody(const struct psd_rounds *r)
 {
     return r->now.n == 0 && (!r->has_next || r->next.n == 0);
@@ -403,8 +404,8 @@ void psd_rounds_forget(struct psd_lane *lane, uint32_t client)
         return;
     leave(lane, &r->now, client);
     leave(lane, &r->next, client);
-    if (r->pace != NULL)
-        r->pace[client] = (struct psd_pace){0};
+    if (r->clocks != NULL)
+        r->clocks[client] = (struct psd_member_clock){0};
     psd_lane_partial_forget(lane, client);
     drop_all(lane, client);
     psd_rounds_advance_all(lane);
@@ -432,12 +433,12 @@ void psd_rounds_hold(struct psd_lane *lane)
     psd_queue_push(lane->out, &held);
 }
 
-/* Without rounds: those who are new start with the clock that was published. */
+/* Without rounds, new members start with the published clock. */
 static void take_clocks(struct psd_rounds *r, const struct psd_members *m)
 {
     for (uint32_t i = 0; i < m->n; i++)
         if (index_of(&r->now, m->ranks[i]) < 0)
-            r->pace[m->ranks[i]].offset = m->from;
+            r->clocks[m->ranks[i]].offset = m->from;
 }
 
 static void copy_members(struct psd_members *to, const struct psd_members *m)
@@ -452,15 +453,15 @@ void psd_rounds_take_members(struct psd_lane *lane, const struct psd_members *m)
     struct psd_rounds *r = lane->rounds;
     if (r == NULL)
         return;
-    if (r->pace != NULL)
+    if (r->clocks != NULL)
         take_clocks(r, m);
-    if (r->pace != NULL || r->standing != NULL) {
+    if (r->clocks != NULL || r->states != NULL) {
         copy_members(&r->now, m);
         return;
     }
     copy_members(&r->next, m);
     r->has_next = true;
-    settle_members(r);
+    drop_old_members(r);
 }
 
 void psd_rounds_go(struct psd_lane *lane)
@@ -479,7 +480,7 @@ void psd_rounds_close(struct psd_lane *lane)
         const struct ps_frame *f = &s->arrival.frame;
         if (!s->used)
             continue;
-        if (s->moved) { /* the answer waited for another turn */
+        if (s->moved) { /* the answer waited for the member's next turn */
             struct psd_move move = psd_lane_move_of(lane, &s->arrival);
             psd_rounds_answer(lane, s, move.rule->rate(&move));
             continue;

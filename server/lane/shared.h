@@ -1,4 +1,5 @@
-/* shared.h: what all lanes of this psd and the loop share, and how exchanges are named in it. Any thread. */
+/* shared.h: state shared by all lanes of this psd and the loop, and the names of exchanges in it. Any
+ * thread. */
 #ifndef PSD_LANE_SHARED_H
 #define PSD_LANE_SHARED_H
 
@@ -7,33 +8,35 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What all lanes and the loop share. */
+/* State shared by all lanes and the loop. */
 struct psd_shared {
-    _Atomic uint64_t version; /* exchanges that landed in every lane */
-    _Atomic float alpha;      /* follows the number of live workers; written by the loop */
-    _Atomic float mean_rate;  /* 1/p: how buffers follow the workers under rules whose answer is adopted */
+    _Atomic uint64_t version; /* exchanges that have landed in every lane */
+    _Atomic float alpha;      /* depends on the number of live workers; written by the loop */
+    /* 1/p: rate at which buffers follow the workers, for rules whose answer is adopted */
+    _Atomic float mean_rate;
     _Atomic uint32_t generation;
-    _Atomic uint64_t rounds; /* that lanes have been through, all together */
-    uint32_t n_slots;        /* limits.clients + PSD_OBSERVERS */
-    uint32_t n_lanes;        /* of this psd */
-    pthread_barrier_t
-        snapshot; /* of all lanes: under whole lanes nobody moves the center while it is copied */
-    /* [n_slots]: in how many lanes the client's newest exchange has landed; its name and the count, see
+    _Atomic uint64_t rounds;    /* completed by lanes, summed over all of them */
+    uint32_t n_slots;           /* limits.clients + PSD_OBSERVERS */
+    uint32_t n_lanes;           /* of this psd */
+    pthread_barrier_t snapshot; /* under whole lanes, keeps every lane from moving the center during a copy */
+    /* [n_slots]: in how many lanes the client's newest exchange has landed, with its name; see
      * psd_lane_whole */
     _Atomic uint64_t *lanes_done;
-    _Atomic uint64_t *exchanges; /* [n_slots]: the client's that landed in every lane they go to */
-    _Atomic uint64_t *clocks;    /* [n_slots]: the same without what sets values instead of moving them */
-    /* [n_slots]: the client's newest exchange of which a chunk has landed in some lane; and that has landed
-     * in every lane that it goes to, or never will, since a lane has refused a chunk of it.
-     * psd_exchange_name; 0: none */
+    /* [n_slots]: the client's exchanges that have landed in every lane that they go to */
+    _Atomic uint64_t *exchanges;
+    /* [n_slots]: the same, excluding exchanges that set values instead of moving them */
+    _Atomic uint64_t *clocks;
+    /* [n_slots]: the client's newest exchange of which a chunk has landed in some lane; and the newest that
+     * has landed in every lane that it goes to, or never will because a lane has refused a chunk of it.
+     * Values of psd_exchange_name; 0: none */
     _Atomic uint64_t *begun, *whole;
-    /* [n_slots], of several servers: those that the exchange in `begun` goes to, as bits below the lower half
-     * of its name; see psd_exchange_parts. */
+    /* [n_slots], with several servers: those that the exchange in `begun` goes to, as bits below the lower
+     * half of its name; see psd_exchange_parts. */
     _Atomic uint64_t *parts;
 };
 
-/* Tells exchanges of one slot apart, over sessions: the incarnation, and of seq what is left, which is
- * enough: exchanges of one session that are compared are near each other. */
+/* Identifies an exchange of a slot across sessions: the incarnation and the low bits of seq. These suffice
+ * because compared exchanges of one session are near each other. */
 static inline uint64_t psd_exchange_name(uint32_t incarnation, uint64_t seq)
 {
     return (uint64_t)incarnation << 32 | (uint32_t)seq;
@@ -49,14 +52,14 @@ static inline bool psd_exchange_is_of(uint64_t name, uint32_t incarnation)
     return name >> 32 == incarnation;
 }
 
-/* A session is later than those of lower incarnation. */
+/* Sessions of higher incarnation are later. */
 static inline bool psd_exchange_is_later(uint64_t name, uint64_t than)
 {
     return name >> 32 != than >> 32 ? name > than : (int32_t)((uint32_t)name - (uint32_t)than) > 0;
 }
 
-/* Makes it the client's newest of `begun` or `whole`; a lane may be behind with what another has remembered.
- * Whether it was not. Any thread. */
+/* Makes it the client's newest exchange in `begun` or `whole`, unless another lane has stored a later one.
+ * Returns whether it did. Any thread. */
 static inline bool psd_exchange_remember(_Atomic uint64_t *newest, uint64_t name)
 {
     uint64_t was = atomic_load_explicit(newest, memory_order_relaxed);
@@ -67,15 +70,15 @@ static inline bool psd_exchange_remember(_Atomic uint64_t *newest, uint64_t name
     return false;
 }
 
-/* Bits of the servers that the exchange of this name goes to, from its slot of shared->parts. Where a lane
- * has written there of another one meanwhile it is not known: all of them. */
+/* The servers that the exchange of this name goes to, as bits, from its slot of shared->parts. All of them if
+ * a lane has overwritten the slot with another exchange. */
 static inline uint32_t psd_exchange_parts(uint64_t kept, uint64_t name)
 {
     return (uint32_t)(kept >> 32) == (uint32_t)name ? (uint32_t)kept : UINT32_MAX;
 }
 
-/* The seq in a name of this session, which is near another of its; near 0: its lower 32 bits. 0: the name is
- * of another session, or none. */
+/* The seq in a name of this session, given a nearby seq; near_seq 0: only its lower 32 bits. 0: the name is
+ * of another session, or empty. */
 static inline uint64_t psd_exchange_seq(uint64_t name, uint32_t incarnation, uint64_t near_seq)
 {
     int64_t behind = (int32_t)((uint32_t)near_seq - (uint32_t)name);
@@ -88,7 +91,7 @@ static inline uint64_t psd_exchange_seq(uint64_t name, uint32_t incarnation, uin
 int psd_shared_init(struct psd_shared *s, uint32_t n_slots, uint32_t n_lanes);
 void psd_shared_finish(struct psd_shared *s);
 
-/* Whether the exchange was begun in some lane: then it is to be finished in all of them. Any thread. */
+/* Whether the exchange has begun in some lane: it must then be completed in all of them. Any thread. */
 static inline bool psd_lane_has_begun(const struct psd_shared *s, uint32_t client, uint32_t incarnation,
                                       uint64_t seq)
 {

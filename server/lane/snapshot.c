@@ -1,6 +1,6 @@
-/* How a lane copies its slice for a checkpoint. The snapshot is of the moment at which it begins; the lane
- * goes on serving, and copies each chunk before that moves next, the others between two batches of messages:
- * nobody waits for more than a chunk or two. */
+/* Copies a lane's slice for a checkpoint. The snapshot has the state at the moment at which it begins. The
+ * lane continues to serve: it copies each chunk before its next move, and the others between two batches of
+ * messages, so that no message waits for more than one or two chunks. */
 #include "server/lane/internal.h"
 
 #include <assert.h>
@@ -8,9 +8,9 @@
 
 #include "proto/clock.h"
 
-enum { A_TURN = 131072 }; /* values copied between two batches, or one chunk of them */
+enum { A_TURN = 131072 }; /* values copied between two batches, or one chunk */
 
-/* Its range of the center, of the rule's state and of the average. Returns how many values these were. */
+/* Copies the range of the center, of the rule's state and of the average. Returns how many values. */
 static uint64_t copy_range(const struct psd_lane *lane, struct psd_snapshot *s, struct ps_range r)
 {
     const struct psd_center *center = lane->center;
@@ -22,19 +22,19 @@ static uint64_t copy_range(const struct psd_lane *lane, struct psd_snapshot *s, 
     return r.count * (1 + center->rule->n_state + s->has_average);
 }
 
-static void say_snapped(struct psd_lane *lane, bool lacks)
+static void report_snapped(struct psd_lane *lane, bool lacks)
 {
     psd_queue_push(lane->out, &(struct psd_lane_message){.kind = PSD_LANE_SNAPPED, .a = lacks});
 }
 
 /* The chunk is in the snapshot. */
-static void have_chunk(struct psd_lane *lane, uint32_t chunk)
+static void chunk_copied(struct psd_lane *lane, uint32_t chunk)
 {
     lane->snap.left[chunk / 64] &= ~(UINT64_C(1) << (chunk % 64));
     if (--lane->snap.n_left > 0)
         return;
     lane->snap.to = NULL;
-    say_snapped(lane, false);
+    report_snapped(lane, false);
 }
 
 static uint64_t copy_chunk(struct psd_lane *lane, uint32_t chunk)
@@ -43,7 +43,7 @@ static uint64_t copy_chunk(struct psd_lane *lane, uint32_t chunk)
     if ((lane->snap.left[chunk / 64] & bit) == 0)
         return 0;
     uint64_t n = copy_range(lane, lane->snap.to, ps_shard_chunk(&lane->center->shard, lane->row, chunk));
-    have_chunk(lane, chunk);
+    chunk_copied(lane, chunk);
     return n;
 }
 
@@ -56,7 +56,7 @@ void psd_lane_note_stop(struct psd_lane *lane, uint64_t begin_ns)
 
 void psd_lane_before_move(struct psd_lane *lane, uint32_t chunk)
 {
-    if (lane->snap.to == NULL || lane->snap.keeps)
+    if (lane->snap.to == NULL || lane->snap.receives)
         return;
     uint64_t begin_ns = ps_now_ns();
     copy_chunk(lane, chunk);
@@ -65,14 +65,14 @@ void psd_lane_before_move(struct psd_lane *lane, uint32_t chunk)
 
 bool psd_lane_copy_more(struct psd_lane *lane)
 {
-    if (lane->snap.keeps)
+    if (lane->snap.receives)
         return false;
     for (uint64_t n = 0; lane->snap.to != NULL && n < A_TURN; lane->snap.next++)
         n += copy_chunk(lane, lane->snap.next);
     return lane->snap.to != NULL;
 }
 
-/* The last exchange of each client: its chunks that are in the snapshot. */
+/* The last exchange of each client, with its chunks that are in the snapshot. */
 static void copy_replay(struct psd_lane *lane)
 {
     size_t n = 0;
@@ -88,8 +88,8 @@ static void copy_replay(struct psd_lane *lane)
     lane->n_snap_replay = n;
 }
 
-/* Under whole lanes all of them copy together, while none of them serves: what the replay tables say of an
- * exchange is then true of every slice. */
+/* Under whole lanes all lanes copy together while none of them serves, so that the replay tables match every
+ * slice. */
 static void copy_together(struct psd_lane *lane, struct psd_snapshot *s)
 {
     pthread_barrier_wait(&lane->shared->snapshot);
@@ -97,16 +97,16 @@ static void copy_together(struct psd_lane *lane, struct psd_snapshot *s)
     if (lane->center != NULL)
         copy_range(lane, s, ps_shard_slice(&lane->center->cut, lane->index));
     pthread_barrier_wait(&lane->shared->snapshot);
-    say_snapped(lane, false);
+    report_snapped(lane, false);
 }
 
-static void begin(struct psd_lane *lane, struct psd_snapshot *s, bool keeps)
+static void begin(struct psd_lane *lane, struct psd_snapshot *s, bool receives)
 {
     memset(lane->snap.left, 0xff, lane->n_words * sizeof *lane->snap.left);
     lane->snap.to = s;
     lane->snap.n_left = lane->n_chunks;
     lane->snap.next = 0;
-    lane->snap.keeps = keeps;
+    lane->snap.receives = receives;
 }
 
 void psd_lane_snapshot(struct psd_lane *lane, struct psd_snapshot *s)
@@ -122,7 +122,7 @@ void psd_lane_snapshot(struct psd_lane *lane, struct psd_snapshot *s)
     } else {
         copy_replay(lane);
         if (lane->n_chunks == 0)
-            say_snapped(lane, false);
+            report_snapped(lane, false);
         else
             begin(lane, s, false);
     }
@@ -137,28 +137,28 @@ void psd_lane_keep(struct psd_lane *lane, struct psd_snapshot *s, uint32_t clien
     if (lane->center != NULL && lane->n_chunks > 0 && psd_lane_serves(lane, lane->center, client))
         begin(lane, s, true);
     else
-        say_snapped(lane, false);
+        report_snapped(lane, false);
 }
 
 void psd_lane_keep_no_more(struct psd_lane *lane)
 {
-    if (lane->snap.to == NULL || !lane->snap.keeps)
+    if (lane->snap.to == NULL || !lane->snap.receives)
         return;
     lane->snap.to = NULL;
-    lane->snap.keeps = false;
-    say_snapped(lane, true);
+    lane->snap.receives = false;
+    report_snapped(lane, true);
 }
 
 size_t psd_lane_keep_chunk(struct psd_lane *lane, struct psd_arrival *a)
 {
     const struct ps_frame *f = &a->frame;
     uint64_t bit = UINT64_C(1) << (a->chunk % 64);
-    if (lane->snap.to == NULL || !lane->snap.keeps || f->client != lane->snap.client ||
+    if (lane->snap.to == NULL || !lane->snap.receives || f->client != lane->snap.client ||
         f->incarnation != lane->snap.incarnation || (lane->snap.left[a->chunk / 64] & bit) == 0)
         return 0;
     size_t n_bad =
         lane->vec->copy_finite(lane->snap.to->center + f->begin, psd_lane_floats_of(lane, a), f->count);
     if (n_bad == 0)
-        have_chunk(lane, a->chunk);
+        chunk_copied(lane, a->chunk);
     return n_bad;
 }

@@ -1,9 +1,10 @@
-/* Whether a data message may be served. */
+/* Checks whether a data message may be served. */
 #include "server/lane/internal.h"
 
 #include <inttypes.h>
 
-/* Whether the request is of the job's method. While that is about to change only what has begun goes on. */
+/* Whether the request is for the job's method. While that is about to change, only exchanges that have begun
+ * are accepted. */
 static bool is_in_time(const struct psd_lane *lane, const struct ps_frame *f,
                        const struct psd_request_kind *kind)
 {
@@ -13,7 +14,7 @@ static bool is_in_time(const struct psd_lane *lane, const struct ps_frame *f,
            psd_lane_has_begun(lane->shared, f->client, f->incarnation, f->seq);
 }
 
-/* Whether the connection that it came on is the identity's whose session it names. */
+/* Whether the message came on a connection of the identity that owns the session. */
 static bool is_own(const struct psd_arrival *a, const struct psd_lane_client *c, struct ps_error *err)
 {
     char sender[160];
@@ -27,7 +28,7 @@ static bool is_own(const struct psd_arrival *a, const struct psd_lane_client *c,
     return false;
 }
 
-/* Whether the client may speak at all. 0 or the code to refuse with. */
+/* Whether the client may send data at all. Returns 0 or the code to refuse it with. */
 static uint32_t check_client(const struct psd_lane *lane, const struct psd_arrival *a,
                              const struct psd_request_kind *kind, struct ps_error *err)
 {
@@ -38,8 +39,8 @@ static uint32_t check_client(const struct psd_lane *lane, const struct psd_arriv
     }
     const struct psd_lane_client *c = &lane->clients[f->client];
     if (c->incarnation != f->incarnation) {
-        ps_fail(err, 0, "incarnation %u is stale: client %u is in its incarnation %u", f->incarnation,
-                f->client, c->incarnation);
+        ps_fail(err, 0, "incarnation %u is stale: client %u is at incarnation %u", f->incarnation, f->client,
+                c->incarnation);
         return PS__CODE__STALE;
     }
     if (!is_own(a, c, err))
@@ -104,7 +105,7 @@ static uint32_t check_flags(const struct psd_lane *lane, const struct ps_frame *
     return 0;
 }
 
-/* Members send what the method says, all the same. */
+/* Members send exactly the transfers that the method defines. */
 static uint32_t check_members(const struct psd_lane *lane, const struct ps_frame *f,
                               const struct psd_request_kind *kind, struct ps_error *err)
 {
@@ -122,27 +123,27 @@ static uint32_t check_members(const struct psd_lane *lane, const struct ps_frame
     return PS__CODE__RANGE;
 }
 
-/* Whether the round's mean weighs messages by their samples. */
-static bool weighs(const struct psd_center *center)
+/* Whether the round's mean weights messages by their samples. */
+static bool weights_samples(const struct psd_center *center)
 {
     return center->admission->merges && center->rule->merge == PSD_MERGE_MEAN &&
            center->hyper.merge != PS_MERGE_TRIMMED_MEAN;
 }
 
-/* A message of 0 samples would count nothing, and nobody would know. */
+/* A message of 0 samples would silently have no effect. */
 static uint32_t check_samples(const struct psd_lane *lane, const struct ps_frame *f,
                               const struct psd_request_kind *kind, struct ps_error *err)
 {
-    if (!kind->by_rule || f->samples > 0 || !weighs(lane->center))
+    if (!kind->by_rule || f->samples > 0 || !weights_samples(lane->center))
         return 0;
     ps_fail(err, 0,
-            "a message of 0 samples: admission %s weighs messages by their samples, so that it would count "
-            "nothing; allowed is 1 or more (n_samples)",
+            "a message of 0 samples: admission %s weights messages by their samples, so that it would have "
+            "no effect; allowed is 1 or more (n_samples)",
             lane->center->admission->name);
     return PS__CODE__RANGE;
 }
 
-/* What the transfer covers; in how many pieces here, and in how many lanes. */
+/* Finds the extent of the transfer: its pieces in this lane, and its number of lanes. */
 static uint32_t find_scope(const struct psd_lane *lane, struct psd_arrival *a,
                            const struct psd_request_kind *kind, struct ps_range *scope, struct ps_error *err)
 {
@@ -199,17 +200,18 @@ static uint32_t check_piece(const struct psd_lane *lane, struct psd_arrival *a,
     return 0;
 }
 
-/* The lane does the worker's half, too, where the message is applied as it comes and is x itself. */
+/* In an exchange in place the lane also applies the worker's side. That requires an admission that applies
+ * messages as they arrive, and the message to be x itself. */
 static uint32_t check_in_place(const struct psd_lane *lane, const struct psd_arrival *a, struct ps_error *err)
 {
     const struct psd_center *center = lane->center;
     bool asked = (a->frame.flags & PS_FLAG_IN_PLACE) != 0;
     if (asked != psd_lane_is_in_place(a)) {
-        ps_fail(err, 0, "flag %04x says that the body is %sthe worker's own memory, and it is %s",
-                a->frame.flags, asked ? "" : "not ", asked ? "not" : "just that");
+        ps_fail(err, 0, "flag %04x states that the body is %sthe worker's own memory, but it is %s",
+                a->frame.flags, asked ? "" : "not ", asked ? "not" : "it");
         return PS__CODE__MALFORMED;
     }
-    if (!asked || (center->rule->meet != NULL && !center->admission->merges &&
+    if (!asked || (center->rule->apply_in_place != NULL && !center->admission->merges &&
                    center->message_codec->in_place && center->answer_codec->in_place))
         return 0;
     ps_fail(err, 0,
@@ -247,8 +249,8 @@ uint32_t psd_lane_check(struct psd_lane *lane, struct psd_arrival *a, const stru
     if (code != 0)
         return code;
     a->client = &lane->clients[f->client];
-    if (!psd_may_say(kind->says, a->client->phase == PSD_PHASE_OBSERVING,
-                     a->client->phase == PSD_PHASE_OFFERING ? PSD_STAGE_OFFERING : PSD_STAGE_ACTIVE)) {
+    if (!psd_may_send(kind->says, a->client->phase == PSD_PHASE_OBSERVING,
+                      a->client->phase == PSD_PHASE_OFFERING ? PSD_STAGE_OFFERING : PSD_STAGE_ACTIVE)) {
         ps_fail(err, 0, "a frame of kind %u is not allowed to client %u %s", f->kind, f->client,
                 a->client->phase == PSD_PHASE_OBSERVING  ? "because it is an observer"
                 : a->client->phase == PSD_PHASE_OFFERING ? "before its offer is complete"

@@ -22,7 +22,7 @@ static int open_own(struct psd_lanes *lanes, const struct psd_config *cfg, const
     return rc;
 }
 
-/* At the head those of other servers follow, in order. */
+/* At the head, appends the other servers' lanes in order. */
 static int open_others(struct psd_lanes *lanes, const struct psd_config *cfg, struct ps_error *err)
 {
     int rc = 0;

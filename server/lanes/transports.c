@@ -47,7 +47,7 @@ static void forget(struct psd_transports *r, uint32_t k)
         r->row[k] = r->row[k + 1];
 }
 
-/* shm's sockets lie in the state directory, which nobody else may enter. */
+/* shm's sockets are in the state directory, which no other user may enter. */
 static void lane_url(const struct psd_config *cfg, const char *control_url, const struct ps_transport *t,
                      uint32_t index, char *url, size_t size)
 {
@@ -73,8 +73,8 @@ int psd_transports_open_lane(struct psd_transports *r, const struct psd_config *
         if (rc < 0 && (k == 0 || index > 0 || strcmp(cfg->transport, "auto") != 0))
             return rc;
         if (rc < 0) {
-            ps_log(rc == -ENODEV ? PS_LOG_DEBUG : PS_LOG_INFO, "start.road", "no road %s: %s",
-                   r->row[k].transport->name, err->text);
+            ps_log(rc == -ENODEV ? PS_LOG_DEBUG : PS_LOG_INFO, "start.road",
+                   "transport %s is not available: %s", r->row[k].transport->name, err->text);
             forget(r, k--);
             continue;
         }
@@ -92,7 +92,8 @@ void psd_transports_close(struct psd_transports *r)
 
 bool psd_transports_new_pass(unsigned char pass[PS_PASS_TOKEN_BYTES])
 {
-    /* Without randomness nobody can know the pass, and everybody uses the listener's transport. */
+    /* Without randomness the token is unknown, so no client can attach and all use the listener's
+     * transport. */
     return getrandom(pass, PS_PASS_TOKEN_BYTES, GRND_NONBLOCK) == PS_PASS_TOKEN_BYTES;
 }
 

@@ -1,5 +1,5 @@
-/* A program that drives time has all of these functions of its own: the linker takes this file whole or not.
- */
+/* A program that drives time defines all of these functions itself; the linker takes this file as a whole or
+ * not at all. */
 #include "server/loop/timer.h"
 
 uint64_t psd_loop_now_ms(const uv_loop_t *loop)

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* 1 - beta^t loses all its digits for beta near 1 in floats. */
+/* In float arithmetic 1 - beta^t loses all its digits for beta near 1. */
 static struct ps_adam constants(const struct psd_move *move)
 {
     double beta1 = (double)move->momentum, beta2 = (double)move->beta2, t = (double)move->t + 1;

@@ -1,7 +1,7 @@
-/* ADMM in one trip, Zhang, Choromanska, LeCun 2015, eq. 9-11: message m = A - (x - lambda) with A as in
- * proto/model/method.h, center <- center + (m + kappa center) / p, answered with the center before.
- * Eq. 9-10 put into x' - lambda' give A + kappa center, so p times eq. 11 grows by A + kappa center - (x -
- * lambda) = m + kappa center, once for each member that has moved. */
+/* ADMM with one message and one answer, Zhang, Choromanska, LeCun 2015, eq. 9-11: message m = A - (x -
+ * lambda) with A as in proto/model/method.h, center <- center + (m + kappa center) / p, answered with the
+ * center before. Inserting eq. 9-10 into x' - lambda' gives A + kappa center. So p times the center of eq. 11
+ * changes by A + kappa center - (x - lambda) = m + kappa center for each message. */
 #include "server/rules/rules.h"
 
 static size_t apply(const struct psd_move *move, float *center, float *const *state, float *m, size_t n)

@@ -1,7 +1,7 @@
-/* Delay compensation, Zheng et al. 2017 (DC-ASGD): message g, taken where the client last saw the center, at
- * seen; center <- center - eta (g + lambda g^2 (center - seen)), answered with the center after. g^2 stands
- * for the diagonal of the Hessian, so that the step is about that of a gradient at the center as it is now.
- */
+/* Delay compensation, Zheng et al. 2017 (DC-ASGD): message g, the gradient at `seen`, the center that the
+ * client last saw; center <- center - eta (g + lambda g^2 (center - seen)), answered with the center after.
+ * g^2 approximates the diagonal of the Hessian, so that the step approximates one with the gradient at the
+ * current center. */
 #include "server/rules/rules.h"
 
 static size_t apply(const struct psd_move *move, float *center, float *const *state, float *m, size_t n)

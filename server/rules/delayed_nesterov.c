@@ -1,8 +1,7 @@
-/* Delayed Nesterov, Liu et al. 2024 (Asynchronous Local-SGD): message x - start; with d = -message, center <-
- * center - eta d / N, s <- s + d; every N-th move of these values besides m <- beta m + s / N, center <-
- * center
- * - eta beta m, s <- 0; answered with the center after. Momentum that is applied at each arrival adds up over
- * workers that do not know of each other; here it moves once for N of them. */
+/* Delayed Nesterov, Liu et al. 2024 (Asynchronous Local-SGD): message x - start. With d = -message: center <-
+ * center - eta d / N, s <- s + d; every N-th move of these values also m <- beta m + s / N, center <- center
+ * - eta beta m, s <- 0. Answered with the center after. Momentum applied at every arrival would accumulate
+ * over workers that do not know of each other; here it is applied once for N arrivals. */
 #include "server/rules/rules.h"
 
 static size_t apply(const struct psd_move *move, float *center, float *const *state, float *m, size_t n)

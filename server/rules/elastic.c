@@ -8,12 +8,12 @@ static size_t apply(const struct psd_move *move, float *center, float *const *st
     return move->vec->exchange_elastic(center, m, move->alpha, n);
 }
 
-static size_t meet(const struct psd_move *move, float *center, float *x, size_t n)
+static size_t apply_in_place(const struct psd_move *move, float *center, float *x, size_t n)
 {
-    return move->vec->meet_elastic(center, x, move->alpha, n);
+    return move->vec->elastic_in_place(center, x, move->alpha, n);
 }
 
-/* center - (-alpha) sum (x - center): the same operations as above when there is one. */
+/* center - (-alpha) sum (x - center): the same operations as above if there is one message. */
 static size_t apply_offsets(const struct psd_move *move, float *center, float *offsets, size_t n)
 {
     return move->vec->exchange_descend(center, offsets, -move->alpha, n);
@@ -27,6 +27,6 @@ static float rate(const struct psd_move *move)
 const struct psd_rule psd_rule_elastic = {.name = "elastic",
                                           .merge = PSD_MERGE_OFFSETS,
                                           .apply = apply,
-                                          .meet = meet,
+                                          .apply_in_place = apply_in_place,
                                           .apply_offsets = apply_offsets,
                                           .rate = rate};

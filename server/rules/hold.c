@@ -1,5 +1,5 @@
-/* The center is what it was last told: the workers are one clique, which moves x by itself and leaves copies
- * here for checkpoints and evaluators. Answered with the center after. */
+/* The center is the last copy that was sent: the workers are one clique, which moves x by itself and stores
+ * copies here for checkpoints and evaluators. Answered with the center after. */
 #include "server/rules/rules.h"
 
 static size_t apply(const struct psd_move *move, float *center, float *const *state, float *m, size_t n)

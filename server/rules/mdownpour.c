@@ -1,6 +1,5 @@
-/* Momentum DOWNPOUR, Zhang, Choromanska, LeCun 2015, Algorithm 5: message g, v <- delta v - eta g,
- * center <- center + delta v, answered with the center after: the point where Nesterov's next gradient is
- * wanted. */
+/* Momentum DOWNPOUR, Zhang, Choromanska, LeCun 2015, Algorithm 5: message g, v <- delta v - eta g, center <-
+ * center + delta v, answered with the center after, the point at which Nesterov's next gradient is taken. */
 #include "server/rules/rules.h"
 
 static size_t apply(const struct psd_move *move, float *center, float *const *state, float *m, size_t n)

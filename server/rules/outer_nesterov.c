@@ -1,6 +1,6 @@
-/* The outer step of DiLoCo, Douillard et al. 2023, Algorithm 1 with Nesterov's momentum: message x - start,
- * in rounds their mean; with d = -message, m <- beta m + d, center <- center - eta (d + beta m); answered
- * with the center after. */
+/* The outer step of DiLoCo, Douillard et al. 2023, Algorithm 1 with Nesterov momentum: message x - start, in
+ * rounds their mean. With d = -message: m <- beta m + d, center <- center - eta (d + beta m). Answered with
+ * the center after. */
 #include "server/rules/rules.h"
 
 static size_t apply(const struct psd_move *move, float *center, float *const *state, float *m, size_t n)

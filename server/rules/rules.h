@@ -1,4 +1,4 @@
-/* rules.h: how a message moves the center. One file and one row each. */
+/* rules.h: how a message moves the center. Each rule is one file and one row. */
 #ifndef PSD_RULES_H
 #define PSD_RULES_H
 
@@ -12,49 +12,52 @@
 
 struct psd_rule;
 
-/* What a rule may use of one exchange. */
+/* The inputs of a rule for one exchange. */
 struct psd_move {
     const struct ps_vec *vec;
-    const struct psd_rule *rule; /* the job's; `add` for what a worker owed when the method changed */
-    bool owed;                   /* it is that */
-    float alpha;                 /* elastic moving rate; 0 for rules without */
-    float eta;                   /* learning rate at the worker's t */
-    float momentum;              /* mu, delta; adam's beta1 */
+    /* the job's rule; `add` for a worker's unsent delta when the method changed */
+    const struct psd_rule *rule;
+    bool is_delta;  /* the message is such a delta */
+    float alpha;    /* elastic moving rate; 0 for rules without one */
+    float eta;      /* learning rate at the worker's t */
+    float momentum; /* mu, delta; adam's beta1 */
     float beta2, epsilon;
     float outer_eta, outer_momentum;
     float compensation;
     uint32_t delay;   /* delayed-nesterov's N */
-    float share;      /* 1/p, of rules with fixed workers */
+    float share;      /* 1/p, for rules with a fixed number of workers */
     float kappa;      /* admm: (eta rho - 1) / (eta rho + 1) */
     double pull;      /* eta rho */
-    uint32_t n_moves; /* messages that m is the sum of; 1 unless in a round */
-    uint64_t t;       /* updates of these values before this one */
-    float follow;     /* the rate of the average z at t; 0 when there is none */
+    uint32_t n_moves; /* messages summed in m; 1 outside rounds */
+    uint64_t t;       /* earlier updates of these values */
+    float follow;     /* the rate of the average z at t; 0 without an average */
 };
 
-/* What a round of several messages becomes before the rule sees it, by values, in a fixed tree over ranks. */
+/* How the messages of a round are aggregated before the rule, value by value, in a fixed tree over ranks. */
 enum psd_merge {
     PSD_MERGE_MEAN,    /* the mean, weighted by samples */
     PSD_MERGE_SUM,     /* the sum */
-    PSD_MERGE_OFFSETS, /* the sum of m - center, which apply_offsets takes; answered with the center before */
+    PSD_MERGE_OFFSETS, /* the sum of m - center, for apply_offsets; answered with the center before */
 };
 
 struct psd_rule {
     const char *name; /* as in ps_rules */
-    uint32_t n_state; /* vectors of state beside the center, zero at the start */
-    /* Behind its state, state[n_state] is what the client last saw of these values, and stays as it is. */
+    uint32_t n_state; /* vectors of state beside the center, initially zero */
+    /* After the rule's own state, state[n_state] is what the client last saw of these values; the rule does
+     * not change it. */
     bool takes_seen;
     enum psd_merge merge;
-    /* Moves n floats of the center by the message m and leaves in m what is answered. state[i] is aligned
-     * with center. Nothing that is not finite is stored; returns how many results were not. Lane's thread;
+    /* Moves n floats of the center by the message m, and writes the answer to m. state[i] is aligned with
+     * center. Never stores a value that is not finite; returns how many results were not. Lane's thread;
      * cannot fail. */
     size_t (*apply)(const struct psd_move *move, float *center, float *const *state, float *m, size_t n);
-    /* Of a rule whose worker's half is elementwise: both halves on the worker's own x, whose values may
-     * change while they are read; the center is guarded as by apply. NULL: this rule cannot work in place. */
-    size_t (*meet)(const struct psd_move *move, float *center, float *x, size_t n);
-    /* Of PSD_MERGE_OFFSETS: the same for a round, offsets being the sum over n_moves of m - center. */
+    /* For a rule whose worker side is elementwise: applies both sides to the worker's own x, whose values
+     * may change while they are read. The center is protected as in apply. NULL: the rule cannot work in
+     * place. */
+    size_t (*apply_in_place)(const struct psd_move *move, float *center, float *x, size_t n);
+    /* For PSD_MERGE_OFFSETS: the same for a round; offsets is the sum of m - center over n_moves messages. */
     size_t (*apply_offsets)(const struct psd_move *move, float *center, float *offsets, size_t n);
-    /* The rate to tell the client: what its half multiplies with. */
+    /* The rate that is sent to the client, for its side of the rule. */
     float (*rate)(const struct psd_move *move);
 };
 

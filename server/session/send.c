@@ -10,7 +10,7 @@
 int psd_send_now(struct psd_sender *out, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m)
 {
     if (zmq_send(out->socket, peer, peer_bytes, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0)
-        return -zmq_errno(); /* gone, or does not read: silence will end its session */
+        return -zmq_errno(); /* the peer is gone or does not read: its session will end for silence */
     return ps_control_send(out->socket, &m->base);
 }
 

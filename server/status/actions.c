@@ -1,5 +1,4 @@
-/* What the status socket does when it is asked to. Where there are several servers, most of it is the head's.
- */
+/* The status socket's actions. With several servers most of them are only possible at the head. */
 #include "server/status/status.h"
 
 #include <stdio.h>
@@ -8,7 +7,7 @@
 
 #include "server/status/json.h"
 
-/* False: this is not the head, and says where that is. */
+/* False: this is not the head; answers with its address. */
 static bool is_heads(const struct psd_status *status, struct psd_http_answer *answer)
 {
     if (psd_is_head(status->cfg))
@@ -28,8 +27,8 @@ void psd_post_checkpoint(void *arg, const char *query, struct psd_http_answer *a
     (void)query;
     if (!is_heads(status, answer))
         return;
-    const uint64_t version =
-        psd_version(status->lanes); /* before the start: lanes go on, and nobody may wait for what is newer */
+    const uint64_t version = psd_version(status->lanes); /* read before the start: the lanes continue, and
+                                                            clients must not wait for a newer one */
     if (psd_checkpointer_start(status->job, &err) < 0)
         psd_answer_json(answer, 409, json_pack("{s:s}", "error", err.text));
     else
@@ -37,7 +36,7 @@ void psd_post_checkpoint(void *arg, const char *query, struct psd_http_answer *a
                         json_pack("{s:s, s:I}", "checkpoint", "started", "version", (json_int_t)version));
 }
 
-/* How a change of the configuration went. */
+/* Answers with the result of a change of the configuration. */
 static void answer_change(const struct psd_status *status, const char *what, int rc,
                           const struct ps_error *err, struct psd_http_answer *answer)
 {
@@ -65,7 +64,7 @@ void psd_post_reload(void *arg, const char *query, struct psd_http_answer *answe
     answer_change(arg, "reload", rc, &err, answer);
 }
 
-/* Lines of KEY=VALUE. */
+/* Body: lines of KEY=VALUE. */
 void psd_post_set(void *arg, const char *query, struct psd_http_answer *answer)
 {
     struct ps_error err;
@@ -75,7 +74,7 @@ void psd_post_set(void *arg, const char *query, struct psd_http_answer *answer)
     answer_change(arg, "set", rc, &err, answer);
 }
 
-/* Lines of keys, or "all". */
+/* Body: lines of keys, or "all". */
 void psd_post_unset(void *arg, const char *query, struct psd_http_answer *answer)
 {
     struct ps_error err;
@@ -85,7 +84,7 @@ void psd_post_unset(void *arg, const char *query, struct psd_http_answer *answer
     answer_change(arg, "unset", rc, &err, answer);
 }
 
-/* ?wait=end: answered when psd ends, with how; see psd_tell_end. */
+/* ?wait=end: answered when psd stops, with the result; see psd_tell_end. */
 void psd_post_drain(void *arg, const char *query, struct psd_http_answer *answer)
 {
     if (!is_heads(arg, answer))
@@ -95,13 +94,13 @@ void psd_post_drain(void *arg, const char *query, struct psd_http_answer *answer
                         json_pack("{s:s}", "error", "wait: allowed is end, as in POST /drain?wait=end"));
         return;
     }
-    psd_job_drain(((struct psd_status *)arg)->job, "drain was asked for on the status socket");
+    psd_job_drain(((struct psd_status *)arg)->job, "drain was requested on the status socket");
     answer->held = query != NULL;
     if (!answer->held)
         psd_answer_json(answer, 202, json_pack("{s:s}", "drain", "started"));
 }
 
-/* Answered when psd ends, with how: what a page cannot see by asking again and again. */
+/* Answered when psd stops, with the result, which a page cannot learn by polling. */
 void psd_get_end(void *arg, const char *query, struct psd_http_answer *answer)
 {
     (void)arg;
@@ -109,12 +108,12 @@ void psd_get_end(void *arg, const char *query, struct psd_http_answer *answer)
     answer->held = true;
 }
 
-/* Why this is no good end of the job, or "". */
+/* Why the job did not end well, or "". */
 static const char *trouble_of(const struct psd_status *status)
 {
     return status->job->end.text[0] != 0 ? status->job->end.text
-           : status->cluster->again.due  ? "psd begins again with the other servers: the job has not ended"
-           : status->job->exit_code != 0 ? "psd ends before the job does: its log says why"
+           : status->cluster->again.due  ? "psd restarts with the other servers; the job has not ended"
+           : status->job->exit_code != 0 ? "psd stops before the job has ended; see its log"
                                          : "";
 }
 
@@ -138,7 +137,7 @@ void psd_tell_end(struct psd_status *status)
     json_decref(o);
 }
 
-/* arg: a worker's rank, or the client number of an observer (/workers has both). */
+/* rank: a worker's rank, or the client number of an observer (/workers has both). */
 void psd_post_evict(void *arg, const char *query, struct psd_http_answer *answer)
 {
     struct psd_status *status = arg;
@@ -164,7 +163,7 @@ void psd_post_evict(void *arg, const char *query, struct psd_http_answer *answer
         psd_answer_json(
             answer, 404,
             json_pack("{s:o}", "error",
-                      json_sprintf("there is no rank %u in the job; /workers lists who is", client)));
+                      json_sprintf("there is no rank %u in the job; /workers lists the members", client)));
         return;
     }
     if (s->identity[0] != 0)
@@ -193,5 +192,6 @@ void psd_post_allow(void *arg, const char *query, struct psd_http_answer *answer
             answer, name[0] != 0 ? 404 : 400,
             json_pack(
                 "{s:o}", "error",
-                json_sprintf("'%s' is not barred; /status lists who is, for POST /allow?name=NAME", name)));
+                json_sprintf("'%s' is not barred; /status lists the barred names, for POST /allow?name=NAME",
+                             name)));
 }

@@ -1,6 +1,6 @@
-/* libmicrohttpd without a thread of its own: a uv_poll handle watches its epoll descriptor and a timer its
- * next timeout; both call MHD_run, which calls the handlers. One daemon per listening socket, because what it
- * serves depends on the socket. */
+/* libmicrohttpd without its own thread: a uv_poll handle watches its epoll descriptor and a timer its next
+ * timeout; both call MHD_run, which calls the handlers. There is one daemon for each listening socket,
+ * because the allowed requests depend on the socket. */
 #include "server/status/http.h"
 
 #include <errno.h>
@@ -36,8 +36,8 @@ static int bound_address(int fd, char *address, size_t size)
     return 0;
 }
 
-/* Listens at tcp://HOST:PORT, loopback only. *fd_out is the socket, address (size bytes) the URL that was
- * bound, with the port that the system chose for 0. */
+/* Listens at tcp://HOST:PORT, loopback only. *fd_out is the socket, address (size bytes) the bound URL, with
+ * the actual port. */
 static int listen_on_loopback(const char *text, int *fd_out, char *address, size_t size, struct ps_error *err)
 {
     const struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
@@ -54,7 +54,7 @@ static int listen_on_loopback(const char *text, int *fd_out, char *address, size
         return ps_fail(err, -EINVAL,
                        "status.http: %.200s is not loopback; allowed is none or tcp://127.0.0.1:PORT", text);
     snprintf(port, sizeof port, "%u", url.port);
-    /* "localhost" is not looked up: what a name server says need not be loopback. */
+    /* "localhost" is not resolved: a name server may map it to another address. */
     const char *host = strcmp(url.host, "localhost") == 0 ? "127.0.0.1" : url.host;
     if ((rc = getaddrinfo(host, port, &hints, &found)) != 0)
         return ps_fail(err, -EINVAL, "status.http: %.200s: %s", text, gai_strerror(rc));
@@ -90,25 +90,25 @@ struct psd_http {
     const struct psd_http_route *routes;
     void *arg;
     struct ps_unix_socket socket;
-    char address[80]; /* of the TCP face, "" without one */
+    char address[80]; /* of the TCP face; "" without TCP */
     struct face faces[2];
     int n_faces;
     int n_open; /* uv handles that are not closed yet */
     struct request *held;
-    int held_status; /* what they are answered; 0: nothing yet */
+    int held_status; /* the answer to held requests; 0: none yet */
     char *held_body;
 };
 
-/* One request on its way in; while it is held, one of a list. */
+/* A request being received; held requests form a list. */
 struct request {
     size_t body_bytes;
     struct MHD_Connection *connection;
-    struct face *holder; /* NULL: it is not held */
+    struct face *holder; /* NULL: not held */
     struct request *next, **at;
 };
 
-/* What a browser may do with an answer: scripts, styles, images and requests of this address alone, in no
- * frame. Names that peers gave themselves stay text even if a page were careless. */
+/* Content security policy of every answer: scripts, styles, images and requests only from this address, and
+ * no frames. Names from peers thus remain text even if a page fails to escape them. */
 static const char policy[] =
     "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -131,7 +131,7 @@ static enum MHD_Result answer_with(struct MHD_Connection *c, int status, const c
     return rc;
 }
 
-/* Takes `json`. */
+/* Consumes `json`. */
 static enum MHD_Result answer_json(struct MHD_Connection *c, int status, json_t *json, const char *allow)
 {
     char *body = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
@@ -162,7 +162,7 @@ static enum MHD_Result answer_unknown(const struct face *f, struct MHD_Connectio
 {
     char printable[100];
     size_t n = 0;
-    for (; path[n] != 0 && n < sizeof printable - 1; n++) /* whatever bytes it is made of */
+    for (; path[n] != 0 && n < sizeof printable - 1; n++) /* the path may contain any bytes */
         printable[n] = path[n] > 0x20 && path[n] < 0x7f ? path[n] : '?';
     printable[n] = 0;
     return answer_json(c, MHD_HTTP_NOT_FOUND,
@@ -203,7 +203,7 @@ static enum MHD_Result answer_held(const struct psd_http *h, struct MHD_Connecti
     return answer_with(c, h->held_status, "application/json", body, body != NULL ? strlen(body) : 0, NULL);
 }
 
-/* libmicrohttpd leaves the connection alone until it is resumed, and asks again then. */
+/* libmicrohttpd suspends the connection until it is resumed, and then calls on_request again. */
 static enum MHD_Result hold(struct face *f, struct request *r, struct MHD_Connection *c)
 {
     struct psd_http *h = f->http;
@@ -212,7 +212,7 @@ static enum MHD_Result hold(struct face *f, struct request *r, struct MHD_Connec
     if (f->n_held == PSD_HTTP_MOST_HELD)
         return answer_json(
             c, MHD_HTTP_SERVICE_UNAVAILABLE,
-            json_pack("{s:o}", "error", json_sprintf("%d requests wait for the end already", f->n_held)),
+            json_pack("{s:o}", "error", json_sprintf("%d requests already wait for the end", f->n_held)),
             NULL);
     *r = (struct request){.connection = c, .holder = f, .next = h->held, .at = &h->held};
     if (r->next != NULL)
@@ -226,8 +226,7 @@ static enum MHD_Result hold(struct face *f, struct request *r, struct MHD_Connec
 static enum MHD_Result answer_request(struct face *f, struct MHD_Connection *c, const char *path,
                                       const char *method, struct request *request)
 {
-    const char *wanted =
-        strcmp(method, "HEAD") == 0 ? "GET" : method; /* libmicrohttpd leaves HEAD's body out */
+    const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method; /* libmicrohttpd omits HEAD's body */
     bool known = false;
 
     for (const struct psd_http_route *r = f->http->routes; r->method != NULL; r++) {
@@ -248,9 +247,9 @@ static enum MHD_Result answer_request(struct face *f, struct MHD_Connection *c, 
     return known ? answer_not_allowed(f, c, method, path) : answer_unknown(f, c, path);
 }
 
-/* Whether the request was meant for a loopback address: a page of elsewhere whose name leads here (DNS
- * rebinding) is in the browser of somebody who may ask, and may not read for others. Without Host it is no
- * browser's. */
+/* Whether the request was addressed to loopback. A foreign page whose name resolves to this address (DNS
+ * rebinding) runs in the browser of a user who may send requests, and must not read the answers. A request
+ * without Host is not from a browser. */
 static bool is_for_loopback(const char *host)
 {
     char text[300];
@@ -265,22 +264,21 @@ static bool is_for_loopback(const char *host)
 
 static enum MHD_Result refuse_host(struct MHD_Connection *c)
 {
-    return answer_json(
-        c, MHD_HTTP_FORBIDDEN,
-        json_pack("{s:s}", "error",
-                  "Host: allowed are localhost and loopback addresses; reach psd's page by one "
-                  "of these, such as http://localhost:PORT/"),
-        NULL);
+    return answer_json(c, MHD_HTTP_FORBIDDEN,
+                       json_pack("{s:s}", "error",
+                                 "Host: allowed are localhost and loopback addresses; open psd's page by one "
+                                 "of these, such as http://localhost:PORT/"),
+                       NULL);
 }
 
 static enum MHD_Result refuse_body(struct MHD_Connection *c)
 {
     return answer_json(
         c, MHD_HTTP_CONTENT_TOO_LARGE,
-        json_pack("{s:o}", "error", json_sprintf("a body has at most %d bytes here", MAX_BODY_BYTES)), NULL);
+        json_pack("{s:o}", "error", json_sprintf("a body may have at most %d bytes", MAX_BODY_BYTES)), NULL);
 }
 
-/* libmicrohttpd calls this once with the headers, then with each part of a body, then with none. */
+/* libmicrohttpd calls this once with the headers, then with each part of a body, then without data. */
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const char *path, const char *method,
                                   const char *version, const char *upload, size_t *upload_bytes, void **state)
 {
@@ -302,7 +300,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
         r->body_bytes += *upload_bytes;
         *upload_bytes = 0;
         return r->body_bytes <= MAX_BODY_BYTES ? MHD_YES
-                                               : MHD_NO; /* a chunked one: no answer is due, close */
+                                               : MHD_NO; /* a chunked body: no answer is possible, close */
     }
     return r->holder != NULL ? answer_held(r->holder->http, c) : answer_request(arg, c, path, method, r);
 }
@@ -367,7 +365,7 @@ static void on_timer_closed(uv_handle_t *handle)
     close_one(((struct face *)((struct psd_timer *)handle->data)->data)->http);
 }
 
-/* Serves listen_fd, which libmicrohttpd closes from now on. */
+/* Serves listen_fd, which libmicrohttpd now owns and closes. */
 static int open_face(struct psd_http *h, uv_loop_t *loop, int listen_fd, bool read_only, struct ps_error *err)
 {
     struct face *f = &h->faces[h->n_faces];
@@ -380,11 +378,11 @@ static int open_face(struct psd_http *h, uv_loop_t *loop, int listen_fd, bool re
                                  MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
                                  (size_t)MEMORY_BYTES, MHD_OPTION_END);
     if (f->daemon == NULL)
-        return ps_fail(err, -ENOMEM, "status server: libmicrohttpd does not start");
+        return ps_fail(err, -ENOMEM, "status server: cannot start libmicrohttpd");
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(f->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     if (info == NULL || uv_poll_init(loop, &f->poll, info->epoll_fd) < 0) {
         MHD_stop_daemon(f->daemon);
-        return ps_fail(err, -ENOMEM, "status server: its descriptor cannot be watched");
+        return ps_fail(err, -ENOMEM, "status server: cannot watch its descriptor");
     }
     psd_timer_init(loop, &f->timer, f);
     f->poll.data = f;
@@ -437,7 +435,7 @@ const char *psd_http_address(const struct psd_http *h)
     return h->address;
 }
 
-enum { MOST_RUNS = 100 }; /* of libmicrohttpd, to send what is held: it does so by few steps */
+enum { MOST_RUNS = 100 }; /* of libmicrohttpd, which needs several to send the held answers */
 
 void psd_http_release(struct psd_http *h, int status, const char *body)
 {
@@ -456,10 +454,10 @@ void psd_http_destroy(struct psd_http *h)
 {
     if (h == NULL)
         return;
-    psd_http_release(h, MHD_HTTP_SERVICE_UNAVAILABLE, "{\"error\":\"psd ends\"}");
+    psd_http_release(h, MHD_HTTP_SERVICE_UNAVAILABLE, "{\"error\":\"psd is stopping\"}");
     ps_unix_socket_remove(&h->socket);
     for (int i = 0; i < h->n_faces; i++) {
-        uv_poll_stop(&h->faces[i].poll); /* before the descriptor goes */
+        uv_poll_stop(&h->faces[i].poll); /* before its descriptor is closed */
         MHD_stop_daemon(h->faces[i].daemon);
         uv_close((uv_handle_t *)&h->faces[i].poll, on_poll_closed);
         psd_timer_close(&h->faces[i].timer, on_timer_closed);

@@ -7,15 +7,15 @@
 #include "server/config/json.h"
 #include "server/status/status.h"
 
-/* status.c: takes o; NULL: there was no memory for it. */
+/* status.c: consumes o; NULL: there was no memory for it. */
 void psd_answer_json(struct psd_http_answer *answer, int status, json_t *o);
 
-/* training.c: what the workers say that they train, and how far they are. */
+/* training.c: models, data sets and progress, as reported by the workers. */
 json_t *psd_training_json(const struct psd_status *status);
-/* Steps that the client has taken in its session, by what lanes and its heartbeats tell. */
+/* Steps of the client in its session, from the lanes and its heartbeats. */
 uint64_t psd_training_clock(const struct psd_status *status, const struct psd_session *s);
-/* The learning rate at a worker's next step, NaN: an observer's; and at that of the worker that is, or was,
- * farthest. */
+/* The learning rate of the worker's next step, NaN for an observer; and of the next step of the worker with
+ * the most steps, also if it has left. */
 double psd_training_rate_of(const struct psd_status *status, const struct psd_session *s);
 double psd_training_rate(const struct psd_status *status);
 

@@ -1,4 +1,4 @@
-/* GET /metrics: Prometheus' text format, its naming rules. */
+/* GET /metrics: Prometheus' text format and naming rules. */
 #include "server/status/status.h"
 
 #include <inttypes.h>
@@ -79,12 +79,12 @@ static void gauge(FILE *f, const char *name, const char *help, double value)
     fprintf(f, "%s %.9g\n", name, value);
 }
 
-/* One gauge of each live worker; no sample where it is not known. */
+/* One gauge for each live worker; no sample if it is unknown. */
 static void norms(FILE *f, const struct psd_status *status)
 {
     static const char *const names[] = {"psd_worker_distance", "psd_worker_update_norm"};
-    static const char *const helps[] = {"How far a worker's vector was from the center at its last exchange.",
-                                        "The norm of what a worker's last exchange moved the center by."};
+    static const char *const helps[] = {"Distance of a worker's vector from the center at its last exchange.",
+                                        "Norm of the update of a worker's last exchange."};
     double norm[2];
     for (int k = 0; k < 2; k++) {
         head(f, names[k], "gauge", helps[k]);
@@ -105,8 +105,8 @@ static void one(FILE *f, const char *name, const char *type, const char *help, c
     fprintf(f, "%s%s %" PRIu64 "\n", name, labels, value);
 }
 
-static void by_road(FILE *f, const struct psd_status *status, const char *name, const char *help,
-                    const uint64_t *bytes)
+static void by_transport(FILE *f, const struct psd_status *status, const char *name, const char *help,
+                         const uint64_t *bytes)
 {
     head(f, name, "counter", help);
     for (uint32_t k = 0; k < status->lanes->transports.n; k++)
@@ -117,12 +117,11 @@ static void by_road(FILE *f, const struct psd_status *status, const char *name, 
 static void swaps(FILE *f, const struct psd_status *status)
 {
     const struct psd_reloader *r = &status->job->reload;
-    one(f, "psd_generation", "gauge", "Of the method: how often it has changed.", "",
+    one(f, "psd_generation", "gauge", "Number of changes of the method.", "",
         atomic_load_explicit(&status->lanes->shared.generation, memory_order_relaxed));
-    one(f, "psd_swaps_total", "counter", "Changes of the method that this psd has made.", "",
+    one(f, "psd_swaps_total", "counter", "Changes of the method in this run of psd.", "",
         status->job->method_change.n_changes);
-    head(f, "psd_reloads_total", "counter",
-         "Times that the configuration was read again, by what came of it.");
+    head(f, "psd_reloads_total", "counter", "Reloads of the configuration, by result.");
     fprintf(f,
             "psd_reloads_total{result=\"applied\"} %" PRIu64
             "\npsd_reloads_total{result=\"unchanged\"} %" PRIu64
@@ -132,9 +131,10 @@ static void swaps(FILE *f, const struct psd_status *status)
 
 static void stops(FILE *f, const struct psd_status *status)
 {
-    head(f, "psd_lane_longest_stop_seconds", "gauge",
-         "The longest time that a lane looked at no message, because it copied for a checkpoint, made memory "
-         "present or made tables: since the last checkpoint began; before the first, since psd started.");
+    head(
+        f, "psd_lane_longest_stop_seconds", "gauge",
+        "Longest time between two looks of a lane at its messages, due to checkpoint copies, touching memory "
+        "or creating tables: since the last checkpoint began, or since psd started before the first one.");
     for (uint32_t i = 0; i < status->lanes->n_own; i++) {
         const struct psd_lane_stats *s = &status->lanes->list[i]->stats;
         fprintf(f, "psd_lane_longest_stop_seconds{lane=\"%u\"} %.9g\n", status->lanes->list[i]->index,
@@ -156,24 +156,24 @@ char *psd_metrics_text(struct psd_status *status)
     snprintf(labels, sizeof labels, "{rule=\"%s\"}", status->cfg->rule);
     one(f, "psd_updates_applied_total", "counter", "Exchanges applied by every lane.", labels,
         psd_version(status->lanes) - status->job->resumed_version);
-    one(f, "psd_center_version", "gauge", "Exchanges the center has taken in.", "",
-        psd_version(status->lanes));
+    one(f, "psd_center_version", "gauge", "Exchanges applied to the center.", "", psd_version(status->lanes));
     struct psd_lost lost = psd_loss_told(status->job);
     gauge(f, "psd_lost_updates",
-          "Updates that were lost when this psd was resumed from a checkpoint, at most; NaN: not known.",
+          "Updates lost when this psd was resumed from a checkpoint, upper bound; NaN: unknown.",
           lost.kind != PSD_LOSS_UNKNOWN ? (double)lost.most : NAN);
-    one(f, "psd_lost_updates_least", "gauge", "The same, at least.", "", lost.least);
+    one(f, "psd_lost_updates_least", "gauge",
+        "Updates lost when this psd was resumed from a checkpoint, lower bound.", "", lost.least);
     psd_cluster_metrics(f, status->cluster);
     swaps(f, status);
     rejected(f, &t);
     one(f, "psd_updates_dropped_total", "counter",
-        "Exchanges that came too late for their round (admissions backup and quorum).", "",
+        "Exchanges that were too late for their round (admissions backup and quorum).", "",
         status->job->partial_rounds.dropped);
     one(f, "psd_chunks_applied_total", "counter", "Chunks applied.", "", t.chunks);
     one(f, "psd_replays_total", "counter", "Retried chunks that had landed before.", "", t.replays);
     staleness(f, &t);
-    by_road(f, status, "psd_received_bytes_total", "Payload received.", t.bytes_in);
-    by_road(f, status, "psd_sent_bytes_total", "Payload sent.", t.bytes_out);
+    by_transport(f, status, "psd_received_bytes_total", "Payload received.", t.bytes_in);
+    by_transport(f, status, "psd_sent_bytes_total", "Payload sent.", t.bytes_out);
     workers(f, status);
     one(f, "psd_checkpoint_failures_total", "counter", "Checkpoints that could not be written.", "",
         status->job->checkpointer.failures);
@@ -181,16 +181,16 @@ char *psd_metrics_text(struct psd_status *status)
         "When the last checkpoint was taken; 0: none yet.", "", status->job->checkpointer.last_unix_s);
     stops(f, status);
     one(f, "psd_log_lines_dropped_total", "counter",
-        "Lines of the log that nobody read in time, or that could not be written.", "",
-        ps_log_count().dropped);
-    gauge(f, "psd_test_accuracy", "Accuracy of the center an observer reported last.",
+        "Log lines that were not read in time, or could not be written.", "", ps_log_count().dropped);
+    gauge(f, "psd_test_accuracy", "Accuracy of the center in the last report of an observer.",
           status->job->evaluation.accuracy);
-    gauge(f, "psd_test_loss", "Loss of the center an observer reported last.", status->job->evaluation.loss);
-    gauge(f, "psd_best_test_accuracy", "Accuracy of the center that is kept as the best.",
+    gauge(f, "psd_test_loss", "Loss of the center in the last report of an observer.",
+          status->job->evaluation.loss);
+    gauge(f, "psd_best_test_accuracy", "Accuracy of the best center, which is saved.",
           status->job->checkpointer.best.accuracy);
     gauge(f, "psd_center_norm", "Euclidean norm of the center.", psd_stats_center_norm(status->job));
     norms(f, status);
-    one(f, "psd_nonfinite_seen", "gauge", "1: somebody had a value that is not finite; /status says who.", "",
+    one(f, "psd_nonfinite_seen", "gauge", "1: a worker had a value that is not finite; /status names it.", "",
         status->job->nonfinite.seen);
     fclose(f);
     return text;

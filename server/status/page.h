@@ -1,5 +1,5 @@
-/* page.h: the live page. Handlers (http.h) for the files of server/status/page, which embed-page.sh makes C.
- */
+/* page.h: the live page. Handlers (http.h) for the files of server/status/page, which embed-page.sh converts
+ * to C. */
 #ifndef PSD_STATUS_PAGE_H
 #define PSD_STATUS_PAGE_H
 

@@ -1,4 +1,4 @@
-/* What the status socket answers. */
+/* The answers of the status socket. */
 #include "server/status/status.h"
 
 #include <errno.h>
@@ -58,7 +58,7 @@ static json_t *memory_json(const struct psd_status *status, const struct psd_tot
     json_object_set_new(o, "average_bytes", integer(t->average_bytes));
     json_object_set_new(o, "window_bytes", integer(t->window_bytes));
     json_object_set_new(o, "replay_bytes", integer(t->replay_bytes));
-    json_object_set_new(o, "lent_bytes", integer(t->lent_bytes));
+    json_object_set_new(o, "lent_bytes", integer(t->registered_bytes));
     json_object_set_new(o, "total_bytes", integer(total));
     json_object_set_new(o, "limit_bytes",
                         integer((uint64_t)(status->cfg->limits.memory_gib * (double)(1u << 30))));
@@ -94,7 +94,7 @@ static json_t *checkpoint_json(const struct psd_status *status)
     return o;
 }
 
-/* The conditions, 0 and NaN as null, and the one that was met. */
+/* The stop conditions, 0 and NaN as null, and the one that was met. */
 static json_t *stop_json(const struct psd_status *status)
 {
     json_t *o = json_object();
@@ -146,7 +146,7 @@ static json_t *center_json(const struct psd_status *status, const struct psd_tot
     return o;
 }
 
-/* null: the head has not told yet. */
+/* null: unknown until the head has sent it. */
 static json_t *job_json(const struct psd_status *status)
 {
     char text[20];
@@ -178,7 +178,7 @@ static json_t *parameters_json(const struct psd_status *status)
     return o;
 }
 
-/* What became of reloads, and of the method that the last one asked for; what is set above the file. */
+/* Results of reloads, the method that the last one requested, and the settings above the file. */
 static json_t *reload_json(const struct psd_status *status)
 {
     char list[PSD_SETTINGS_BYTES + 400];
@@ -193,7 +193,7 @@ static json_t *reload_json(const struct psd_status *status)
                           (json_int_t)status->job->method_change.n_changes, "swap",
                           phases[status->job->method_change.phase]);
     json_object_set_new(o, "last_error", psd_json_text(r->last.text));
-    psd_settings_list(r->recipe.settings, list, sizeof list);
+    psd_settings_list(r->layers.settings, list, sizeof list);
     json_object_set_new(o, "set", psd_json_text(list));
     json_object_set_new(o, "set_recorded",
                         json_boolean(status->job->method_change.phase == PSD_METHOD_CHANGE_NONE &&
@@ -215,39 +215,40 @@ static json_t *log_json(void)
     return json_pack("{s:I, s:I}", "dropped", (json_int_t)c.dropped, "waiting_bytes", (json_int_t)c.waiting);
 }
 
-struct road_seen {
+struct transport_seen {
     uint64_t in, out; /* bytes */
-    uint32_t road;
+    uint32_t port;
 };
 
-/* The transport that a client's data came on, as lanes have seen it; false: nothing has come. */
-static bool road_of(const struct psd_status *status, uint32_t client, struct road_seen *out)
+/* The transport of a client's data, as seen by the lanes; false: no data yet. */
+static bool transport_of(const struct psd_status *status, uint32_t client, struct transport_seen *out)
 {
-    *out = (struct road_seen){.in = 0};
+    *out = (struct transport_seen){.in = 0};
     for (uint32_t i = 0; i < status->lanes->n; i++) {
         const struct psd_lane_client *c = &status->lanes->list[i]->clients[client];
         out->in += c->bytes_in;
         out->out += c->bytes_out;
-        out->road = c->bytes_in + c->bytes_out > 0 ? c->port : out->road;
+        out->port = c->bytes_in + c->bytes_out > 0 ? c->port : out->port;
     }
     return out->in + out->out > 0;
 }
 
-/* How many of those who are here send their data on each transport. */
-static json_t *roads_json(const struct psd_status *status)
+/* How many live clients use each transport for their data. */
+static json_t *transports_json(const struct psd_status *status)
 {
     json_t *o = json_object();
-    struct road_seen seen;
+    struct transport_seen seen;
     for (uint32_t i = 0; i < status->sessions->n_slots; i++) {
-        if (status->sessions->slots[i].state == PSD_SESSION_VACANT || !road_of(status, i, &seen))
+        if (status->sessions->slots[i].state == PSD_SESSION_VACANT || !transport_of(status, i, &seen))
             continue;
-        const char *name = status->lanes->transports.row[seen.road].transport->name;
+        const char *name = status->lanes->transports.row[seen.port].transport->name;
         json_object_set_new(o, name, integer((uint64_t)json_integer_value(json_object_get(o, name)) + 1));
     }
     return o;
 }
 
-/* Active are those whose heart beats; who is silent is neither active nor an observer. */
+/* Active workers are those that send heartbeats; a silent client is counted as neither active nor an
+ * observer. */
 static json_t *workers_json(const struct psd_status *status)
 {
     uint32_t silent = psd_job_count_silent(status->job, false),
@@ -283,7 +284,7 @@ static json_t *status_json(struct psd_status *status)
     json_object_set_new(o, "encrypted", json_boolean(status->auth->curve));
     json_object_set_new(o, "barred", barred_json(status->auth));
     json_object_set_new(o, "transport", json_string(status->lanes->transports.row[0].transport->name));
-    json_object_set_new(o, "roads", roads_json(status));
+    json_object_set_new(o, "roads", transports_json(status));
     json_object_set_new(o, "lanes", integer(status->lanes->n));
     json_object_set_new(o, "chunk_floats",
                         integer(status->job->center != NULL ? status->job->center->shard.chunk_floats
@@ -344,14 +345,14 @@ static const char *state_of(const struct psd_status *status, const struct psd_se
     return waits ? "waits" : session_names[s->state];
 }
 
-/* What its data came on, and why it is not a better transport, as it said. */
-static void add_road(json_t *o, const struct psd_status *status, const struct psd_session *s)
+/* The transport of its data, and its reason for not using a faster one. */
+static void add_transport(json_t *o, const struct psd_status *status, const struct psd_session *s)
 {
-    struct road_seen seen;
-    bool any = road_of(status, s->client, &seen);
+    struct transport_seen seen;
+    bool any = transport_of(status, s->client, &seen);
     json_object_set_new(
-        o, "road", any ? json_string(status->lanes->transports.row[seen.road].transport->name) : json_null());
-    json_object_set_new(o, "road_why", psd_json_text(s->road_why));
+        o, "road", any ? json_string(status->lanes->transports.row[seen.port].transport->name) : json_null());
+    json_object_set_new(o, "road_why", psd_json_text(s->transport_reason));
     json_object_set_new(o, "received_bytes", integer(seen.in));
     json_object_set_new(o, "sent_bytes", integer(seen.out));
 }
@@ -387,13 +388,13 @@ static json_t *worker_json(const struct psd_status *status, const struct psd_ses
     json_object_set_new(o, "loss", psd_json_number(s->metrics.loss));
     json_object_set_new(o, "accuracy", psd_json_number(s->metrics.accuracy));
     json_object_set_new(o, "samples_per_s", psd_json_number(s->metrics.samples_per_second));
-    bool known = s->tempo.incarnation == s->incarnation && s->tempo.steps_per_second > 0;
-    json_object_set_new(o, "steps_per_s", known ? json_real(s->tempo.steps_per_second) : json_null());
+    bool known = s->speed.incarnation == s->incarnation && s->speed.steps_per_second > 0;
+    json_object_set_new(o, "steps_per_s", known ? json_real(s->speed.steps_per_second) : json_null());
     json_object_set_new(o, "period",
-                        s->observer || s->tempo.period == 0 ? json_null() : integer(s->tempo.period));
+                        s->observer || s->speed.period == 0 ? json_null() : integer(s->speed.period));
     json_object_set_new(o, "distance", psd_json_number(distance));
     json_object_set_new(o, "update_norm", psd_json_number(update));
-    add_road(o, status, s);
+    add_transport(o, status, s);
     return o;
 }
 
@@ -405,7 +406,7 @@ static json_t *ended_json(const struct psd_status *status, const struct psd_sess
     return o;
 }
 
-/* `workers` live; `ended` are the last sessions of slots that nobody has taken since. */
+/* `workers` are live; `ended` are the last sessions of slots that are vacant since. */
 static void get_workers(void *arg, const char *query, struct psd_http_answer *answer)
 {
     struct psd_status *status = arg;
@@ -433,7 +434,7 @@ static void get_config(void *arg, const char *query, struct psd_http_answer *ans
 
 #define LATEST_S 1e12
 
-/* ?since=: unix seconds. False for what is none; *t is before every record when there is no query. */
+/* ?since=: unix seconds. False if it is not a number; *t is before every record if there is no query. */
 static bool parse_since(const char *query, double *t)
 {
     char *end;
@@ -446,7 +447,7 @@ static bool parse_since(const char *query, double *t)
     return *end == 0 && *t <= LATEST_S;
 }
 
-/* Records after ?since=T, oldest first: who asks again passes the t of the last one it has. */
+/* Records after ?since=T, oldest first. A client that polls passes the t of its last record. */
 static void get_history(void *arg, const char *query, struct psd_http_answer *answer)
 {
     const struct psd_history *h = &((const struct psd_status *)arg)->job->history;

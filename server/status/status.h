@@ -1,4 +1,4 @@
-/* status.h: what the status socket answers. Loop's thread. */
+/* status.h: the answers of the status socket. Loop's thread. */
 #ifndef PSD_STATUS_STATUS_H
 #define PSD_STATUS_STATUS_H
 
@@ -6,7 +6,7 @@
 #include "server/status/http.h"
 
 struct psd_status {
-    /* What it tells of. */
+    /* The parts that it shows. */
     struct psd_config *cfg;
     uv_loop_t *loop;
     struct psd_lanes *lanes;
@@ -17,11 +17,11 @@ struct psd_status {
     struct psd_cluster *cluster;
     struct psd_control *control;
 
-    struct psd_http *http; /* whose handlers are given the psd_status */
+    struct psd_http *http; /* its handlers get the psd_status */
 };
 
 extern const struct psd_http_route psd_routes[];
-/* Answers those who wait for psd's end: it ends now, and psd_job.end says whether well. */
+/* Answers the clients that wait for psd's end: psd stops now, and psd_job.end has the error, if any. */
 void psd_tell_end(struct psd_status *status);
 char *psd_metrics_text(struct psd_status *status);
 

@@ -1,5 +1,5 @@
-/* What the workers train and how far they are, by their own word: names are shown as they came, and nothing
- * is decided by them. */
+/* What the workers train and their progress, as they report it: names are shown as received, and no decision
+ * depends on them. */
 #include <math.h>
 #include <string.h>
 
@@ -43,7 +43,7 @@ double psd_training_rate(const struct psd_status *status)
     return ps_schedule_rate(&h->schedule, h->learning_rate, farthest);
 }
 
-/* Each name once. Where there are more than fit, the last is "…". */
+/* Adds each name once. If there are too many, the last is "…". */
 static void add_name(json_t *list, const char *name)
 {
     const json_t *known;
@@ -54,8 +54,8 @@ static void add_name(json_t *list, const char *name)
     json_array_append_new(list, json_string(json_array_size(list) < MOST_NAMES ? name : "…"));
 }
 
-/* Steps of workers that say how many they mean to take: those of the job, and of each other place the last
- * that was there, so that who has done its part and left has done it still. null: nobody says. */
+/* Progress of the workers that report their planned steps: the present ones, and for each vacant slot the
+ * last one, since a worker that has finished and left still counts. null: none reports it. */
 json_t *psd_training_json(const struct psd_status *status)
 {
     json_t *nets = json_array(), *data = json_array();

@@ -34,7 +34,7 @@ static void send_command(enum psd_lane_message_kind kind, uint32_t client, uint6
         .kind = kind, .client = client, .incarnation = FUZZ_INCARNATION, .a = a, .p = p};
     struct psd_lane_message out;
     psd_queue_push(lane->in, &note);
-    psd_lane_take_notes(lane);
+    psd_lane_take_commands(lane);
     while (psd_queue_take(lane->out, &out))
         promise(out.kind != PSD_LANE_SNAPPED || kind == PSD_COMMAND_SNAPSHOT);
 }

@@ -114,7 +114,7 @@ static uint64_t hear(void)
         }
         if (loop.n == 2 && !loop.under_way)
             close_round();
-        psd_lane_take_notes(lane);
+        psd_lane_take_commands(lane);
     }
     return held;
 }
@@ -124,7 +124,7 @@ static uint64_t send_command(enum psd_lane_message_kind kind, uint32_t client, u
     psd_queue_push(lane->in,
                    &(struct psd_lane_message){
                        .kind = kind, .client = client, .incarnation = FUZZ_INCARNATION, .a = a, .p = p});
-    psd_lane_take_notes(lane);
+    psd_lane_take_commands(lane);
     return hear();
 }
 

@@ -261,7 +261,7 @@ background unsaved-term --workers 2 --method async-easgd -- "${endless[@]}"
 spoil_checkpoints unsaved-term
 kill -TERM "$psrun_pid"
 ends
-{ ((status == 130)) && says 'the last checkpoint is not written'; } || fail "SIGTERM, no save: status $status"
+{ ((status == 130)) && says 'the last checkpoint was not written'; } || fail "SIGTERM, no save: status $status"
 none_left
 
 background unsaved --workers 2 --method async-easgd -- "${endless[@]}"

@@ -1,4 +1,4 @@
-/* One end of a connection: what a port's clients and links have in common. */
+/* One end of a connection: the common part of a port's clients and of links. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -31,23 +31,23 @@ uint64_t ps_rdma_slot_bytes(size_t max_body_bytes)
     return (PS_FRAME_BYTES + (uint64_t)max_body_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
 
-/* Fork is safe: kernels since 5.12 copy pinned pages for the child. Older ones need RDMAV_FORK_SAFE=1 in the
+/* fork is safe: kernels since 5.12 copy pinned pages for the child. Older ones need RDMAV_FORK_SAFE=1 in the
  * environment, which makes libibverbs keep such pages from the child. */
 static int map_slots(struct ps_rdma_end *end, struct ibv_pd *pd, struct ps_error *err)
 {
-    end->mapped_bytes = end->mine.n * end->mine.slot_bytes;
+    end->mapped_bytes = end->local.n * end->local.slot_bytes;
     end->slots = mmap(NULL, end->mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (end->slots == MAP_FAILED) {
         end->slots = NULL;
-        return ps_fail(err, -ENOMEM, "no memory for %u slots of %llu bytes", end->mine.n,
-                       (unsigned long long)end->mine.slot_bytes);
+        return ps_fail(err, -ENOMEM, "no memory for %u slots of %llu bytes", end->local.n,
+                       (unsigned long long)end->local.slot_bytes);
     }
     end->mr = ibv_reg_mr(pd, end->slots, end->mapped_bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     if (end->mr == NULL)
         return ps_fail(err, -errno, "cannot register %zu bytes: %s (see ulimit -l)", end->mapped_bytes,
                        strerror(errno));
-    end->mine.rkey = end->mr->rkey;
-    end->mine.address = (uintptr_t)end->slots;
+    end->local.rkey = end->mr->rkey;
+    end->local.address = (uintptr_t)end->slots;
     return 0;
 }
 
@@ -66,19 +66,19 @@ static int create_queues(struct ps_rdma_end *end, struct ibv_pd *pd, struct ibv_
                          void *owner, struct ps_error *err)
 {
     /* A slot's answer may be posted again before the completion of the last one was seen. */
-    end->depth = 2 * end->mine.n;
-    end->cq = ibv_create_cq(end->id->verbs, (int)(end->depth + end->mine.n + 1), owner, channel, 0);
+    end->depth = 2 * end->local.n;
+    end->cq = ibv_create_cq(end->id->verbs, (int)(end->depth + end->local.n + 1), owner, channel, 0);
     if (end->cq == NULL)
-        return ps_fail(err, -errno, "cannot make a completion queue: %s", strerror(errno));
+        return ps_fail(err, -errno, "cannot create a completion queue: %s", strerror(errno));
     struct ibv_qp_init_attr attr = {
         .send_cq = end->cq,
         .recv_cq = end->cq,
-        .cap = {.max_send_wr = end->depth, .max_recv_wr = end->mine.n, .max_send_sge = 2, .max_recv_sge = 1},
+        .cap = {.max_send_wr = end->depth, .max_recv_wr = end->local.n, .max_send_sge = 2, .max_recv_sge = 1},
         .qp_type = IBV_QPT_RC,
     };
     if (rdma_create_qp(end->id, pd, &attr) != 0)
-        return ps_fail(err, -errno, "cannot make a queue pair: %s", strerror(errno));
-    int rc = expect(end, end->mine.n);
+        return ps_fail(err, -errno, "cannot create a queue pair: %s", strerror(errno));
+    int rc = expect(end, end->local.n);
     return rc < 0 ? ps_fail(err, rc, "cannot post receives: %s", strerror(-rc)) : 0;
 }
 
@@ -87,7 +87,7 @@ int ps_rdma_end_init(struct ps_rdma_end *end, struct rdma_cm_id *id, struct ibv_
                      struct ps_error *err)
 {
     struct ibv_port_attr port;
-    *end = (struct ps_rdma_end){.id = id, .mine = {.n = n_slots, .slot_bytes = slot_bytes}};
+    *end = (struct ps_rdma_end){.id = id, .local = {.n = n_slots, .slot_bytes = slot_bytes}};
     if (ibv_query_port(id->verbs, id->port_num, &port) == 0 && slot_bytes > port.max_msg_sz)
         return ps_fail(err, -EMSGSIZE, "%s takes messages of %u bytes at most; a chunk needs %llu",
                        ibv_get_device_name(id->verbs->device), port.max_msg_sz,
@@ -126,29 +126,29 @@ void ps_rdma_end_unmap(struct ps_rdma_end *end)
 
 unsigned char *ps_rdma_end_slot(const struct ps_rdma_end *end, uint32_t slot)
 {
-    return end->slots + slot * end->mine.slot_bytes;
+    return end->slots + slot * end->local.slot_bytes;
 }
 
 int ps_rdma_end_write(struct ps_rdma_end *end, uint32_t imm, struct ibv_sge *parts, int n_parts)
 {
-    uint32_t slot = imm & ~PS_RDMA_DROPPED, untold = end->untold + 1;
-    bool tell = untold >= (end->mine.n + 1) / 2;
+    uint32_t slot = imm & ~PS_RDMA_DROPPED, unsignaled = end->unsignaled + 1;
+    bool tell = unsignaled >= (end->local.n + 1) / 2;
     struct ibv_send_wr *bad,
         wr = {
-            .wr_id = untold,
+            .wr_id = unsignaled,
             .send_flags = tell ? IBV_SEND_SIGNALED : 0,
             .sg_list = parts,
             .num_sge = n_parts,
             .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
             .imm_data = htonl(imm),
-            .wr.rdma = {.remote_addr = end->theirs.address + slot * end->theirs.slot_bytes,
-                        .rkey = end->theirs.rkey},
+            .wr.rdma = {.remote_addr = end->remote.address + slot * end->remote.slot_bytes,
+                        .rkey = end->remote.rkey},
         };
     int rc = ibv_post_send(end->id->qp, &wr, &bad);
     if (rc != 0)
         return -rc;
     end->sending++;
-    end->untold = tell ? 0 : untold;
+    end->unsignaled = tell ? 0 : unsignaled;
     return 0;
 }
 
@@ -165,7 +165,8 @@ static int take_completion(struct ps_rdma_end *end, const struct ibv_wc *wc, str
         return 0;
     }
     if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM)
-        return ps_fail(err, -ECONNRESET, "it sent something else than a write (opcode %d)", (int)wc->opcode);
+        return ps_fail(err, -ECONNRESET, "it sent an operation other than a write (opcode %d)",
+                       (int)wc->opcode);
     int rc = expect(end, 1);
     if (rc < 0)
         return ps_fail(err, -ECONNRESET, "cannot post a receive: %s", strerror(-rc));

@@ -19,17 +19,17 @@ enum {
 static int arrive(struct ps_link *link, const struct ps_rdma_arrival *a)
 {
     uint32_t slot = a->imm & ~PS_RDMA_DROPPED;
-    if (slot >= link->end.theirs.n || link->state[slot] != PS_RDMA_ASKED)
+    if (slot >= link->end.remote.n || link->state[slot] != PS_RDMA_ASKED)
         return -EPROTO;
     if ((a->imm & PS_RDMA_DROPPED) != 0) {
         link->state[slot] = PS_RDMA_IDLE;
         link->idle[link->n_idle++] = slot;
         return 0;
     }
-    if (a->bytes < PS_FRAME_BYTES || a->bytes > link->end.mine.slot_bytes)
+    if (a->bytes < PS_FRAME_BYTES || a->bytes > link->end.local.slot_bytes)
         return -EPROTO;
     link->state[slot] = PS_RDMA_ANSWERED;
-    link->arrived[(link->first + link->n_arrived++) % link->end.mine.n] = *a;
+    link->arrived[(link->first + link->n_arrived++) % link->end.local.n] = *a;
     return 0;
 }
 
@@ -53,7 +53,7 @@ static void look_at_connection(struct ps_link *link)
     struct rdma_cm_event *event;
     bool over = false;
     link->look = false;
-    link->calls_in_vain = 0;
+    link->empty_calls = 0;
     while (rdma_get_cm_event(link->channel, &event) == 0) {
         over = over || event->event != RDMA_CM_EVENT_ADDR_CHANGE;
         rdma_ack_cm_event(event);
@@ -63,14 +63,14 @@ static void look_at_connection(struct ps_link *link)
     link->failed = link->failed || over;
 }
 
-/* A body in a lent buffer is read there; others are copied behind the header. */
+/* A body in a registered buffer is read there; others are copied after the header. */
 int ps_rdma_link_send(struct ps_link *link, const void *head, const void *body, size_t body_bytes)
 {
     struct ibv_sge part[2];
     uint32_t lkey;
     if (body == NULL)
         body_bytes = 0;
-    if (body_bytes > link->end.theirs.slot_bytes - PS_FRAME_BYTES)
+    if (body_bytes > link->end.remote.slot_bytes - PS_FRAME_BYTES)
         return -EMSGSIZE;
     if (link->n_idle == 0 || link->end.sending == link->end.depth)
         take_completions(link);
@@ -79,30 +79,30 @@ int ps_rdma_link_send(struct ps_link *link, const void *head, const void *body, 
     if (link->n_idle == 0 || link->end.sending == link->end.depth)
         return -EAGAIN;
     uint32_t slot = link->idle[--link->n_idle];
-    unsigned char *at = link->out + slot * link->end.mine.slot_bytes;
-    bool lent = body_bytes > 0 && ps_rdma_lent_covers(&link->lent, body, body_bytes, &lkey);
+    unsigned char *at = link->out + slot * link->end.local.slot_bytes;
+    bool registered = body_bytes > 0 && ps_rdma_registered_covers(&link->registered, body, body_bytes, &lkey);
     memcpy(at, head, PS_FRAME_BYTES);
     part[0] = (struct ibv_sge){(uintptr_t)at, PS_FRAME_BYTES, link->out_mr->lkey};
-    if (lent) {
+    if (registered) {
         part[1] = (struct ibv_sge){(uintptr_t)body, (uint32_t)body_bytes, lkey};
     } else if (body_bytes > 0) {
         memcpy(at + PS_FRAME_BYTES, body, body_bytes);
         part[0].length += (uint32_t)body_bytes;
     }
     link->state[slot] = PS_RDMA_ASKED;
-    link->failed = ps_rdma_end_write(&link->end, slot, part, lent ? 2 : 1) < 0;
+    link->failed = ps_rdma_end_write(&link->end, slot, part, registered ? 2 : 1) < 0;
     return link->failed ? -ECONNRESET : 0;
 }
 
 int ps_rdma_link_recv(struct ps_link *link, struct ps_message *m)
 {
     if (link->n_arrived == 0 && !take_completions(link) && !link->failed &&
-        (link->look || ++link->calls_in_vain >= LOOK_EVERY))
+        (link->look || ++link->empty_calls >= LOOK_EVERY))
         look_at_connection(link);
     if (link->n_arrived == 0)
         return link->failed ? -ECONNRESET : -EAGAIN;
     const struct ps_rdma_arrival *a = &link->arrived[link->first];
-    link->first = (link->first + 1) % link->end.mine.n;
+    link->first = (link->first + 1) % link->end.local.n;
     link->n_arrived--;
     link->held++;
     ps_rdma_message_fill(m, &link->end, a->imm, a->bytes);
@@ -244,7 +244,7 @@ static int await(struct ps_link *link, const char *url, enum rdma_cm_event_type 
         return ps_fail(err, rc, "%.200s refused: %s", url, why.text);
     }
     if (note->kind == RDMA_CM_EVENT_REJECTED)
-        return ps_fail(err, -EHOSTUNREACH, "nobody listens at %.200s", url);
+        return ps_fail(err, -EHOSTUNREACH, "no process listens at %.200s", url);
     return ps_fail(err, -EHOSTUNREACH, "cannot reach %.200s by RDMA: %s%s%s", url, rdma_event_str(note->kind),
                    note->status < 0 ? ": " : "", note->status < 0 ? strerror(-note->status) : "");
 }
@@ -272,7 +272,7 @@ static int find_route(struct ps_link *link, const char *url, struct sockaddr *at
     return ps_rdma_device_serves(link->id->verbs)
                ? 0
                : ps_fail(err, -EHOSTUNREACH,
-                         "cannot reach %.200s: the device does no writes with immediate data", url);
+                         "cannot reach %.200s: the device does not support writes with immediate data", url);
 }
 
 static int make_slots(struct ps_link *link, const struct ps_transport_limits *limits, struct ps_error *err)
@@ -282,7 +282,7 @@ static int make_slots(struct ps_link *link, const struct ps_transport_limits *li
     if (slot_bytes == 0 || n > PS_RDMA_MAX_SLOTS)
         return ps_fail(err, -EMSGSIZE, "%u messages of %zu bytes do not fit the rdma transport", n,
                        limits->max_body_bytes);
-    if ((link->domain = ps_rdma_domain_join(link->hub, link->id->verbs, &link->lent, err)) == NULL)
+    if ((link->domain = ps_rdma_domain_join(link->hub, link->id->verbs, &link->registered, err)) == NULL)
         return -ENOMEM;
     if ((link->completions = ibv_create_comp_channel(link->id->verbs)) == NULL ||
         ps_rdma_unblock(link->completions->fd) < 0)
@@ -308,7 +308,7 @@ static int attach(struct ps_link *link, const char *url, uint64_t until_us, stru
 {
     const struct ps_pass *pass = &link->hub->pass;
     struct ps_rdma_request request = {
-        .client = pass->client, .incarnation = pass->incarnation, .answers = link->end.mine};
+        .client = pass->client, .incarnation = pass->incarnation, .answers = link->end.local};
     unsigned char data[PS_RDMA_REQUEST_BYTES];
     struct rdma_conn_param param = {
         .private_data = data,
@@ -328,12 +328,12 @@ static int attach(struct ps_link *link, const char *url, uint64_t until_us, stru
         return ps_fail(err, -EHOSTUNREACH, "cannot connect to %.200s: %s", url, strerror(-rc));
     if ((rc = await(link, url, RDMA_CM_EVENT_ESTABLISHED, until_us, &note, err)) < 0)
         return rc;
-    if ((rc = ps_rdma_accept_parse(&link->end.theirs, note.data, note.len, &why)) < 0)
+    if ((rc = ps_rdma_accept_parse(&link->end.remote, note.data, note.len, &why)) < 0)
         return ps_fail(err, rc, "cannot attach to %.200s: %s", url, why.text);
-    if (link->end.theirs.n > link->end.mine.n || link->end.theirs.slot_bytes > link->end.mine.slot_bytes)
-        return ps_fail(err, -EPROTO,
-                       "cannot attach to %.200s: it has more or larger slots than were asked for", url);
-    link->n_idle = link->end.theirs.n;
+    if (link->end.remote.n > link->end.local.n || link->end.remote.slot_bytes > link->end.local.slot_bytes)
+        return ps_fail(err, -EPROTO, "cannot attach to %.200s: it has more or larger slots than requested",
+                       url);
+    link->n_idle = link->end.remote.n;
     for (uint32_t i = 0; i < link->n_idle; i++)
         link->idle[i] = i;
     return 0;

@@ -10,16 +10,16 @@ enum ps_rdma_link_slot {
     PS_RDMA_ANSWERED, /* its answer has arrived and was not dropped yet */
 };
 
-/* Closed, it stays until the last of its messages was dropped: `held`. */
+/* After it was closed, it exists until the last of its messages was dropped: `held`. */
 struct ps_link {
     struct ps_hub *hub;
     struct ps_rdma_domain *domain;
-    struct ps_rdma_lent lent;
+    struct ps_rdma_registered registered;
     struct rdma_event_channel *channel;
     struct rdma_cm_id *id;
     struct ibv_comp_channel *completions;
     struct ps_rdma_end end;
-    /* A slot for each request in flight: its header, and its body unless that is in a lent buffer. */
+    /* A slot for each request in flight: its header, and its body unless that is in a registered buffer. */
     unsigned char *out;
     size_t out_bytes;
     struct ibv_mr *out_mr;
@@ -29,7 +29,7 @@ struct ps_link {
     struct ps_rdma_arrival *arrived; /* a ring of answers that were not taken yet */
     uint32_t first, n_arrived;
     uint32_t held;
-    uint32_t calls_in_vain; /* calls of link_recv since the connection was last checked */
+    uint32_t empty_calls; /* calls of link_recv since the connection was last checked */
     bool look, failed, closed;
 };
 

@@ -1,5 +1,5 @@
 /* One client that is attached to a port. It can write to its own slots at any time, and nowhere else; a
- * violation of the protocol ends its connection only. */
+ * violation of the protocol only ends its own connection. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,7 +88,7 @@ static void forget(struct ps_rdma_client *c)
     free(c);
 }
 
-/* A message has left the lane's hands. */
+/* The lane has finished with a message. */
 static void let_go(struct ps_rdma_client *c)
 {
     if (--c->held == 0 && c->detached)
@@ -103,7 +103,7 @@ static int accept_it(struct ps_rdma_client *c, struct ps_error *err)
         .private_data_len = sizeof data,
         .rnr_retry_count = RNR_RETRIES,
     };
-    ps_rdma_accept_pack(&c->end.mine, data);
+    ps_rdma_accept_pack(&c->end.local, data);
     return rdma_accept(c->end.id, &param) != 0
                ? ps_fail(err, -errno, "cannot accept a connection: %s", strerror(errno))
                : 0;
@@ -116,7 +116,7 @@ static int check_detached(const struct ps_port *port, uint32_t client, struct ps
     for (const struct ps_rdma_client *c = port->detached; c != NULL; c = c->next)
         n += c->pass.client == client;
     return n < MAX_DETACHED ? 0
-                            : ps_fail(err, -EBUSY, "messages of %d earlier connections are still in hand", n);
+                            : ps_fail(err, -EBUSY, "messages of %d earlier connections are still in use", n);
 }
 
 static struct ps_rdma_client *client_make(struct ps_port *port, const struct ps_pass *pass, uint32_t n_slots,
@@ -154,14 +154,14 @@ int ps_rdma_client_attach(struct ps_port *port, struct ps_rdma_admitted *a, stru
         rc = -ENOMEM;
         goto forget_it;
     }
-    /* A protection domain of its own, so that its keys are useless on other connections. */
+    /* A separate protection domain, so that its keys are useless on other connections. */
     if ((c->pd = ibv_alloc_pd(id->verbs)) == NULL) {
-        rc = ps_fail(err, -errno, "cannot make a protection domain: %s", strerror(errno));
+        rc = ps_fail(err, -errno, "cannot create a protection domain: %s", strerror(errno));
         goto release;
     }
     if ((rc = ps_rdma_end_init(&c->end, id, c->pd, c->device->channel, c, n_slots, slot_bytes, err)) < 0)
         goto dealloc;
-    c->end.theirs = r->answers;
+    c->end.remote = r->answers;
     if ((rc = accept_it(c, err)) < 0)
         goto finish;
     id->context = c;
@@ -250,18 +250,18 @@ static bool send_answers(struct ps_rdma_client *c)
     return true;
 }
 
-/* A write past the end of its slot reaches at most its own other slots: the queue pair allows nothing else.
- */
+/* A write past the end of its slot reaches at most the client's other slots: the queue pair allows nothing
+ * else. */
 static int arrive(struct ps_rdma_client *c, const struct ps_rdma_arrival *a, struct ps_error *err)
 {
-    if (a->imm >= c->end.mine.n)
-        return ps_fail(err, -EPROTO, "wrote to slot %u of %u", a->imm, c->end.mine.n);
+    if (a->imm >= c->end.local.n)
+        return ps_fail(err, -EPROTO, "wrote to slot %u of %u", a->imm, c->end.local.n);
     struct ps_rdma_slot *slot = &c->slots[a->imm];
     if (slot->state != PS_RDMA_FREE)
         return ps_fail(err, -EPROTO, "wrote to slot %u, whose message is not answered yet", a->imm);
-    if (a->bytes < PS_FRAME_BYTES || a->bytes > c->end.mine.slot_bytes)
+    if (a->bytes < PS_FRAME_BYTES || a->bytes > c->end.local.slot_bytes)
         return ps_fail(err, -EPROTO, "wrote %u bytes; allowed are %d to %llu", a->bytes, PS_FRAME_BYTES,
-                       (unsigned long long)c->end.mine.slot_bytes);
+                       (unsigned long long)c->end.local.slot_bytes);
     slot->state = PS_RDMA_ARRIVED;
     slot->bytes = a->bytes;
     ps_rdma_queue_put(&c->port->arrived, slot);
@@ -282,7 +282,7 @@ int ps_rdma_client_poll(struct ps_rdma_client *c)
     return got == 0 ? 0 : send_answers(c) ? 1 : -ECONNRESET;
 }
 
-/* With 0 bytes it only reports that nothing else will come. False: the client is gone. */
+/* With 0 bytes it only reports that there will be no answer. False: the client is gone. */
 static bool send_back(struct ps_rdma_client *c, uint32_t slot, uint32_t bytes)
 {
     if (c->detached) {
@@ -324,7 +324,7 @@ void ps_rdma_message_describe(const struct ps_message *m, char *text, size_t siz
 int ps_rdma_message_body(struct ps_message *m, size_t len_bytes)
 {
     const struct ps_rdma_client *c = ps_rdma_kept_of(m)->client;
-    if (len_bytes > c->end.mine.slot_bytes - PS_FRAME_BYTES)
+    if (len_bytes > c->end.local.slot_bytes - PS_FRAME_BYTES)
         return -ENOMEM;
     m->body_bytes = len_bytes;
     return 0;

@@ -1,8 +1,8 @@
-/* A lane's end: who may attach, and waiting for what they send.
+/* A lane's end: admission of clients, and waiting for their messages.
  *
- * A client's completion queue is polled while the client is awake. Before the lane sleeps each is asked to
- * make its next completion an event of the device's channel, which is one of the descriptors behind port_fd;
- * the event wakes the client again. */
+ * A client's completion queue is polled while the client is awake. Before the lane sleeps, each queue is
+ * armed, so that its next completion becomes an event of the device's channel, which is one of the
+ * descriptors behind port_fd; the event wakes the client again. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,9 +17,9 @@
 enum {
     REST_US = 20,       /* polls before it sleeps */
     LOOK_EVERY = 64,    /* messages taken before connection requests are checked again */
-    MAX_CM_EVENTS = 16, /* taken in one go */
+    MAX_CM_EVENTS = 16, /* taken at a time */
     MAX_CQ_EVENTS = 256,
-    LOG_EVERY_US = 1000000, /* refusals, at most */
+    LOG_EVERY_US = 1000000, /* refusals are logged at most this often */
 };
 
 /* Does not open devices, unlike rdma_get_devices. */
@@ -40,14 +40,15 @@ static int bind_listener(struct ps_port *port, const char *url, struct ps_error 
     if (rc < 0)
         return rc;
     if (rdma_create_id(port->channel, &port->listener, port, RDMA_PS_TCP) != 0)
-        return ps_fail(err, -errno, "cannot make a listener for %.200s: %s", url, strerror(errno));
+        return ps_fail(err, -errno, "cannot create a listener for %.200s: %s", url, strerror(errno));
     if (rdma_bind_addr(port->listener, (struct sockaddr *)&at) != 0) {
         bool none = errno == ENODEV || errno == EADDRNOTAVAIL;
         return ps_fail(err, none ? -ENODEV : -errno, "cannot listen on %.200s: %s", url,
                        none ? "no RDMA device has this address" : strerror(errno));
     }
     if (port->listener->verbs != NULL && !ps_rdma_device_serves(port->listener->verbs))
-        return ps_fail(err, -ENODEV, "cannot listen on %.200s: its device does no writes with immediate data",
+        return ps_fail(err, -ENODEV,
+                       "cannot listen on %.200s: its device does not support writes with immediate data",
                        url);
     if (rdma_listen(port->listener, 0) != 0)
         return ps_fail(err, -errno, "cannot listen on %.200s: %s", url, strerror(errno));
@@ -87,8 +88,8 @@ int ps_rdma_port_open(struct ps_hub *hub, const char *url, const struct ps_trans
         goto close;
     }
     if (ps_rdma_slot_bytes(limits->max_body_bytes) == 0) {
-        rc =
-            ps_fail(err, -EMSGSIZE, "bodies of %zu bytes do not go over %.200s", limits->max_body_bytes, url);
+        rc = ps_fail(err, -EMSGSIZE, "bodies of %zu bytes are too large for %.200s", limits->max_body_bytes,
+                     url);
         goto close;
     }
     if ((rc = check_device(url, err)) < 0)
@@ -174,18 +175,18 @@ void ps_rdma_port_expel(struct ps_port *port, uint32_t client)
     explicit_bzero(&port->admitted[port->n_admitted], sizeof *a);
 }
 
-/* Anybody can request connections as often as they like: the log gets one line a second. */
-static void say_refused(struct ps_port *port, const struct rdma_cm_id *id, const char *why)
+/* Any peer can request connections at any rate: the log gets at most one line a second. */
+static void log_refused(struct ps_port *port, const struct rdma_cm_id *id, const char *why)
 {
     char address[64];
     uint64_t now = ps_now_us();
     port->refused++;
-    if (port->said_us != 0 && now - port->said_us < LOG_EVERY_US)
+    if (port->logged_us != 0 && now - port->logged_us < LOG_EVERY_US)
         return;
     ps_rdma_address_text(rdma_get_peer_addr((struct rdma_cm_id *)(uintptr_t)id), address, sizeof address);
     ps_log(PS_LOG_WARN, "rdma.refused", "%s: %s (%u refused since the last such line)", address, why,
            port->refused);
-    port->said_us = now;
+    port->logged_us = now;
     port->refused = 0;
 }
 
@@ -202,7 +203,7 @@ static int answer_request(struct ps_port *port, struct rdma_cm_id *id, const voi
     if (a == NULL || !knows || a->pass.incarnation != r.incarnation)
         return ps_fail(err, -EACCES, "the lane does not know the pass of client %u", r.client);
     if (!ps_rdma_device_serves(id->verbs))
-        return ps_fail(err, -EHOSTUNREACH, "psd's device does no writes with immediate data");
+        return ps_fail(err, -EHOSTUNREACH, "psd's device does not support writes with immediate data");
     if (a->client != NULL) /* it reconnects, for example because it missed the answer to its first request */
         ps_rdma_client_detach(a->client, NULL);
     return ps_rdma_client_attach(port, a, id, &r, err);
@@ -216,7 +217,7 @@ static void on_request(struct ps_port *port, struct rdma_cm_id *id, const void *
     int rc = answer_request(port, id, data, len, &err);
     if (rc == 0)
         return;
-    say_refused(port, id, err.text);
+    log_refused(port, id, err.text);
     rdma_reject(id, answer, (uint8_t)ps_rdma_reject_pack(rc, err.text, answer));
     rdma_destroy_id(id);
 }
@@ -244,7 +245,8 @@ static bool take_cm_event(struct ps_port *port)
     else if (kind != RDMA_CM_EVENT_ESTABLISHED && kind != RDMA_CM_EVENT_ADDR_CHANGE && c != NULL)
         ps_rdma_client_detach(c, rdma_event_str(kind));
     else if (kind == RDMA_CM_EVENT_DEVICE_REMOVAL)
-        ps_log(PS_LOG_ERROR, "rdma.device_gone", "%s: the device was removed; nobody can attach", port->url);
+        ps_log(PS_LOG_ERROR, "rdma.device_gone", "%s: the device was removed; no client can attach",
+               port->url);
     return true;
 }
 
@@ -288,7 +290,7 @@ static void handle_events(struct ps_port *port)
         cm = take_cm_event(port);
 }
 
-/* From the last one on, because a detached one is replaced by the last. */
+/* Backwards, because a detached client is replaced by the last one. */
 static void poll_awake(struct ps_port *port)
 {
     for (uint32_t i = port->n_awake; i-- > 0;)
@@ -315,7 +317,7 @@ int ps_rdma_port_recv(struct ps_port *port, struct ps_message *m)
     return 0;
 }
 
-/* Arms the client's queue and takes what completed just before. */
+/* Arms the client's queue and takes completions that came just before. */
 static void put_to_sleep(struct ps_rdma_client *c)
 {
     int rc = ps_rdma_end_arm(&c->end);

@@ -4,7 +4,7 @@
 
 #include "proto/transports/rdma/rdma.h"
 
-/* A device that clients are attached through: its completions wake the port. */
+/* A device through which clients are attached: its completions wake the port. */
 struct ps_rdma_device {
     struct ps_rdma_device *next;
     struct ibv_context *verbs;
@@ -14,7 +14,7 @@ struct ps_rdma_device {
 
 enum ps_rdma_slot_state {
     PS_RDMA_FREE,    /* the client can write there */
-    PS_RDMA_ARRIVED, /* a message: queued at the port, or in the lane's hands */
+    PS_RDMA_ARRIVED, /* a message: queued at the port, or in use by the lane */
     PS_RDMA_LEAVING, /* its answer waits for room in the send queue */
 };
 
@@ -33,7 +33,7 @@ void ps_rdma_queue_put(struct ps_rdma_queue *q, struct ps_rdma_slot *slot);
 /* NULL: it is empty. */
 struct ps_rdma_slot *ps_rdma_queue_take(struct ps_rdma_queue *q);
 
-/* Detached, it stays until the last of its messages was answered or dropped: `held`. */
+/* After it was detached, it exists until the last of its messages was answered or dropped: `held`. */
 struct ps_rdma_client {
     struct ps_rdma_client *next; /* of the detached ones */
     struct ps_port *port;        /* NULL: closed */
@@ -65,10 +65,10 @@ struct ps_port {
     uint32_t n_admitted;
     struct ps_rdma_client **awake; /* clients whose completions are polled, because they are not armed */
     uint32_t n_awake;
-    struct ps_rdma_client *detached; /* clients that have messages in the lane's hands */
+    struct ps_rdma_client *detached; /* clients with messages in use by the lane */
     struct ps_rdma_queue arrived;
     uint32_t calls;
-    uint64_t said_us; /* time of the last log line about refusals, and refusals since */
+    uint64_t logged_us; /* time of the last log line about refusals, and refusals since */
     uint32_t refused;
 };
 
@@ -76,9 +76,9 @@ struct ps_port {
  * the id. */
 int ps_rdma_client_attach(struct ps_port *port, struct ps_rdma_admitted *a, struct rdma_cm_id *id,
                           const struct ps_rdma_request *r, struct ps_error *err);
-/* Revokes all its rights at once. why: for the log; NULL: it left. */
+/* Revokes all its rights at once. why: for the log; NULL: the client left. */
 void ps_rdma_client_detach(struct ps_rdma_client *c, const char *why);
-/* Takes completions. 1: there were some, 0: none; -ECONNRESET: it was detached, and may be freed. */
+/* Takes completions. 1: there were some, 0: none; -ECONNRESET: the client was detached, and may be freed. */
 int ps_rdma_client_poll(struct ps_rdma_client *c);
 /* Polls the client from now on; stops polling until it is woken. */
 void ps_rdma_client_wake(struct ps_rdma_client *c);

@@ -1,22 +1,23 @@
-/* The transport of RDMA: one reliable connection for each client and lane, set up by librdmacm.
+/* The RDMA transport: one reliable connection for each client and lane, set up by librdmacm.
  *
- * A client writes each message into one of its slots in psd and psd each answer into the same slot of the
- * client, both by RDMA write with the slot's number as immediate data, so that what arrives is told by a
- * completion. Nobody reads from, or writes to, any other memory of the other end: each client's slots are
- * registered for that client, in a protection domain of its own, and are not any more from the moment it is
- * detached. psd works in the slot, and copies nothing but the header.
+ * A client writes each message into one of its slots in psd, and psd each answer into the same slot of the
+ * client, both by RDMA write with the slot's number as immediate data, so that a completion reports each
+ * arrival. No end reads or writes any other memory of the other end: each client's slots are registered for
+ * that client in a separate protection domain, and are deregistered when it is detached. psd processes a
+ * message in its slot, and copies only the header.
  *
- *   wire.c      what the ends tell each other at set-up
- *   endpoint.c  what both ends have: slots, queue pair, completions
- *   port.c      a lane's end: who may attach; waiting
+ *   wire.c      the messages of the connection set-up
+ *   endpoint.c  the common part of both ends: slots, queue pair, completions
+ *   port.c      a lane's end: admission of clients; waiting
  *   peer.c      one attached client: its messages
  *   link.c      a client's end: set-up, its messages, waiting
  *
- * There are no threads: all is done by the thread that owns the port or the link. Nothing is encrypted.
+ * There are no threads: all work is done by the thread that owns the port or the link. Nothing is encrypted.
  *
- * fork: a child cannot use a device that its parent has opened, since the kernel takes each descriptor only
- * from the process that opened it, and librdmacm keeps devices open until a process ends. Who forks workers
- * does so before the first port or link; later ones meet -EACCES and take another transport. */
+ * fork: a child cannot use a device that its parent has opened, since the kernel accepts each descriptor only
+ * from the process that opened it, and librdmacm keeps devices open until a process ends. A process that
+ * forks workers must do so before the first port or link; later children get -EACCES and use another
+ * transport. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,10 +71,10 @@ static int hub_register(struct ps_hub *hub, const struct ps_buffer *buffer, stru
     if (buffer->kind == PS_BUFFER_DEVICE)
         return ps_fail(err, -ENOTSUP, "transport rdma does not read a device's memory");
     pthread_mutex_lock(&hub->lock);
-    if (hub->n_lent == PS_MAX_BUFFERS)
-        rc = ps_fail(err, -ENOSPC, "%d buffers are lent already", PS_MAX_BUFFERS);
+    if (hub->n_registered == PS_MAX_BUFFERS)
+        rc = ps_fail(err, -ENOSPC, "%d buffers are already registered", PS_MAX_BUFFERS);
     else
-        hub->lent[hub->n_lent++] = *buffer;
+        hub->registered[hub->n_registered++] = *buffer;
     pthread_mutex_unlock(&hub->lock);
     return rc;
 }
@@ -90,7 +91,7 @@ static struct ps_rdma_domain *make_domain(struct ps_hub *hub, struct ibv_context
 {
     struct ps_rdma_domain *d = calloc(1, sizeof *d);
     if (d == NULL || (d->pd = ibv_alloc_pd(verbs)) == NULL) {
-        ps_fail(err, -ENOMEM, "cannot make a protection domain: %s", strerror(errno));
+        ps_fail(err, -ENOMEM, "cannot create a protection domain: %s", strerror(errno));
         free(d);
         return NULL;
     }
@@ -100,31 +101,32 @@ static struct ps_rdma_domain *make_domain(struct ps_hub *hub, struct ibv_context
     return d;
 }
 
-/* A buffer that cannot be registered, for example with a small ulimit -l, is copied from. The device only
- * reads registered buffers, and only where it was told to. */
-static void register_lent(struct ps_hub *hub, struct ps_rdma_domain *d, struct ps_rdma_lent *lent)
+/* A buffer that cannot be registered, for example because of a small ulimit -l, is copied from. The device
+ * only reads registered buffers, and only where it was told to. */
+static void register_buffers(struct ps_hub *hub, struct ps_rdma_domain *d,
+                             struct ps_rdma_registered *registered)
 {
-    lent->n = 0;
-    for (size_t i = 0; i < hub->n_lent; i++) {
-        if (d->lent[i] == NULL)
-            d->lent[i] = ibv_reg_mr(d->pd, hub->lent[i].base, hub->lent[i].bytes, 0);
-        if (d->lent[i] == NULL)
+    registered->n = 0;
+    for (size_t i = 0; i < hub->n_registered; i++) {
+        if (d->registered[i] == NULL)
+            d->registered[i] = ibv_reg_mr(d->pd, hub->registered[i].base, hub->registered[i].bytes, 0);
+        if (d->registered[i] == NULL)
             continue;
-        lent->buffer[lent->n].base = (uintptr_t)hub->lent[i].base;
-        lent->buffer[lent->n].bytes = hub->lent[i].bytes;
-        lent->buffer[lent->n++].lkey = d->lent[i]->lkey;
+        registered->buffer[registered->n].base = (uintptr_t)hub->registered[i].base;
+        registered->buffer[registered->n].bytes = hub->registered[i].bytes;
+        registered->buffer[registered->n++].lkey = d->registered[i]->lkey;
     }
 }
 
 struct ps_rdma_domain *ps_rdma_domain_join(struct ps_hub *hub, struct ibv_context *verbs,
-                                           struct ps_rdma_lent *lent, struct ps_error *err)
+                                           struct ps_rdma_registered *registered, struct ps_error *err)
 {
     pthread_mutex_lock(&hub->lock);
     struct ps_rdma_domain *d = find_domain(hub, verbs);
     if (d == NULL)
         d = make_domain(hub, verbs, err);
     if (d != NULL) {
-        register_lent(hub, d, lent);
+        register_buffers(hub, d, registered);
         d->links++;
     }
     pthread_mutex_unlock(&hub->lock);
@@ -140,23 +142,24 @@ void ps_rdma_domain_leave(struct ps_hub *hub, struct ps_rdma_domain *domain)
             at = &(*at)->next;
         *at = domain->next;
         for (size_t i = 0; i < PS_MAX_BUFFERS; i++)
-            if (domain->lent[i] != NULL)
-                ibv_dereg_mr(domain->lent[i]);
+            if (domain->registered[i] != NULL)
+                ibv_dereg_mr(domain->registered[i]);
         ibv_dealloc_pd(domain->pd);
         free(domain);
     }
     pthread_mutex_unlock(&hub->lock);
 }
 
-bool ps_rdma_lent_covers(const struct ps_rdma_lent *lent, const void *at, size_t bytes, uint32_t *lkey)
+bool ps_rdma_registered_covers(const struct ps_rdma_registered *registered, const void *at, size_t bytes,
+                               uint32_t *lkey)
 {
     uintptr_t body = (uintptr_t)at;
-    for (size_t i = 0; i < lent->n; i++) {
-        uintptr_t base = lent->buffer[i].base;
-        size_t len = lent->buffer[i].bytes;
+    for (size_t i = 0; i < registered->n; i++) {
+        uintptr_t base = registered->buffer[i].base;
+        size_t len = registered->buffer[i].bytes;
         if (body < base || bytes > len || body - base > len - bytes)
             continue;
-        *lkey = lent->buffer[i].lkey;
+        *lkey = registered->buffer[i].lkey;
         return true;
     }
     return false;

@@ -1,4 +1,5 @@
-/* The row of RDMA in a program that was built without librdmacm: every call says so. */
+/* The row of RDMA in a program that was built without librdmacm: every call fails with a sentence that says
+ * so. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -63,7 +64,7 @@ static void port_close(struct ps_port *port)
     (void)port;
 }
 
-/* Clients attach to this transport: hence these two members. */
+/* Present because clients attach to this transport. */
 static int port_admit(struct ps_port *port, const struct ps_pass *pass)
 {
     (void)port;

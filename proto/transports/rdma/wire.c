@@ -63,7 +63,7 @@ static int get_slots(const unsigned char *at, struct ps_rdma_slots *out, struct 
 static int check_start(const unsigned char *data, size_t len_bytes, size_t least, struct ps_error *err)
 {
     if (len_bytes < least || get32(data) != PS_RDMA_MAGIC)
-        return ps_fail(err, -EPROTO, "the other end is no psd's");
+        return ps_fail(err, -EPROTO, "the other end is not psd");
     if (get32(data + 4) != PS_RDMA_VERSION)
         return ps_fail(err, -EPROTO, "the other end speaks version %u of the rdma transport; this one %u",
                        get32(data + 4), PS_RDMA_VERSION);
@@ -121,7 +121,7 @@ int ps_rdma_reject_parse(const void *data, size_t len_bytes, struct ps_error *er
     const unsigned char *at = data;
     if (len_bytes < PS_RDMA_REJECT_BYTES || get32(at) != PS_RDMA_MAGIC || get32(at + 4) == 0 ||
         get32(at + 4) > 4095 || memchr(at + 8, 0, PS_RDMA_REJECT_BYTES - 8) == NULL)
-        return ps_fail(err, -EPROTO, "the other end is no psd's");
+        return ps_fail(err, -EPROTO, "the other end is not psd");
     return ps_fail(err, -(int)get32(at + 4), "%s", (const char *)at + 8);
 }
 
@@ -133,7 +133,7 @@ bool ps_rdma_token_is(const unsigned char *token, const unsigned char *other)
     return differs == 0;
 }
 
-/* Takes HOST and PORT out of the URL; false: it has none. */
+/* Splits the URL into HOST and PORT; false: it is not such a URL. */
 static bool take_apart(const char *url, char *host, size_t size, const char **port)
 {
     static const char scheme[] = "rdma://";

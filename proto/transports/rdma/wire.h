@@ -1,17 +1,16 @@
-/* wire.h: what the two ends of an rdma connection tell each other while it is made, and rdma URLs. Needs
- * no RDMA library.
+/* wire.h: the messages of the connection set-up, and rdma URLs. Needs no RDMA library.
  *
- * The private data of the connection manager's messages, little-endian. A request has 56 bytes, which is all
- * that RDMA_PS_TCP leaves of an InfiniBand REQ:
+ * The private data of the connection manager's messages, little-endian. A request has 56 bytes, the maximum
+ * for RDMA_PS_TCP in an InfiniBand REQ:
  *
  *   request: 0 magic  4 version  8 client  12 incarnation  16 token  32 slots  36 rkey  40 slot_bytes  48
- *            address
- *   accept:  0 magic  4 version  8 slots   12 rkey         16 slot_bytes  24 address
+ *   address
+ *   accept:  0 magic  4 version  8 slots   12 rkey   16 slot_bytes  24 address
  *   reject:  0 magic  4 errno    8 a sentence, zero-terminated
  *
- * A slot holds a header of PS_FRAME_BYTES and a body behind it. Slot n of the client is what is answered to
- * slot n of the port. Each message is a write into the other's slot with its number as immediate data; a
- * write of nothing with PS_RDMA_DROPPED in it says that the message in that slot will not be answered. */
+ * A slot holds a header of PS_FRAME_BYTES followed by a body. Slot n of the client receives the answers to
+ * slot n of the port. Each message is a write to the other end's slot with its number as immediate data; an
+ * empty write with PS_RDMA_DROPPED set means that the message in that slot will not be answered. */
 #ifndef PS_TRANSPORTS_RDMA_WIRE_H
 #define PS_TRANSPORTS_RDMA_WIRE_H
 
@@ -51,7 +50,7 @@ void ps_rdma_accept_pack(const struct ps_rdma_slots *s, unsigned char *data);
 int ps_rdma_accept_parse(struct ps_rdma_slots *s, const void *data, size_t len_bytes, struct ps_error *err);
 /* Returns the length. */
 size_t ps_rdma_reject_pack(int code, const char *sentence, unsigned char *data);
-/* The -errno of a reject and its sentence in *err; -EPROTO: it is none of ours. */
+/* The -errno of a reject and its sentence in *err; -EPROTO: it is not from psd. */
 int ps_rdma_reject_parse(const void *data, size_t len_bytes, struct ps_error *err);
 
 /* Compares the tokens in constant time. */
@@ -61,7 +60,7 @@ bool ps_rdma_token_is(const unsigned char *token, const unsigned char *other);
  * names, which may wait for a name server; -errno with a sentence that names the URL. */
 int ps_rdma_resolve(const char *url, bool passive, struct sockaddr_storage *at, socklen_t *len,
                     struct ps_error *err);
-/* rdma://HOST:0 beside a control socket at tcp://HOST:PORT: the row's lane_url. */
+/* rdma://HOST:0 for a control socket at tcp://HOST:PORT: the row's lane_url. */
 void ps_rdma_lane_url(const char *control_url, uint32_t lane, char *url, size_t size);
 /* HOST:PORT of an address, IPv6 in brackets. */
 void ps_rdma_address_text(const struct sockaddr *at, char *text, size_t size);

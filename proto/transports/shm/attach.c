@@ -1,5 +1,5 @@
-/* How clients attach to a shm port. It runs in the lane's thread, so nothing here blocks: a hello may arrive
- * in pieces, until its time is up. */
+/* How clients attach to a shm port. Runs in the lane's thread, so nothing here blocks: a hello may arrive in
+ * pieces, until its timeout. */
 #include "proto/clock.h"
 #include "proto/transports/shm/shm.h"
 
@@ -15,11 +15,11 @@
 
 #include "proto/log.h"
 
-enum { ACCEPTS_A_LOOK = 32, DEAF_MS = 500, REPLY_FILES = 3 };
+enum { ACCEPTS_A_LOOK = 32, PAUSE_MS = 500, REPLY_FILES = 3 };
 
 int ps_shm_listen(struct ps_port *port)
 {
-    port->deaf_until_ns = 0;
+    port->paused_until_ns = 0;
     return ps_shm_watch(port, port->file.fd, EPOLLIN, PS_SHM_LISTENER, 0, 0);
 }
 
@@ -46,13 +46,13 @@ static void refused(const struct ps_shm_half *half, const char *why)
 void ps_shm_halves_expire(struct ps_port *port)
 {
     uint64_t now = 0;
-    if (port->deaf_until_ns != 0 && ps_now_ns() >= port->deaf_until_ns)
+    if (port->paused_until_ns != 0 && ps_now_ns() >= port->paused_until_ns)
         ps_shm_listen(port);
     for (size_t i = 0; i < PS_SHM_HALVES; i++) {
         struct ps_shm_half *h = &port->halves[i];
         if (!h->used || (now == 0 ? (now = ps_now_ns()) : now) < h->deadline_ns)
             continue;
-        refused(h, "it took too long to say hello");
+        refused(h, "its hello took too long");
         ps_shm_half_end(port, h);
     }
 }
@@ -68,7 +68,7 @@ static struct ps_shm_half *find_half(struct ps_port *port)
         if (h->deadline_ns < oldest->deadline_ns)
             oldest = h;
     }
-    refused(oldest, "others came before it had said hello");
+    refused(oldest, "other clients replaced it before its hello was complete");
     ps_shm_half_end(port, oldest);
     return oldest;
 }
@@ -92,7 +92,7 @@ static void begin_half(struct ps_port *port, int fd)
     if (ps_shm_watch(port, fd, EPOLLIN, PS_SHM_HALF, (uint32_t)(h - port->halves), h->generation) < 0)
         ps_shm_half_end(port, h);
     else
-        ps_shm_half_read(port, h); /* it has sent most of its hello already */
+        ps_shm_half_read(port, h); /* most of its hello has usually arrived already */
 }
 
 void ps_shm_accept(struct ps_port *port)
@@ -106,24 +106,25 @@ void ps_shm_accept(struct ps_port *port)
         if (errno == EAGAIN || errno == ECONNABORTED || errno == EINTR)
             return;
         ps_log(PS_LOG_WARN, "shm.accept", "%s: cannot accept: %s", port->url, strerror(errno));
-        ps_shm_unwatch(port, port->file.fd); /* it would wake this thread repeatedly */
-        port->deaf_until_ns = ps_now_ns() + DEAF_MS * UINT64_C(1000000);
+        ps_shm_unwatch(port, port->file.fd); /* otherwise it would wake this thread repeatedly */
+        port->paused_until_ns = ps_now_ns() + PAUSE_MS * UINT64_C(1000000);
         return;
     }
 }
 
-static int check_lent(const struct ps_lent *lent, const struct ps_shm_hello *h, struct ps_error *err)
+static int check_registered(const struct ps_registered *registered, const struct ps_shm_hello *h,
+                            struct ps_error *err)
 {
-    if (lent == NULL)
+    if (registered == NULL)
         return 0;
-    uint64_t most = atomic_load_explicit(&lent->max_bytes, memory_order_relaxed);
-    uint64_t others = atomic_load_explicit(&lent->bytes, memory_order_relaxed);
+    uint64_t most = atomic_load_explicit(&registered->max_bytes, memory_order_relaxed);
+    uint64_t others = atomic_load_explicit(&registered->bytes, memory_order_relaxed);
     uint64_t left = most > others ? most - others : 0;
     for (uint32_t i = 0; i < h->n_buffers; i++) {
         if (h->buffer_bytes[i] > left)
             return ps_fail(err, -ENOSPC,
-                           "its buffer %u of %llu bytes is more than clients may lend: others have lent %llu "
-                           "of the %llu bytes that limits.memory_gib leaves for it",
+                           "its buffer %u of %llu bytes is more than clients may register: others have "
+                           "registered %llu of the %llu bytes that limits.memory_gib leaves for buffers",
                            i, (unsigned long long)h->buffer_bytes[i], (unsigned long long)others,
                            (unsigned long long)most);
         left -= h->buffer_bytes[i];
@@ -131,20 +132,20 @@ static int check_lent(const struct ps_lent *lent, const struct ps_shm_hello *h, 
     return 0;
 }
 
-/* Maps the buffers that the hello lends. The files are closed afterwards. */
+/* Maps the buffers that the hello registers. The files are closed afterwards. */
 static int map_buffers(struct ps_shm_client *c, const struct ps_shm_hello *h, const struct ps_shm_half *half,
                        struct ps_error *err)
 {
     if (half->n_files != h->n_buffers)
-        return ps_fail(err, -EPROTO, "its hello lends %u buffers and brings %u files", h->n_buffers,
+        return ps_fail(err, -EPROTO, "its hello registers %u buffers with %u files", h->n_buffers,
                        half->n_files);
-    int rc = check_lent(c->lent, h, err);
+    int rc = check_registered(c->registered, h, err);
     if (rc < 0)
         return rc;
     for (uint32_t i = 0; i < h->n_buffers; i++) {
         if (!ps_shm_file_is_safe(half->files[i], h->buffer_bytes[i]))
             return ps_fail(err, -EINVAL,
-                           "its buffer %u has to be a memfd of %llu bytes at least that is sealed against "
+                           "its buffer %u must be a memfd of at least %llu bytes that is sealed against "
                            "shrinking",
                            i, (unsigned long long)h->buffer_bytes[i]);
         void *base = mmap(NULL, h->buffer_bytes[i], PROT_READ | PROT_WRITE, MAP_SHARED, half->files[i], 0);
@@ -153,8 +154,8 @@ static int map_buffers(struct ps_shm_client *c, const struct ps_shm_hello *h, co
         c->buffers[i] = base;
         c->buffer_bytes[i] = h->buffer_bytes[i];
         c->n_buffers = i + 1;
-        if (c->lent != NULL)
-            atomic_fetch_add_explicit(&c->lent->bytes, c->buffer_bytes[i], memory_order_relaxed);
+        if (c->registered != NULL)
+            atomic_fetch_add_explicit(&c->registered->bytes, c->buffer_bytes[i], memory_order_relaxed);
     }
     return 0;
 }
@@ -187,7 +188,7 @@ static struct ps_shm_shape shape_of(const struct ps_port *port, const struct ps_
     return (struct ps_shm_shape){window + PS_SHM_SPARE_SLOTS, (body + page - 1) / page * page};
 }
 
-/* The client's bell as an epoll instance, for it to wait on. */
+/* An epoll instance for the client's bell, on which the client waits. */
 static int watch_bell(int bell)
 {
     int fd = epoll_create1(EPOLL_CLOEXEC);
@@ -197,20 +198,20 @@ static int watch_bell(int bell)
 }
 
 /* Allocates everything that the client needs; files[]: to be sent to it. */
-static int furnish(struct ps_port *port, struct ps_shm_client *c, const struct ps_shm_hello *h, int *files,
-                   struct ps_error *err)
+static int allocate_client(struct ps_port *port, struct ps_shm_client *c, const struct ps_shm_hello *h,
+                           int *files, struct ps_error *err)
 {
     struct ps_shm_shape shape = shape_of(port, h);
     int rc = ps_shm_region_make(&shape, &c->region, &files[0]);
     if (rc < 0)
-        return ps_fail(err, rc, "its region of %u slots of %llu bytes cannot be made: %s", shape.n_slots,
+        return ps_fail(err, rc, "cannot create its region of %u slots of %llu bytes: %s", shape.n_slots,
                        (unsigned long long)shape.slot_bytes, strerror(-rc));
     if ((c->taken = calloc(shape.n_slots, 1)) == NULL)
         return ps_fail(err, -ENOMEM, "no memory for its slots");
     c->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     c->link_bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (c->bell < 0 || c->link_bell < 0 || (files[2] = watch_bell(c->link_bell)) < 0)
-        return ps_fail(err, -errno, "its bells cannot be made: %s", strerror(errno));
+        return ps_fail(err, -errno, "cannot create its bells: %s", strerror(errno));
     files[1] = c->bell;
     return 0;
 }
@@ -237,7 +238,7 @@ static int send_reply(int fd, const struct ps_shm_reply *r, const int *files)
     return sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof bytes ? 0 : -EPIPE;
 }
 
-/* From now on the socket only reports that the peer is gone, and the bell that it wants something. */
+/* From now on the socket only reports that the peer is gone, and the bell that it has sent something. */
 static int seat_client(struct ps_port *port, struct ps_shm_client *c, struct ps_shm_seat *seat, int *socket)
 {
     c->seat = (uint32_t)(seat - port->seats);
@@ -276,13 +277,13 @@ static int attach(struct ps_port *port, struct ps_shm_half *half, const struct p
     c->socket = c->bell = c->link_bell = -1;
     c->peer = half->peer;
     c->cpu = PS_SHM_RESTS;
-    c->lent = port->limits.lent;
-    if ((rc = map_buffers(c, h, half, err)) < 0 || (rc = furnish(port, c, h, files, err)) < 0)
+    c->registered = port->limits.registered;
+    if ((rc = map_buffers(c, h, half, err)) < 0 || (rc = allocate_client(port, c, h, files, err)) < 0)
         goto out;
     struct ps_shm_reply reply = {0, c->region.shape.n_slots, c->region.shape.slot_bytes};
     if ((rc = send_reply(half->socket, &reply, files)) < 0 ||
         (rc = seat_client(port, c, seat, &half->socket)) < 0)
-        ps_fail(err, rc, "it could not be attached: %s", strerror(-rc));
+        ps_fail(err, rc, "it cannot be attached: %s", strerror(-rc));
 out:
     ps_shm_close(&files[0]);
     ps_shm_close(&files[2]);
@@ -340,7 +341,8 @@ void ps_shm_half_read(struct ps_port *port, struct ps_shm_half *half)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0 || !take_files(half, &m)) {
-        refused(half, n <= 0 ? "it hung up before it had said hello" : "its hello brings too many files");
+        refused(half,
+                n <= 0 ? "it disconnected before its hello was complete" : "its hello has too many files");
         ps_shm_half_end(port, half);
         return;
     }

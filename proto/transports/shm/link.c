@@ -16,9 +16,9 @@ enum {
     FILES = 3,
     RETRY_MS = 2,      /* a port's queue of connections is full */
     PEEK_EVERY = 64,   /* empty polls before the socket is asked whether the port is alive */
-    SPIN_NS = 100000,  /* a chunk takes about this long at the port */
+    SPIN_NS = 100000,  /* roughly the time a port takes for a chunk */
     SPINS_A_LOOK = 16, /* pauses between two looks at the clock */
-    MAX_CPUS = 1024,   /* that are told apart */
+    MAX_CPUS = 1024,   /* cpus above this are treated as one */
     MAX_WAIT = 65,
 };
 
@@ -26,13 +26,13 @@ struct slot {
     bool sent, in_place, taken_back;
 };
 
-/* bell, the port's; wait: an epoll instance that is readable when the port has rung or gone. */
+/* bell: the port's. wait: an epoll instance that is readable when the port has rung or is gone. */
 struct ps_link {
     int socket, bell, wait;
-    uint32_t refs; /* messages that were received, and the owner */
+    uint32_t refs; /* received messages, and the owner */
     struct ps_shm_region region;
     struct slot *slots;
-    uint32_t *free, n_free; /* last in, first out: a slot that was read recently is in the cache */
+    uint32_t *free, n_free; /* last in, first out: a recently used slot is in the cache */
     uint32_t in_flight, in_place, window, silence, cpu;
     bool gone, settles; /* being closed: sends nothing any more */
     struct ps_buffer buffers[PS_MAX_BUFFERS];
@@ -62,12 +62,12 @@ static int connect_to(const char *url, uint64_t end_ns, int *out, struct ps_erro
     const char *path = ps_shm_path(url);
     if (path == NULL || path[0] == 0 || strlen(path) > PS_UNIX_PATH_MAX)
         return ps_fail(err, -EINVAL,
-                       "%.300s: no address of a lane; allowed is shm://PATH, PATH of 1 to %d bytes", url,
+                       "%.300s: not an address of a lane; allowed is shm://PATH, PATH of 1 to %d bytes", url,
                        PS_UNIX_PATH_MAX);
     strcpy(at.sun_path, path);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
-        return ps_fail(err, -errno, "cannot make a socket for %s: %s", url, strerror(errno));
+        return ps_fail(err, -errno, "cannot create a socket for %s: %s", url, strerror(errno));
     while (connect(fd, (struct sockaddr *)&at, sizeof at) < 0) {
         int why = errno;
         if ((why == EAGAIN || why == EINTR) && left_ms(end_ns) > 0) {
@@ -76,23 +76,23 @@ static int connect_to(const char *url, uint64_t end_ns, int *out, struct ps_erro
         }
         close(fd);
         if (why == EAGAIN || why == EINTR)
-            return ps_fail(err, -ETIMEDOUT, "%s: the lane took no connection within %d ms", url,
+            return ps_fail(err, -ETIMEDOUT, "%s: the lane accepted no connection within %d ms", url,
                            PS_ATTACH_MS);
         bool none = why == ENOENT || why == ECONNREFUSED || why == ENOTDIR || why == EACCES;
-        return ps_fail(err, none ? -EHOSTUNREACH : -why, "%s: no lane that this user can reach is there: %s",
-                       url, strerror(why));
+        return ps_fail(err, none ? -EHOSTUNREACH : -why, "%s: this user can reach no lane there: %s", url,
+                       strerror(why));
     }
     *out = fd;
     return 0;
 }
 
-/* The pass is given to psd's user and root only. */
+/* The pass is sent to psd's user and root only. */
 static int check_owner(int fd, const char *url, struct ps_error *err)
 {
     struct ucred peer;
     socklen_t size = sizeof peer;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
-        return ps_fail(err, -errno, "%s: whose it is cannot be told: %s", url, strerror(errno));
+        return ps_fail(err, -errno, "%s: cannot find its owner: %s", url, strerror(errno));
     if (peer.uid != geteuid() && peer.uid != 0 && geteuid() != 0)
         return ps_fail(err, -EHOSTUNREACH, "%s belongs to user %u; allowed are %u and root", url,
                        (unsigned)peer.uid, (unsigned)geteuid());
@@ -130,12 +130,13 @@ static int say_hello(int fd, const char *url, const struct ps_hub *hub,
     ssize_t n = sendmsg(fd, &m, MSG_NOSIGNAL);
     explicit_bzero(&h, sizeof h);
     explicit_bzero(bytes, sizeof bytes);
-    return n == sizeof bytes ? 0
-                             : ps_fail(err, -EHOSTUNREACH, "%s: cannot say hello: %s", url, strerror(errno));
+    return n == sizeof bytes
+               ? 0
+               : ps_fail(err, -EHOSTUNREACH, "%s: cannot send the hello: %s", url, strerror(errno));
 }
 
 /* Reads the next bytes of the reply and the files that come with them. 0 at its end, -EAGAIN. */
-static ssize_t hear(int fd, unsigned char *to, size_t room, int *files)
+static ssize_t receive_reply(int fd, unsigned char *to, size_t room, int *files)
 {
     union {
         struct cmsghdr first;
@@ -171,9 +172,9 @@ static int await_reply(int fd, const char *url, uint64_t end_ns, struct ps_shm_r
 {
     unsigned char bytes[PS_SHM_REPLY_BYTES];
     for (size_t got = 0; got < sizeof bytes;) {
-        ssize_t n = hear(fd, bytes + got, sizeof bytes - got, files);
+        ssize_t n = receive_reply(fd, bytes + got, sizeof bytes - got, files);
         if (n == 0 || (n < 0 && n != -EAGAIN && n != -EINTR))
-            return ps_fail(err, -EHOSTUNREACH, "%s: the lane hung up: %s", url,
+            return ps_fail(err, -EHOSTUNREACH, "%s: the lane closed the connection: %s", url,
                            n == 0 ? "end of file" : strerror((int)-n));
         if (n > 0) {
             got += (size_t)n;
@@ -247,9 +248,9 @@ int ps_shm_link_open(struct ps_hub *hub, const char *url, const struct ps_transp
     return rc;
 }
 
-/* Whether the port's process has ended, or has detached us and holds none of our messages: answers that were
- * sent are in the ring, and no more will come. */
-static bool is_let_go(const struct ps_link *link)
+/* Whether the port's process has ended, or has detached this link and holds none of its messages: answers
+ * that were sent are in the ring, and no more will come. */
+static bool is_detached(const struct ps_link *link)
 {
     struct pollfd fd = {.fd = link->socket};
     return ps_poll(&fd, 1, 0) > 0 && (fd.revents & POLLHUP) != 0;
@@ -271,7 +272,7 @@ int ps_shm_link_settle(struct ps_link *link)
 {
     link->settles = true;
     take_back(link);
-    bool let_go = is_let_go(link);
+    bool let_go = is_detached(link);
     return link->in_place == 0 || (let_go && !ps_shm_ring_has(&link->region.answers)) ? 0 : -EAGAIN;
 }
 
@@ -431,7 +432,7 @@ static bool take_cpu(uint64_t *taken, uint32_t cpu)
 }
 
 /* Whether polling pays: answers are expected, all of them from ports on other cpus than this thread's. In
- * place all the work is the ports', and two that share a cpu could use this one. */
+ * place the ports do all the work, and two ports that share a cpu could use this one. */
 static bool may_spin(struct ps_link *const *links, size_t n)
 {
     uint64_t taken[MAX_CPUS / 64] = {0};
@@ -462,11 +463,11 @@ static bool spin(struct ps_link *const *links, size_t n)
 }
 
 /* Puts all links to sleep; false: one of them has an answer. */
-static bool doze(struct ps_link *const *links, size_t n)
+static bool put_to_sleep(struct ps_link *const *links, size_t n)
 {
     bool asleep = true;
     for (size_t i = 0; i < n; i++)
-        if (links[i] != NULL && !ps_shm_doze(&links[i]->region.control->link, &links[i]->region.answers))
+        if (links[i] != NULL && !ps_shm_sleep(&links[i]->region.control->link, &links[i]->region.answers))
             asleep = false;
     return asleep;
 }
@@ -497,7 +498,7 @@ int ps_shm_links_wait(struct ps_link *const *links, size_t n, int extra_fd, int 
     nfds_t n_links = used;
     if (extra_fd >= 0)
         fds[used++] = (struct pollfd){.fd = extra_fd, .events = POLLIN};
-    rc = doze(links, n) ? ps_poll(fds, used, timeout_ms) : 1;
+    rc = put_to_sleep(links, n) ? ps_poll(fds, used, timeout_ms) : 1;
     int why = errno;
     for (nfds_t i = 0; i < n_links; i++)
         if (fds[i].revents != 0)

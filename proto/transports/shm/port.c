@@ -1,4 +1,4 @@
-/* A shm port. It polls the rings of clients that were active recently; the others ring its epoll. */
+/* A shm port. It polls the rings of recently active clients; the other clients ring a bell in its epoll. */
 #include "proto/clock.h"
 #include "proto/transports/shm/shm.h"
 
@@ -14,7 +14,7 @@
 
 enum {
     LOOK_EVERY = 64,   /* messages between two checks for rings of the bell */
-    EVENTS = 64,       /* taken at a look */
+    EVENTS = 64,       /* taken at a time */
     SPIN_NS = 50000,   /* a running peer answers within this time, or is computing */
     SPINS_A_LOOK = 16, /* pauses between two looks at the clock */
 };
@@ -48,7 +48,7 @@ int ps_shm_port_open(struct ps_hub *hub, const char *url, const struct ps_transp
     }
     port->limits = *limits;
     if (path == NULL) {
-        rc = ps_fail(err, -EINVAL, "%s: no address of a lane; allowed is shm://PATH", url);
+        rc = ps_fail(err, -EINVAL, "%s: not an address of a lane; allowed is shm://PATH", url);
         goto free_port;
     }
     if ((port->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0) {
@@ -137,8 +137,8 @@ void ps_shm_port_expel(struct ps_port *port, uint32_t client)
 static void unmap_buffer(struct ps_shm_client *c, uint32_t i)
 {
     munmap(c->buffers[i], c->buffer_bytes[i]);
-    if (c->lent != NULL)
-        atomic_fetch_sub_explicit(&c->lent->bytes, c->buffer_bytes[i], memory_order_relaxed);
+    if (c->registered != NULL)
+        atomic_fetch_sub_explicit(&c->registered->bytes, c->buffer_bytes[i], memory_order_relaxed);
 }
 
 void ps_shm_client_free(struct ps_shm_client *c)
@@ -171,7 +171,7 @@ void ps_shm_client_wake(struct ps_shm_client *c)
 }
 
 /* Stops polling the client's ring: it will ring the bell, or is gone. */
-static void retire(struct ps_shm_client *c)
+static void stop_polling(struct ps_shm_client *c)
 {
     struct ps_port *port = c->port;
     if (c->active_at == PS_SHM_RESTS)
@@ -185,7 +185,7 @@ static void retire(struct ps_shm_client *c)
 void ps_shm_detach(struct ps_shm_client *c)
 {
     struct ps_port *port = c->port;
-    retire(c);
+    stop_polling(c);
     ps_shm_unwatch(port, c->socket);
     ps_shm_unwatch(port, c->bell);
     atomic_store(&c->region.control->port.detached, 1);
@@ -237,13 +237,13 @@ static void look(struct ps_port *port)
     ps_shm_halves_expire(port);
 }
 
-/* Clients that were silent between two checks go back to ringing, so that many idle ones cost nothing. */
-static void retire_silent(struct ps_port *port)
+/* Clients that were silent between two checks return to ringing the bell, so that idle ones cost nothing. */
+static void stop_polling_silent(struct ps_port *port)
 {
     for (uint32_t i = port->n_active; i-- > 0;) {
         struct ps_shm_client *c = port->active[i];
-        if (!c->heard && ps_shm_doze(&c->region.control->port, &c->region.requests))
-            retire(c);
+        if (!c->heard && ps_shm_sleep(&c->region.control->port, &c->region.requests))
+            stop_polling(c);
         c->heard = false;
     }
 }
@@ -264,7 +264,7 @@ static void fill(struct ps_message *m, struct ps_shm_client *c, const struct ps_
     m->ownership = held->works_in_place ? PS_BODY_IN_PLACE : PS_BODY_SHARED;
 }
 
-/* Takes the client's next request. -EAGAIN; -EPROTO: it has been detached. */
+/* Takes the client's next request. -EAGAIN; -EPROTO: the client was detached. */
 static int take_message(struct ps_shm_client *c, struct ps_message *m)
 {
     struct ps_shm_side *mine = &c->region.control->port;
@@ -299,26 +299,26 @@ static int scan(struct ps_port *port, struct ps_message *m)
     return -EAGAIN;
 }
 
-/* An empty turn right after a busy one ends without a system call, so that a fast ping-pong needs none. */
+/* An empty call right after a busy one returns without a system call, so that a fast ping-pong needs none. */
 int ps_shm_port_recv(struct ps_port *port, struct ps_message *m)
 {
     int rc;
     if (port->until_look == 0) {
         look(port);
-        retire_silent(port);
+        stop_polling_silent(port);
     }
     rc = scan(port, m);
-    if (rc < 0 && port->dry) {
+    if (rc < 0 && port->was_empty) {
         look(port);
         rc = scan(port, m);
     }
-    port->dry = rc < 0;
+    port->was_empty = rc < 0;
     port->until_look -= rc == 0;
     return rc;
 }
 
-/* Whether all recently active clients run on other cpus: they may answer while this thread polls, which one
- * on this cpu cannot. */
+/* Whether all recently active clients run on other cpus: they may send while this thread polls, which a
+ * client on this cpu cannot. */
 static bool may_spin(const struct ps_port *port)
 {
     uint32_t here = ps_shm_cpu();
@@ -347,11 +347,11 @@ bool ps_shm_port_rest(struct ps_port *port)
         }
     for (uint32_t i = port->n_active; i-- > 0;) {
         struct ps_shm_client *c = port->active[i];
-        if (!ps_shm_doze(&c->region.control->port, &c->region.requests))
+        if (!ps_shm_sleep(&c->region.control->port, &c->region.requests))
             return true;
-        retire(c);
+        stop_polling(c);
     }
-    port->dry = true;
+    port->was_empty = true;
     return false;
 }
 

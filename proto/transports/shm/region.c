@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 _Static_assert(sizeof(struct ps_shm_entry) == 128, "two cache lines");
-_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "processes share no locks");
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2,
+               "atomics must be lock-free across processes");
 
 static uint64_t ring_entries(const struct ps_shm_shape *shape)
 {
@@ -82,7 +83,7 @@ void ps_shm_region_unmap(struct ps_shm_region *r)
     *r = (struct ps_shm_region){.bytes = 0};
 }
 
-/* Plain pages only: huge pages may be exhausted when they are first touched. */
+/* Ordinary pages only: huge pages may be exhausted when they are first touched. */
 bool ps_shm_file_is_safe(int fd, uint64_t bytes)
 {
     struct stat st;

@@ -1,15 +1,15 @@
-/* region.h: the memory that one link and its port share: a ring of requests, a ring of answers, and slots
- * for bodies.
+/* region.h: the memory that one link and its port share: a ring of requests, a ring of answers, and slots for
+ * bodies.
  *
  *   control words | requests[] | answers[] | claims[] | (next page) slot 0 | slot 1 | ...
  *
- * Either ring has one writer and one reader. An entry is there when its `seq` says so; as no slot is in a
- * ring twice and a ring has room for all of them, the writer need not know how far the reader is. The other
- * end may write whatever it likes at any time: an entry is read once into private memory, and nothing that
- * is kept is kept here.
+ * Each ring has one writer and one reader. An entry is valid when its `seq` is the expected one. No slot is
+ * in a ring twice and a ring has room for all slots, so the writer need not know the reader's position. The
+ * other end may write anything at any time: an entry is read once into private memory, and no state of this
+ * end is stored here.
  *
- * A request in place is worked in by the port, or taken back by the link, and never both: whoever changes its
- * slot's claim from PS_SHM_OFFERED first has it. */
+ * A request in place is either processed by the port or taken back by the link, never both: the first that
+ * changes its slot's claim from PS_SHM_OFFERED owns it. */
 #ifndef PS_TRANSPORTS_SHM_REGION_H
 #define PS_TRANSPORTS_SHM_REGION_H
 
@@ -26,9 +26,9 @@ struct ps_shm_entry {
     _Atomic uint64_t head[PS_FRAME_BYTES / 8];
 };
 
-/* Flags that one end writes for the other, on cache lines of their own. */
+/* Flags that one end writes for the other, on separate cache lines. */
 struct ps_shm_side {
-    _Alignas(128) _Atomic uint32_t asleep; /* wants its bell rung at the next entry */
+    _Alignas(128) _Atomic uint32_t asleep; /* its bell must be rung at the next entry */
     _Atomic uint32_t cpu;                  /* where it ran last */
     _Atomic uint32_t detached;             /* the port's only: it takes no more requests */
 };
@@ -36,7 +36,7 @@ struct ps_shm_side {
 enum ps_shm_claim_state {
     PS_SHM_UNCLAIMED, /* no in-place request uses the slot */
     PS_SHM_OFFERED,   /* set by the link before the request is in the ring */
-    PS_SHM_BEGUN,     /* set by the port: it works in the body, and will answer */
+    PS_SHM_BEGUN,     /* set by the port: it processes the body, and will answer */
     PS_SHM_TAKEN_BACK /* set by the link when it closes: the body is the caller's again */
 };
 
@@ -68,7 +68,7 @@ int ps_shm_region_make(const struct ps_shm_shape *shape, struct ps_shm_region *o
 int ps_shm_region_map(const struct ps_shm_shape *shape, int fd, struct ps_shm_region *out);
 void ps_shm_region_unmap(struct ps_shm_region *r);
 
-/* Whether the file can never become smaller than `bytes`, so that touching it is safe. */
+/* Whether the file can never become smaller than `bytes`, so that accessing it is safe. */
 bool ps_shm_file_is_safe(int fd, uint64_t bytes);
 
 static inline unsigned char *ps_shm_slot(const struct ps_shm_region *r, uint32_t slot)
@@ -96,7 +96,7 @@ static inline bool ps_shm_ring_has(const struct ps_shm_ring *r)
 }
 
 void ps_shm_ring_put(struct ps_shm_ring *r, const struct ps_shm_note *n);
-/* False: nothing there. */
+/* False: the ring is empty. */
 bool ps_shm_ring_take(struct ps_shm_ring *r, struct ps_shm_note *n);
 
 /* After a put: whether to ring the other end's bell. True once each time that it falls asleep. */
@@ -105,8 +105,8 @@ static inline bool ps_shm_must_ring(struct ps_shm_side *other)
     return atomic_load(&other->asleep) != 0 && atomic_exchange(&other->asleep, 0) != 0;
 }
 
-/* Falls asleep, unless the ring has something. */
-static inline bool ps_shm_doze(struct ps_shm_side *mine, const struct ps_shm_ring *ring)
+/* Falls asleep, unless the ring has an entry. */
+static inline bool ps_shm_sleep(struct ps_shm_side *mine, const struct ps_shm_ring *ring)
 {
     atomic_store(&mine->asleep, 1);
     if (!ps_shm_ring_has(ring))

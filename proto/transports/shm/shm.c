@@ -1,5 +1,5 @@
-/* Shared memory, for workers on psd's machine: each lane's socket beside the control socket's, and a region
- * for each client and lane. */
+/* Shared memory, for workers on psd's machine: each lane has a socket next to the control socket, and a
+ * region for each client. */
 #include "proto/transports/shm/shm.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "proto/transports/transport.h"
 
 _Static_assert(sizeof(struct ps_shm_held) <= sizeof(((struct ps_message *)0)->storage),
-               "a message's storage holds what is known of it");
+               "a message's storage is large enough");
 
 const char *ps_shm_path(const char *url)
 {
@@ -40,7 +40,7 @@ static void hub_destroy(struct ps_hub *hub)
     free(hub);
 }
 
-/* The pass came over the authenticated transport, and nobody can listen in on memory. */
+/* The pass came over the authenticated control socket, and shared memory needs no encryption. */
 static void hub_secure(struct ps_hub *hub, const struct ps_curve_pair *pair, const char *server_key)
 {
     (void)hub, (void)pair, (void)server_key;
@@ -61,9 +61,9 @@ static int hub_register(struct ps_hub *hub, const struct ps_buffer *buffer, stru
 {
     if (buffer->kind != PS_BUFFER_SHARED)
         return ps_fail(err, -ENOTSUP,
-                       "transport shm reaches buffers of shared memory only; others are copied");
+                       "transport shm accesses buffers of shared memory only; others are copied");
     if (hub->n_buffers == PS_MAX_BUFFERS)
-        return ps_fail(err, -ENOSPC, "%d buffers are lent; allowed are no more", PS_MAX_BUFFERS);
+        return ps_fail(err, -ENOSPC, "%d buffers are already registered, which is the limit", PS_MAX_BUFFERS);
     hub->buffers[hub->n_buffers++] = *buffer;
     return 0;
 }

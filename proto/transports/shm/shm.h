@@ -1,12 +1,13 @@
-/* shm.h: the transport of shared memory, inside: shm.c has the row; port.c a port's messages, attach.c how
- * clients come to it; link.c the other end; region.c what both see, wire.c what both check.
+/* shm.h: internals of the shared-memory transport. shm.c has the row; port.c a port's messages, attach.c its
+ * handshakes; link.c the client's end; region.c the shared layout, wire.c the checks of both ends.
  *
- * A link connects to the port's UNIX socket and says hello: its pass, and the files of the buffers that it
- * lends. The port maps these, makes a region for this client alone and sends it back with two descriptors:
- *   - the port's bell, an eventfd that the link writes and the port only watches;
- *   - an epoll instance that watches the link's bell. The link never has that eventfd itself: it could fill
- *     its counter and make the port's next write wait.
- * The socket stays open, and says that the other end has gone. A port that detaches a link shuts its end
+ * A link connects to the port's UNIX socket and sends its hello: its pass, and the files of the buffers that
+ * it registers. The port maps these, creates a region for this client alone and sends it back with two
+ * descriptors:
+ * - the port's bell, an eventfd that the link writes and the port only watches;
+ * - an epoll instance that watches the link's bell. The link never has that eventfd itself: it could fill its
+ * counter and make the port's next write block.
+ * The socket stays open, and reports when the other end is gone. A port that detaches a link shuts its end
  * down, and closes it when it holds no message of that link any more. */
 #ifndef PS_TRANSPORTS_SHM_SHM_H
 #define PS_TRANSPORTS_SHM_SHM_H
@@ -28,31 +29,32 @@ struct ps_hub {
     uint32_t n_buffers;
 };
 
-/* A client of a port. After it is detached it lives until its last message is returned. */
+/* A client of a port. After it was detached it exists until its last message is returned. */
 struct ps_shm_client {
     struct ps_port *port; /* NULL: detached */
     struct ps_pass pass;
     struct ucred peer;
     int socket, bell, link_bell; /* -1 once detached */
-    uint32_t seat, refs;         /* refs: messages out, and the port's own while attached */
+    uint32_t seat, refs;         /* refs: messages in use, and the port's own while attached */
     uint32_t active_at;          /* in port->active; PS_SHM_RESTS: asleep */
-    bool heard;                  /* since the port's last look */
+    bool heard;                  /* since the port's last check */
     struct ps_shm_region region;
     unsigned char *taken; /* [n_slots]: the port's */
     void *buffers[PS_MAX_BUFFERS];
     uint64_t buffer_bytes[PS_MAX_BUFFERS];
     uint32_t n_buffers, cpu;
-    struct ps_lent *lent; /* where mapped buffers are counted; NULL: nowhere */
+    struct ps_registered *registered; /* where mapped buffers are counted; NULL: nowhere */
 };
 
 #define PS_SHM_RESTS UINT32_MAX
 
-/* Who may attach. `generation` grows with each client, so that events of an earlier one are recognised. */
+/* A client that may attach. `generation` increases with each client, so that events of an earlier one are
+ * recognised. */
 struct ps_shm_seat {
     bool admitted;
     uint32_t generation;
     struct ps_pass pass;
-    struct ps_shm_client *client; /* NULL: nobody is attached */
+    struct ps_shm_client *client; /* NULL: not attached */
 };
 
 /* A connection with an incomplete hello. */
@@ -76,8 +78,8 @@ struct ps_port {
     struct ps_shm_half halves[PS_SHM_HALVES];
     struct ps_shm_client **active; /* [limits.clients]: their rings are polled; others ring the bell */
     uint32_t n_active, rotor, until_look;
-    bool dry;               /* the last call found nothing */
-    uint64_t deaf_until_ns; /* not 0: out of descriptors; accepts nothing until this time */
+    bool was_empty;           /* the last call found no message */
+    uint64_t paused_until_ns; /* not 0: out of descriptors; accepts nothing until this time */
 };
 
 /* What an event of a port's epoll refers to. */
@@ -137,7 +139,7 @@ bool ps_shm_port_begin(struct ps_message *m);
 void ps_shm_port_drop(struct ps_message *m);
 void ps_shm_link_drop(struct ps_message *m);
 
-/* "shm://PATH" to the path; NULL: no such URL. */
+/* The path in "shm://PATH"; NULL: it is another URL. */
 const char *ps_shm_path(const char *url);
 void ps_shm_close(int *fd);
 

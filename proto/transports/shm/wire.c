@@ -31,8 +31,8 @@ static int check_start(const unsigned char *in, const char *what, struct ps_erro
         return ps_fail(err, -EPROTO, "%s begins with %08" PRIx64 "; allowed is %08x", what, magic,
                        PS_SHM_MAGIC);
     if (version != PS_SHM_VERSION)
-        return ps_fail(err, -EPROTONOSUPPORT, "%s has version %" PRIu64 "; this psd knows %d", what, version,
-                       PS_SHM_VERSION);
+        return ps_fail(err, -EPROTONOSUPPORT, "%s has version %" PRIu64 "; this psd supports %d", what,
+                       version, PS_SHM_VERSION);
     return 0;
 }
 
@@ -65,12 +65,12 @@ int ps_shm_hello_parse(struct ps_shm_hello *h, const unsigned char *in, struct p
         return ps_fail(err, -EPROTO, "a link's hello asks for a window of %u; allowed are 1 to %d", r.window,
                        PS_SHM_MAX_WINDOW);
     if (r.n_buffers > PS_MAX_BUFFERS)
-        return ps_fail(err, -EPROTO, "a link's hello lends %u buffers; allowed are %d", r.n_buffers,
+        return ps_fail(err, -EPROTO, "a link's hello registers %u buffers; allowed are %d", r.n_buffers,
                        PS_MAX_BUFFERS);
     for (size_t i = 0; i < PS_MAX_BUFFERS; i++)
         if ((i < r.n_buffers) != (r.buffer_bytes[i] > 0) || r.buffer_bytes[i] > INT64_MAX)
             return ps_fail(err, -EPROTO,
-                           "a link's hello lends %u buffers, and buffer %zu has %" PRIu64 " bytes",
+                           "a link's hello registers %u buffers, and buffer %zu has %" PRIu64 " bytes",
                            r.n_buffers, i, r.buffer_bytes[i]);
     *h = r;
     return 0;
@@ -98,7 +98,7 @@ int ps_shm_reply_parse(struct ps_shm_reply *out, const unsigned char *in, struct
         return ps_fail(err, -EPROTO, "a port's reply has status %u; allowed are 0 to 4095", r.status);
     if (r.status == 0 && (r.n_slots < 1 || r.n_slots > PS_SHM_MAX_WINDOW || r.slot_bytes < 1 ||
                           r.slot_bytes > INT64_MAX / (2 * PS_SHM_MAX_WINDOW)))
-        return ps_fail(err, -EPROTO, "a port's reply tells of %u slots of %" PRIu64 " bytes", r.n_slots,
+        return ps_fail(err, -EPROTO, "a port's reply has %u slots of %" PRIu64 " bytes", r.n_slots,
                        r.slot_bytes);
     *out = r;
     return 0;
@@ -118,7 +118,7 @@ int ps_shm_request_check(const struct ps_shm_note *n, const struct ps_shm_shape 
     if (n->buffer == PS_SHM_STAGED)
         return 0;
     if (n->buffer >= n_buffers)
-        return ps_fail(err, -EPROTO, "a request names buffer %u; %u are lent", n->buffer, n_buffers);
+        return ps_fail(err, -EPROTO, "a request names buffer %u; %u are registered", n->buffer, n_buffers);
     if (n->offset > buffer_bytes[n->buffer] || n->bytes > buffer_bytes[n->buffer] - n->offset)
         return ps_fail(err, -EPROTO,
                        "a request names %" PRIu64 " bytes at %" PRIu64 " of buffer %u, which has %" PRIu64,

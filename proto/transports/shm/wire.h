@@ -1,5 +1,5 @@
-/* wire.h: the handshake of the shm transport, its two messages little-endian, and the validity of requests,
- * as pure functions. */
+/* wire.h: the handshake of the shm transport, with its two messages in little-endian, and the validity of
+ * requests, as pure functions. */
 #ifndef PS_TRANSPORTS_SHM_WIRE_H
 #define PS_TRANSPORTS_SHM_WIRE_H
 
@@ -22,7 +22,7 @@ enum {
 struct ps_shm_hello {
     uint32_t client, incarnation;
     unsigned char token[PS_PASS_TOKEN_BYTES];
-    uint32_t window;    /* requests that it wants in flight, 1 to PS_SHM_MAX_WINDOW */
+    uint32_t window;    /* requests in flight that it asks for, 1 to PS_SHM_MAX_WINDOW */
     uint32_t n_buffers; /* up to PS_MAX_BUFFERS */
     uint64_t buffer_bytes[PS_MAX_BUFFERS];
 };
@@ -38,8 +38,7 @@ struct ps_shm_reply {
 /* out: PS_SHM_HELLO_BYTES, PS_SHM_REPLY_BYTES. */
 void ps_shm_hello_pack(const struct ps_shm_hello *h, unsigned char *out);
 void ps_shm_reply_pack(const struct ps_shm_reply *r, unsigned char *out);
-/* -EPROTO with a sentence for another magic or for what is out of range; -EPROTONOSUPPORT for another
- * version. */
+/* -EPROTO with a sentence for another magic or values out of range; -EPROTONOSUPPORT for another version. */
 int ps_shm_hello_parse(struct ps_shm_hello *h, const unsigned char *in, struct ps_error *err);
 int ps_shm_reply_parse(struct ps_shm_reply *r, const unsigned char *in, struct ps_error *err);
 
@@ -49,19 +48,20 @@ struct ps_shm_shape {
     uint64_t slot_bytes; /* whole pages */
 };
 
-#define PS_SHM_STAGED  UINT32_MAX /* buffer: the body lies in the slot */
-#define PS_SHM_DROPPED UINT64_MAX /* bytes of an answer: there is none; the slot is the link's again */
+#define PS_SHM_STAGED  UINT32_MAX /* buffer: the body is in the slot */
+#define PS_SHM_DROPPED UINT64_MAX /* bytes of an answer: there is none; the slot is free again */
 
 /* An entry of a ring, read into private memory. */
 struct ps_shm_note {
     uint32_t slot;
-    uint32_t buffer; /* PS_SHM_STAGED, or the number of the lent buffer that the body lies in */
+    uint32_t buffer; /* PS_SHM_STAGED, or the number of the registered buffer that contains the body */
     uint64_t offset; /* in that buffer */
     uint64_t bytes;  /* of the body */
     unsigned char head[PS_FRAME_BYTES];
 };
 
-/* Whether a request names what there is. taken[slot]: it is the port's. -EPROTO with a sentence. */
+/* Checks that a request refers to an existing slot, buffer and range. taken[slot]: the port has it. -EPROTO
+ * with a sentence. */
 int ps_shm_request_check(const struct ps_shm_note *n, const struct ps_shm_shape *shape,
                          const unsigned char *taken, const uint64_t *buffer_bytes, uint32_t n_buffers,
                          struct ps_error *err);

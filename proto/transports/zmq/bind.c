@@ -7,7 +7,7 @@
 
 static const char ipc[] = "ipc://";
 
-/* libzmq closes the descriptor once it has it, and leaves a file that it did not make. */
+/* libzmq closes the descriptor when it is done with it, and leaves alone a file that it did not create. */
 static int bind_file(void *socket, const char *url, struct ps_unix_socket *file, struct ps_error *err)
 {
     int rc = ps_unix_socket_listen(url + sizeof ipc - 1, "workers' socket", file, err);

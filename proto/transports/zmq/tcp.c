@@ -1,4 +1,4 @@
-/* ZeroMQ over TCP: each lane on a port of its own. */
+/* ZeroMQ over TCP: each lane has its own port. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,4 +12,4 @@ static void lane_url(const char *control_url, uint32_t lane, char *url, size_t s
     snprintf(url, size, "%.*s:*", (int)(port - control_url), control_url);
 }
 
-const struct ps_transport ps_transport_tcp = {.name = "tcp", .lane_url = lane_url, PS_ZMQ_ROAD};
+const struct ps_transport ps_transport_tcp = {.name = "tcp", .lane_url = lane_url, PS_ZMQ_MEMBERS};

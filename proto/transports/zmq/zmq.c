@@ -1,7 +1,7 @@
-/* The transport of ZeroMQ: a ROUTER at each lane, a DEALER for it at each client.
+/* The ZeroMQ transport: a ROUTER at each lane, and for it a DEALER at each client.
  *
  * A message has the parts [peer's id at the port] header, body. High-water marks are a little above the
- * window, so that an honest peer never meets them and a dishonest one cannot queue more. */
+ * window, so that an honest peer never reaches them and a dishonest one cannot queue more. */
 #include "proto/transports/zmq/zmq.h"
 
 #include <errno.h>
@@ -39,14 +39,14 @@ struct ps_port {
     struct ps_unix_socket file;
 };
 
-/* Counts bodies that libzmq may still read. Outlives its link until libzmq has let go of the last one. */
-struct lent {
+/* Counts bodies that libzmq may still read. Outlives its link until libzmq has released the last one. */
+struct bodies_in_use {
     atomic_int n;
 };
 
 struct ps_link {
     void *socket;
-    struct lent *lent;
+    struct bodies_in_use *bodies_in_use;
 };
 
 int ps_zmq_hub_create(uint32_t io_threads, struct ps_hub **out)
@@ -104,7 +104,7 @@ int ps_zmq_port_open(struct ps_hub *hub, const char *url, const struct ps_transp
     if (port == NULL)
         return ps_fail(err, -ENOMEM, "no memory for a lane's socket");
     if ((port->socket = zmq_socket(hub->context, ZMQ_ROUTER)) == NULL) {
-        rc = ps_fail(err, -zmq_errno(), "cannot make a socket for %s: %s", url, zmq_strerror(zmq_errno()));
+        rc = ps_fail(err, -zmq_errno(), "cannot create a socket for %s: %s", url, zmq_strerror(zmq_errno()));
         goto free_port;
     }
     zmq_setsockopt(port->socket, ZMQ_ROUTER_MANDATORY, &one, sizeof one);
@@ -185,8 +185,8 @@ void ps_zmq_message_move(struct ps_message *to, struct ps_message *m)
     point(to);
 }
 
-/* Reads the parts of one message from `first` on. With another number of parts m can still be answered or
- * dropped. */
+/* Reads the parts of one message, starting with part `first`. With a wrong number of parts m can still be
+ * answered or dropped. */
 static int recv_parts(void *socket, struct ps_message *m, int first)
 {
     struct parts *p = (struct parts *)m->storage;
@@ -196,7 +196,7 @@ static int recv_parts(void *socket, struct ps_message *m, int first)
         zmq_msg_init(&p->part[k]);
     while (more && i < PARTS) {
         if (zmq_msg_recv(&p->part[i], socket, ZMQ_DONTWAIT) < 0)
-            return -zmq_errno(); /* only ever the first part: the parts of a message arrive together */
+            return -zmq_errno(); /* only for the first part: the parts of a message arrive together */
         more = zmq_msg_more(&p->part[i++]);
     }
     point(m);
@@ -255,7 +255,7 @@ int ps_zmq_message_body(struct ps_message *m, size_t len_bytes)
     return 0;
 }
 
-/* libzmq learns only now and then that a peer has read; before calling the pipe full, let it look. */
+/* libzmq checks only occasionally whether a peer has read; let it check before treating the pipe as full. */
 static int send_first(void *socket, zmq_msg_t *part)
 {
     int events;
@@ -285,12 +285,12 @@ int ps_zmq_link_open(struct ps_hub *hub, const char *url, const struct ps_transp
 {
     int rc = -ENOMEM;
     struct ps_link *link = calloc(1, sizeof *link);
-    if (link == NULL || (link->lent = calloc(1, sizeof *link->lent)) == NULL) {
+    if (link == NULL || (link->bodies_in_use = calloc(1, sizeof *link->bodies_in_use)) == NULL) {
         ps_fail(err, rc, "no memory for a link to %s", url);
         goto free_link;
     }
     if ((link->socket = zmq_socket(hub->context, ZMQ_DEALER)) == NULL) {
-        rc = ps_fail(err, -zmq_errno(), "cannot make a socket for %s: %s", url, zmq_strerror(zmq_errno()));
+        rc = ps_fail(err, -zmq_errno(), "cannot create a socket for %s: %s", url, zmq_strerror(zmq_errno()));
         goto free_link;
     }
     if (set_limits(link->socket, limits) != 0 ||
@@ -305,26 +305,26 @@ int ps_zmq_link_open(struct ps_hub *hub, const char *url, const struct ps_transp
 close_socket:
     zmq_close(link->socket);
 free_link:
-    free(link != NULL ? link->lent : NULL);
+    free(link != NULL ? link->bodies_in_use : NULL);
     free(link);
     return rc;
 }
 
 static void let_go(void *data, void *lent_arg)
 {
-    struct lent *lent = lent_arg;
+    struct bodies_in_use *bodies_in_use = lent_arg;
     (void)data;
-    atomic_fetch_sub_explicit(&lent->n, 1, memory_order_release);
+    atomic_fetch_sub_explicit(&bodies_in_use->n, 1, memory_order_release);
 }
 
 void ps_zmq_link_close(struct ps_link *link)
 {
     if (link == NULL)
         return;
-    zmq_close(link->socket); /* LINGER 0: libzmq's I/O thread drops what is queued within moments */
-    while (atomic_load_explicit(&link->lent->n, memory_order_acquire) > 0)
+    zmq_close(link->socket); /* LINGER 0: libzmq's I/O thread drops queued messages within moments */
+    while (atomic_load_explicit(&link->bodies_in_use->n, memory_order_acquire) > 0)
         sched_yield();
-    free(link->lent);
+    free(link->bodies_in_use);
     free(link);
 }
 
@@ -338,11 +338,12 @@ int ps_zmq_link_send(struct ps_link *link, const void *head, const void *body, s
     memcpy(zmq_msg_data(&first), head, PS_FRAME_BYTES);
     if (body == NULL) {
         zmq_msg_init(&second);
-    } else if (zmq_msg_init_data(&second, (void *)(uintptr_t)body, body_bytes, let_go, link->lent) != 0) {
+    } else if (zmq_msg_init_data(&second, (void *)(uintptr_t)body, body_bytes, let_go, link->bodies_in_use) !=
+               0) {
         zmq_msg_close(&first);
         return -ENOMEM;
     } else {
-        atomic_fetch_add_explicit(&link->lent->n, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&link->bodies_in_use->n, 1, memory_order_relaxed);
     }
     if ((rc = send_first(link->socket, &first)) == 0 && zmq_msg_send(&second, link->socket, ZMQ_DONTWAIT) < 0)
         rc = -zmq_errno();

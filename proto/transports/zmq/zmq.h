@@ -1,4 +1,4 @@
-/* zmq.h: the transport of ZeroMQ, which the rows tcp and ipc share. What differs is where a lane listens. */
+/* zmq.h: the ZeroMQ transport, which the rows tcp and ipc share. They differ in where a lane listens. */
 #ifndef PS_TRANSPORTS_ZMQ_ZMQ_H
 #define PS_TRANSPORTS_ZMQ_ZMQ_H
 
@@ -28,8 +28,8 @@ int ps_zmq_link_send(struct ps_link *link, const void *head, const void *body, s
 int ps_zmq_link_recv(struct ps_link *link, struct ps_message *m);
 int ps_zmq_links_wait(struct ps_link *const *links, size_t n, int extra_fd, int timeout_ms);
 
-/* The members of a row that are the same over any of ZeroMQ's transports. */
-#define PS_ZMQ_ROAD                                                                                          \
+/* The members of a row that are the same for all of ZeroMQ's transports. */
+#define PS_ZMQ_MEMBERS                                                                                       \
     .hub_create = ps_zmq_hub_create, .hub_destroy = ps_zmq_hub_destroy, .hub_secure = ps_zmq_hub_secure,     \
     .hub_context = ps_zmq_hub_context, .port_open = ps_zmq_port_open, .port_close = ps_zmq_port_close,       \
     .port_url = ps_zmq_port_url, .port_fd = ps_zmq_port_fd, .port_recv = ps_zmq_port_recv,                   \

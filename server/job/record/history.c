@@ -1,6 +1,6 @@
-/* The job over time: in memory for /history, and as history.jsonl in the state directory. The loop never
- * waits for that file: a thread of libuv's pool writes what has come since the last write, LINES_BYTES at
- * most. */
+/* The history of the job: in memory for /history, and as history.jsonl in the state directory. The loop
+ * never waits for that file: a thread of libuv's pool writes the lines since the last write, at most
+ * LINES_BYTES. */
 #include "server/job/job.h"
 
 #include <errno.h>
@@ -79,9 +79,9 @@ json_t *psd_json_record(const struct psd_record *r)
     return o;
 }
 
-/* A job of a month still fits: when memory is full, every second record goes. Its evaluation, which is rare,
- * moves to the record before it when that has none, and its event, when that has none that matters as much.
- */
+/* Halves the records when memory is full, so that even a job of a month fits. The evaluation of a removed
+ * record, which is rare, moves to the record before it if that has none, and its event if that has none of
+ * the same importance. */
 static void thin(struct psd_history *h)
 {
     size_t kept = 0;
@@ -129,7 +129,7 @@ static uint64_t count_lines(const char *text, size_t n)
     return lines;
 }
 
-/* A write that failed may have left the beginning of a line: the file ends with whole ones. */
+/* A failed write may have left part of a line: truncates the file to complete lines. */
 static void cut_torn_line(struct psd_history *h, size_t at)
 {
     struct stat st;
@@ -202,7 +202,7 @@ static void append(struct psd_job *job, const struct psd_record *r)
             start_write(job);
     } else if (h->dropped++ == 0) {
         ps_log(PS_LOG_WARN, "history.write",
-               "history.jsonl: the disk stands still, and no more lines can wait: they are lost");
+               "history.jsonl: the disk does not respond and the buffer is full: lines are lost");
     }
     free(text);
 }
@@ -215,12 +215,12 @@ static double largest_distance(const struct psd_job *job)
         const struct psd_session *s = &job->sessions->slots[i];
         if (s->state == PSD_SESSION_ACTIVE && !psd_job_is_silent(job, s) &&
             psd_stats_norms(job, i, &distance, &update))
-            largest = fmax(largest, distance); /* the other one, when one is NaN */
+            largest = fmax(largest, distance); /* ignores a NaN */
     }
     return largest;
 }
 
-/* The mean over what was applied since the last record. */
+/* The mean over the updates since the last record. */
 static double recent_staleness(struct psd_job *job)
 {
     struct psd_history *h = &job->history;
@@ -236,9 +236,9 @@ static double recent_staleness(struct psd_job *job)
     return mean;
 }
 
-/* Unix seconds, in whole milliseconds so that they are the same number in JSON and back. By the clock that
- * never jumps: records stay in order and intervals true, whatever is done to the system's time. No two
- * records have the same: who asks for those after one misses none. */
+/* Unix seconds in whole milliseconds, so that the number survives JSON. Based on the monotonic clock: records
+ * stay in order and intervals are correct even if the system's time changes. No two records have the same
+ * time, so a reader that asks for later ones misses none. */
 static double next_t_s(struct psd_job *job)
 {
     struct psd_history *h = &job->history;
@@ -247,7 +247,7 @@ static double next_t_s(struct psd_job *job)
     return (double)h->last_t_ms / 1e3;
 }
 
-/* Takes the event. */
+/* Takes ownership of the event. */
 static void add(struct psd_job *job, enum psd_event kind, char *event)
 {
     struct psd_history *h = &job->history;

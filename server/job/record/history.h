@@ -1,5 +1,5 @@
-/* history.h: the job over time, in memory for /history and as history.jsonl in the state directory. Loop's
- * thread. */
+/* history.h: the history of the job, in memory for /history and as history.jsonl in the state directory.
+ * Loop's thread. */
 #ifndef PSD_JOB_RECORD_HISTORY_H
 #define PSD_JOB_RECORD_HISTORY_H
 
@@ -13,7 +13,7 @@
 
 struct psd_job;
 
-/* What a record of the history may tell of; the later ones outlive the others where memory is full. */
+/* Events of the history, in ascending importance: more important ones are kept longer when memory is full. */
 enum psd_event {
     PSD_EVENT_NONE,
     PSD_EVENT_END,
@@ -28,8 +28,8 @@ struct psd_record {
     double t_s; /* unix */
     uint64_t version;
     uint32_t workers;
-    double updates_per_s, staleness, loss, test_loss, test_accuracy; /* NaN: not known */
-    double center_norm, distance; /* ‖x̃‖, the largest ‖x − x̃‖ */
+    double updates_per_s, staleness, loss, test_loss, test_accuracy; /* NaN: unknown */
+    double center_norm, distance; /* ‖x̃‖, and the largest ‖x − x̃‖ */
     enum psd_event kind;
     char *event; /* the sentence, owned by the history; NULL: none */
 };
@@ -37,14 +37,14 @@ struct psd_record {
 struct psd_history {
     struct psd_record *records;
     size_t n, max;
-    int fd;                /* of history.jsonl; a thread of libuv's pool writes it */
-    char *lines, *written; /* the loop's, [n_bytes]; the pool thread's while it writes, [n_written] */
+    int fd;                /* of history.jsonl; written by a thread of libuv's pool */
+    char *lines, *written; /* [n_bytes], the loop's; [n_written], the pool thread's during a write */
     size_t n_bytes, n_written;
     uv_work_t work;
     bool writing;
-    int rc;           /* of the write that is over: -errno */
+    int rc;           /* of the last write: -errno */
     uint64_t n_lost;  /* lines that it has not written */
-    uint64_t dropped; /* lines that are not in the file, in this run of psd */
+    uint64_t dropped; /* lines missing from the file, in this run of psd */
     uint64_t last_version, last_ms;
     uint64_t last_t_ms; /* unix, of the newest record */
     uint64_t last_stale_sum, last_stale_count;
@@ -54,11 +54,11 @@ json_t *psd_json_record(const struct psd_record *r);
 int psd_history_open(struct psd_job *job, struct ps_error *err);
 void psd_history_close(struct psd_job *job);
 void psd_history_tick(struct psd_job *job);
-/* Whether lines wait for the disk: not to be closed then, but for a failed write. */
+/* Whether lines wait for the disk; then do not close, except after a failed write. */
 bool psd_history_is_writing(const struct psd_job *job);
-/* A record at once. */
+/* Adds a record at once. */
 void psd_history_add(struct psd_job *job);
-/* The same, of an event. */
+/* The same, with an event. */
 void psd_history_tell(struct psd_job *job, enum psd_event kind, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

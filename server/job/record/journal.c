@@ -11,8 +11,8 @@
 #define WRITE_S 0.2
 #define SYNC_S  1
 
-/* Where the names of a new job start: a worker of another job must not be taken for one of this job's. Room
- * for many runs is left above. */
+/* Incarnations of a new job start at a random number, so that a worker of another job is not taken for one of
+ * this job. The mask leaves room above for many runs. */
 #define NAMES_MASK 0x3fffffffu
 
 int psd_journal_open(struct psd_job *job, struct ps_error *err)
@@ -29,7 +29,7 @@ bool psd_journal_is_former(const struct psd_job *job, uint64_t number)
     return false;
 }
 
-/* The directory is another job's from now on. */
+/* The directory belongs to another job from now on. */
 static void remember_former(struct psd_job_record *r, const struct psd_job_record *before, uint64_t job)
 {
     memcpy(r->former, before->former, sizeof r->former);
@@ -39,8 +39,8 @@ static void remember_former(struct psd_job_record *r, const struct psd_job_recor
     r->former[0] = before->job;
 }
 
-/* Places that may still be taken by who has them. */
-static void keep_places(struct psd_job *job, const struct psd_job_record *before)
+/* Reserves the slots of members that may still come back. */
+static void reserve_slots(struct psd_job *job, const struct psd_job_record *before)
 {
     uint64_t until_ms = psd_loop_now_ms(job->loop) + (uint64_t)job->cfg->limits.silence_s * 1000;
     for (uint32_t i = 0; i < before->n_members; i++) {
@@ -53,8 +53,8 @@ static void keep_places(struct psd_job *job, const struct psd_job_record *before
     }
 }
 
-/* Of a directory that has no such record: the sessions that the checkpoint knows. */
-static void keep_places_of_checkpoint(struct psd_job *job)
+/* For a directory without such a record: the sessions in the checkpoint. */
+static void reserve_slots_of_checkpoint(struct psd_job *job)
 {
     for (size_t i = 0; i < job->resumed.n_replay; i++)
         if (job->resumed.replay[i].client < job->sessions->n_slots)
@@ -62,8 +62,8 @@ static void keep_places_of_checkpoint(struct psd_job *job)
                 psd_loop_now_ms(job->loop) + (uint64_t)job->cfg->limits.silence_s * 1000;
 }
 
-/* Whether the record is of the job that is resumed. A checkpoint that was copied to another directory begins
- * a job of its own there: the one that it is of may still run. */
+/* Whether the record belongs to the job that is resumed. A checkpoint that was copied to another directory
+ * begins a new job there, since its original job may still run. */
 bool psd_journal_goes_on(const struct psd_job *job, bool from_checkpoint)
 {
     const struct psd_job_record *b = &job->journal.before;
@@ -72,7 +72,7 @@ bool psd_journal_goes_on(const struct psd_job *job, bool from_checkpoint)
             job->resumed.job == b->origin);
 }
 
-/* Beyond all that may have been given. */
+/* Above all incarnations that may have been given out. */
 static uint32_t first_name(const struct psd_job *job, bool resume, bool from_checkpoint)
 {
     const struct psd_journal *j = &job->journal;
@@ -88,7 +88,7 @@ uint32_t psd_journal_generation(const struct psd_job *job)
 {
     const struct psd_job_record *b = &job->journal.before;
     uint32_t saved = job->resumed.generation;
-    if (!psd_is_head(job->cfg)) /* what the head has told; it is asked again when this server enlists */
+    if (!psd_is_head(job->cfg)) /* the head's value; the server asks again when it registers */
         return psd_journal_goes_on(job, true) ? b->generation : saved;
     if (!psd_journal_goes_on(job, true))
         return saved + (strcmp(job->resumed.method, job->cfg->method) != 0);
@@ -101,7 +101,7 @@ static void take_method(const struct psd_job *job, struct psd_job_record *r, uin
     r->generation = generation;
     r->method = psd_config_method_hash(job->cfg);
     memset(r->settings, 0, sizeof r->settings);
-    snprintf(r->settings, sizeof r->settings, "%s", job->reload.recipe.settings);
+    snprintf(r->settings, sizeof r->settings, "%s", job->reload.layers.settings);
 }
 
 uint64_t psd_journal_put_method(struct psd_job *job)
@@ -120,15 +120,15 @@ int psd_journal_begin(struct psd_job *job, bool resume, struct ps_error *err)
     bool same = resume && psd_journal_goes_on(job, from_checkpoint);
     job->sessions->job = same                    ? j->before.job
                          : psd_is_head(job->cfg) ? ps_random_u64()
-                                                 : 0; /* a follower learns it from the head */
+                                                 : 0; /* a follower gets it from the head */
     job->names_before = job->sessions->incarnation = first_name(job, resume, from_checkpoint);
     if (job->names_before == UINT32_MAX)
-        return ps_fail(err, -ERANGE, "%s: the job has used up its names (2^32 sessions)",
+        return ps_fail(err, -ERANGE, "%s: the job has used up its incarnations (2^32 sessions)",
                        job->cfg->state_dir);
     if (same && from_checkpoint)
-        keep_places(job, &j->before);
+        reserve_slots(job, &j->before);
     else if (from_checkpoint)
-        keep_places_of_checkpoint(job);
+        reserve_slots_of_checkpoint(job);
     psd_loss_begin(job, same ? &j->before : NULL);
 
     struct psd_job_record *r = &j->wanted;
@@ -157,7 +157,7 @@ int psd_journal_begin(struct psd_job *job, bool resume, struct ps_error *err)
                              strerror(-rc));
 }
 
-/* Whoever takes part, and those of the run before that may still come back. */
+/* All members, and those of the previous run that may still come back. */
 static void list_members(const struct psd_job *job, struct psd_job_record *r)
 {
     uint64_t now = psd_loop_now_ms(job->loop);
@@ -221,7 +221,7 @@ bool psd_journal_has_names(struct psd_job *job)
     return given < to;
 }
 
-/* Thread. Its own state. */
+/* The thread's own state. */
 struct writer {
     struct psd_job_record record;
     uint64_t change;
@@ -232,13 +232,14 @@ struct writer {
 static void log_result(const struct psd_job *job, struct writer *w, int rc)
 {
     if (rc < 0 && w->failed == 0)
-        ps_log(PS_LOG_ERROR, "journal.failed",
-               "%s/" PSD_JOB_FILE
-               ": cannot write it: %s; if psd is lost now, what it knows of its workers is as "
-               "old as this",
-               job->cfg->state_dir, strerror(-rc));
+        ps_log(
+            PS_LOG_ERROR, "journal.failed",
+            "%s/" PSD_JOB_FILE
+            ": cannot write it: %s; a resume would not know changes among the workers since the last write",
+            job->cfg->state_dir, strerror(-rc));
     else if (rc == 0 && w->failed != 0)
-        ps_log(PS_LOG_INFO, "journal.written", "%s/" PSD_JOB_FILE " is written again", job->cfg->state_dir);
+        ps_log(PS_LOG_INFO, "journal.written", "%s/" PSD_JOB_FILE " can be written again",
+               job->cfg->state_dir);
     w->failed = rc;
 }
 
@@ -286,7 +287,7 @@ static void *writer_thread(void *arg)
     return NULL;
 }
 
-/* Who waited for it may be told Begun now. */
+/* Sends Begun to clients that waited for the record. */
 void psd_journal_tell_begun(struct psd_job *job)
 {
     uint64_t now = psd_loop_now_ms(job->loop);

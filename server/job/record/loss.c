@@ -4,7 +4,7 @@
 
 #include "server/admissions/admissions.h"
 
-/* A server's record is no older, unless its disk fails (server/job/record/journal.h). */
+/* A server's record is at most this old, unless its disk fails (server/job/record/journal.h). */
 #define RECORD_LATE_MS 2000
 
 static struct psd_part_loss *own_part(struct psd_job *job)
@@ -36,7 +36,7 @@ void psd_loss_begin(struct psd_job *job, const struct psd_job_record *before)
                                             .exact = before != NULL && before->ended,
                                             .from = job->resumed_version,
                                             .reached = before != NULL ? before->version : 0};
-    if (!from_checkpoint) /* nobody's place is kept: those who were in it do not come back to tell */
+    if (!from_checkpoint) /* no slots are reserved, so those workers do not come back to report */
         l->n_awaited = count_workers(job, before);
     for (uint32_t i = 0; from_checkpoint && i < job->sessions->n_slots; i++)
         l->n_awaited += job->sessions->slots[i].was_active && !job->sessions->slots[i].observer;
@@ -55,7 +55,7 @@ void psd_loss_revived(struct psd_job *job, struct psd_session *s, const Ps__Hell
     bool awaited = s->awaited == m->incarnation, was_active = s->was_active;
     s->awaited = 0;
     s->was_active = false;
-    if (s->observer || (awaited && !was_active)) /* what that one has seen was lost before */
+    if (s->observer || (awaited && !was_active)) /* what that worker had seen was lost earlier */
         return;
     l->n_awaited -= awaited && l->n_awaited > 0;
     l->under_way += m->under_way != 0;
@@ -96,13 +96,13 @@ void psd_loss_of_server_later(struct psd_job *job, uint32_t index, uint64_t from
 {
     if (!exact && reached < job->loss.left_saw[index])
         reached = job->loss.left_saw[index];
-    job->loss.known[index] = job->loss.left_saw[index] = 0; /* it goes on from less */
+    job->loss.known[index] = job->loss.left_saw[index] = 0; /* it resumes from a lower version */
     job->loss.later += reached > from ? reached - from : 0;
     job->loss.later_is_unknown = job->loss.later_is_unknown || !exact;
 }
 
-/* Whose exchange was under way, as far as it is known. */
-static uint64_t cut_short(const struct psd_job *job)
+/* Interrupted exchanges, as far as known. */
+static uint64_t n_interrupted(const struct psd_job *job)
 {
     uint64_t n = job->loss.under_way + job->loss.n_awaited;
     return psd_admission_find(job->cfg->admission)->rounds && n > 1 ? 1 : n;
@@ -122,9 +122,9 @@ struct psd_lost psd_loss_told(const struct psd_job *job)
     }
     told.most = told.least;
     bool here =
-        !psd_has_cluster(job->cfg) || job->hooks.is_complete(job->psd); /* all servers have told of theirs */
+        !psd_has_cluster(job->cfg) || job->hooks.is_complete(job->psd); /* all servers have reported theirs */
     if (resumed) {
-        uint64_t cut = cut_short(job);
+        uint64_t cut = n_interrupted(job);
         told.most += cut;
         if (!l->has_record || !here || (!exact && (l->n_awaited > 0 || l->blind)))
             told.kind = PSD_LOSS_UNKNOWN;

@@ -5,8 +5,8 @@
 
 #include "proto/wire/frame.h"
 
-/* What is staged while it waits for others has its floats beside its body where either travels in a codec, or
- * where the body is not psd's alone and a round is made of it. */
+/* Whether a staged message needs a buffer for its floats in addition to its body: if either direction is
+ * encoded, or if the body is not private and is part of an aggregated round. */
 static bool stages_beside(const struct psd_job *job, const struct ps_transport *t)
 {
     const struct ps_admission_info *a = ps_admission_find(job->cfg->admission);
@@ -21,7 +21,7 @@ uint64_t psd_stats_window_bytes(const struct psd_job *job)
     uint64_t lane_floats = job->center != NULL ? ps_shard_slice(&job->center->shard, 0).count : UINT64_MAX;
     if (chunk > lane_floats)
         chunk = (uint32_t)lane_floats;
-    uint64_t most_bytes = 0; /* a client is on one transport at a time */
+    uint64_t most_bytes = 0; /* a client uses one transport at a time */
     for (uint32_t k = 0; k < job->lanes->transports.n; k++) {
         const struct ps_transport *t = job->lanes->transports.row[k].transport;
         uint64_t place_bytes = chunk * sizeof(float) * (stages_beside(job, t) ? 2 : 1) + PS_FRAME_BYTES;
@@ -70,7 +70,7 @@ double psd_stats_center_norm(const struct psd_job *job)
     for (uint32_t i = 0; job->center != NULL && i < job->lanes->n; i++) {
         double part = atomic_load_explicit(&job->lanes->list[i]->stats.center_squares, memory_order_relaxed);
         if (!isnan(part) && job->center->whole_lanes)
-            return sqrt(part); /* each of them has seen all of it */
+            return sqrt(part); /* each lane has seen the whole vector */
         if (!isnan(part))
             squares = part + (isnan(squares) ? 0 : squares);
     }
@@ -102,9 +102,10 @@ void psd_stats_totals(const struct psd_job *job, struct psd_totals *t)
         t->rejected[k] += job->sender->rejected[k];
         t->rejected_sum += t->rejected[k];
     }
-    for (uint32_t i = 0; i < job->lanes->n_own; i++) { /* each lane maps the same */
-        uint64_t lent = atomic_load_explicit(&job->lanes->list[i]->lent.bytes, memory_order_relaxed);
-        t->lent_bytes = lent > t->lent_bytes ? lent : t->lent_bytes;
+    for (uint32_t i = 0; i < job->lanes->n_own; i++) { /* every lane maps the same memory */
+        uint64_t registered =
+            atomic_load_explicit(&job->lanes->list[i]->registered.bytes, memory_order_relaxed);
+        t->registered_bytes = registered > t->registered_bytes ? registered : t->registered_bytes;
     }
     if (job->center != NULL) {
         uint64_t n_bytes = job->center->own.count * sizeof(float);
@@ -112,7 +113,7 @@ void psd_stats_totals(const struct psd_job *job, struct psd_totals *t)
         t->state_bytes = n_bytes * job->center->rule->n_state;
         t->average_bytes = job->center->z != NULL ? n_bytes : 0;
         t->snapshot_bytes = t->center_bytes + t->state_bytes + t->average_bytes;
-        t->state_bytes += n_bytes * job->center->n_seen; /* no checkpoint has it */
+        t->state_bytes += n_bytes * job->center->n_seen; /* not in checkpoints */
     }
     t->window_bytes = psd_stats_window_bytes(job) * (psd_sessions_count(job->sessions, false) +
                                                      (uint64_t)psd_sessions_count(job->sessions, true));
@@ -121,16 +122,16 @@ void psd_stats_totals(const struct psd_job *job, struct psd_totals *t)
 uint64_t psd_stats_memory_bytes(const struct psd_totals *t)
 {
     return t->center_bytes + t->snapshot_bytes + t->state_bytes + t->average_bytes + t->window_bytes +
-           t->replay_bytes + t->lent_bytes;
+           t->replay_bytes + t->registered_bytes;
 }
 
-void psd_stats_limit_lent(struct psd_job *job)
+void psd_stats_limit_registered(struct psd_job *job)
 {
     struct psd_totals t;
     psd_stats_totals(job, &t);
     const double limit_bytes = job->cfg->limits.memory_gib * (double)(1u << 30);
-    const double own_bytes = (double)(psd_stats_memory_bytes(&t) - t.lent_bytes);
+    const double own_bytes = (double)(psd_stats_memory_bytes(&t) - t.registered_bytes);
     const uint64_t left = limit_bytes > own_bytes ? (uint64_t)(limit_bytes - own_bytes) : 0;
     for (uint32_t i = 0; i < job->lanes->n_own; i++)
-        atomic_store_explicit(&job->lanes->list[i]->lent.max_bytes, left, memory_order_relaxed);
+        atomic_store_explicit(&job->lanes->list[i]->registered.max_bytes, left, memory_order_relaxed);
 }

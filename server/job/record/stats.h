@@ -15,20 +15,20 @@ struct psd_totals {
     uint64_t rejected[PSD_N_CODES], rejected_sum;
     uint64_t staleness[PSD_STALENESS_BUCKETS], staleness_sum;
     uint64_t center_bytes, snapshot_bytes, state_bytes, average_bytes, window_bytes, replay_bytes;
-    uint64_t lent_bytes; /* of clients' own memory, where lanes work in it in place */
+    uint64_t registered_bytes; /* clients' own memory that lanes access in place */
 };
 void psd_stats_totals(const struct psd_job *job, struct psd_totals *t);
-/* Of all that counts against limits.memory_gib. */
+/* The total that counts against limits.memory_gib. */
 uint64_t psd_stats_memory_bytes(const struct psd_totals *t);
-/* Tells lanes how much of limits.memory_gib clients may lend. */
-void psd_stats_limit_lent(struct psd_job *job);
-/* What a client's window may take in psd: received and not yet sent. */
+/* Tells the lanes how much of limits.memory_gib clients may register. */
+void psd_stats_limit_registered(struct psd_job *job);
+/* Bytes of a client's window in psd: received and not yet answered. */
 uint64_t psd_stats_window_bytes(const struct psd_job *job);
-/* Of a client's last exchange: *distance is ‖x − x̃‖, *update ‖update‖; NaN where the rule's message does not
- * tell or there was none. Returns whether either is known. Loop's thread. */
+/* For a client's last exchange: *distance is ‖x − x̃‖, *update is ‖update‖; NaN if the rule's message does
+ * not determine it or there was no exchange. Returns whether either is known. Loop's thread. */
 bool psd_stats_norms(const struct psd_job *job, uint32_t client, double *distance, double *update);
-/* Chunks of the client's exchange *seq that lanes hold back, among members, until others' have come. */
+/* Chunks of the client's exchange *seq that lanes hold until other members' chunks arrive. */
 uint32_t psd_stats_waiting(const struct psd_job *job, uint32_t client, uint64_t *seq);
-double psd_stats_center_norm(const struct psd_job *job); /* ‖x̃‖; NaN: not known */
+double psd_stats_center_norm(const struct psd_job *job); /* ‖x̃‖; NaN: unknown */
 
 #endif

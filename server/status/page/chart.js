@@ -1,12 +1,13 @@
 "use strict";
-/* chart.js: one chart over time in SVG. Everything is built node by node: no text ever becomes markup. */
+/* chart.js: one chart over time in SVG. All elements are created node by node, so text never becomes markup.
+ */
 
 const SVG = "http://www.w3.org/2000/svg";
 const MARGIN = {left: 58, right: 12, top: 10, bottom: 36}; /* pixels: room for the axes' numbers and names */
-const MOST_DOTS = 100, MOST_LARGE = 25;                    /* more points than this are a line only; small dots */
-const SMOOTH = 40;                                         /* a smoothed point is the mean of this part of all */
+const MOST_DOTS = 100, MOST_LARGE = 25;                    /* more points than the first: no dots; than the second: small dots */
+const SMOOTH = 40;                                         /* a smoothed point is the mean over this fraction of all points */
 
-/* Events, as psd names their kinds: those that matter more later. An event of no known kind matters most. */
+/* psd's kinds of events, in ascending importance. An unknown kind is the most important. */
 const EVENTS = ["end", "join", "checkpoint", "method", "drain"];
 
 function weight(r) {
@@ -27,7 +28,7 @@ function known(v) {
     return typeof v === "number" && Number.isFinite(v);
 }
 
-/* Four digits at most: "0.9914", "12.5", "431080", "3.1e-5". */
+/* At most four digits: "0.9914", "12.5", "431080", "3.1e-5". */
 function short(v) {
     if (!known(v)) return "–";
     const a = Math.abs(v);
@@ -35,7 +36,7 @@ function short(v) {
     return a >= 1000 ? String(Math.round(v)) : String(Number(v.toPrecision(4)));
 }
 
-/* Round numbers from lo to hi, about n of them: steps of 1, 2 or 5 times a power of ten. */
+/* About n round numbers from lo to hi, in steps of 1, 2 or 5 times a power of ten. */
 function ticks(lo, hi, n) {
     const raw = (hi - lo) / n, power = 10 ** Math.floor(Math.log10(raw));
     const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw * 0.999);
@@ -52,7 +53,7 @@ function powers(lo, hi) { /* of a logarithmic axis, thinned to about six */
     return found.length > 1 ? found : ticks(lo, hi, 4).filter((v) => v > 0);
 }
 
-/* A linear axis; a logarithmic one; one that is logarithmic in the distance from 1, for accuracies near it. */
+/* Axes: linear; logarithmic; logarithmic in the distance from 1, for accuracies near it. */
 const LINEAR = {f: (v) => v, takes: () => true, marks: (lo, hi) => ticks(lo, hi, 5)};
 const LOG = {f: Math.log10, takes: (v) => v > 0, marks: powers};
 const NEAR_ONE = {
@@ -64,7 +65,7 @@ const NEAR_ONE = {
     },
 };
 
-/* The mean of the points around each: what a noisy series means. */
+/* The mean of the points around each one, for noisy series. */
 function smoothed(points) {
     const half = Math.floor(points.length / SMOOTH / 2), made = [];
     let sum = 0, from = 0, to = 0;
@@ -86,7 +87,7 @@ function duration(seconds) {
     return `${Math.floor(s / 86400)} d ${two(Math.floor(s / 3600) % 24)} h`;
 }
 
-/* At most two points for each pixel column, the lowest and the highest: a peak is never thinned away. */
+/* At most two points for each pixel column, the lowest and the highest, so that no peak is lost. */
 function thinned(points) {
     const kept = [];
     let column = null, low = null, high = null;
@@ -109,10 +110,10 @@ function thinned(points) {
     return kept;
 }
 
-/* spec: title; unit (of the y axis); series: [{key, name, color, dots, smooth}]; empty: what to do to see something;
- * top: no value is above; zero: the axis begins at 0; log: another axis that is offered, and shown at first if `logs`;
- * optional: no chart while nothing is known, as not every job tells (a rule whose message is a gradient knows no
- * distance). onPoint(t or null): the crosshair moved. */
+/* spec: title; unit (of the y axis); series: [{key, name, color, dots, smooth}]; empty: the hint without
+ * data; top: an upper bound of the values; zero: the axis begins at 0; log: another axis on offer, shown
+ * first if `logs`; optional: no chart without data, which not every job has (under a rule whose message is a
+ * gradient the distance is unknown). onPoint(t or null): the crosshair moved. */
 class Chart {
     constructor(parent, spec, onPoint) {
         this.spec = spec;
@@ -198,7 +199,7 @@ class Chart {
         return all;
     }
 
-    /* Where the axes begin and end; null when there is nothing to see. */
+    /* The range of the axes; null if there is no data. */
     fit() {
         const all = this.values();
         if (all.length === 0) return null;
@@ -293,7 +294,7 @@ class Chart {
         }
     }
 
-    /* The crosshair at a time, or none; the tooltip only where the pointer is. */
+    /* Draws the crosshair at a time, or none; the tooltip appears only in the chart under the pointer. */
     point(t) {
         this.at = t;
         this.tip.hidden = true;
@@ -316,7 +317,7 @@ class Chart {
         if (this.hovered) this.drawTip(lines, x);
     }
 
-    /* The record that holds the series' newest value at r or before: evaluations are rare. */
+    /* The last record at or before r that has a value of the series: evaluations are rare. */
     latest(key, r) {
         for (let i = this.nearest(r.t); i >= 0; i--)
             if (known(this.records[i][key])) return this.records[i];

@@ -1,13 +1,13 @@
 "use strict";
-/* page.js: asks psd once a second and fills the page. GET /history?since=T brings only the records after T, so a long
- * history travels once. All text from psd and its peers goes in by textContent. */
+/* page.js: polls psd once a second and fills the page. GET /history?since=T returns only the records after T,
+ * so a long history is sent only once. All text from psd and its peers is inserted by textContent. */
 
-const POLL_MS = 1000, HIDDEN_MS = 10000;           /* between two looks; while nobody looks at the page */
-const TIMEOUT_MS = 5000, LONGEST_WAIT_MS = 10000;  /* of one answer; between two tries while psd is gone */
-const MOST_RECORDS = 20000, RATE_S = 10;           /* kept here; the span that a worker's updates/s is over */
-const END_AGAIN_MS = 10000;                        /* between two questions for the end, where psd holds enough */
+const POLL_MS = 1000, HIDDEN_MS = 10000;           /* between two polls; while the page is hidden */
+const TIMEOUT_MS = 5000, LONGEST_WAIT_MS = 10000;  /* for one answer; between two tries while psd does not answer */
+const MOST_RECORDS = 20000, RATE_S = 10;           /* kept here; the time span of a worker's updates/s */
+const END_AGAIN_MS = 10000;                        /* between two requests for the end, if psd already holds enough */
 
-/* end: what psd said last of all, {ok, said}; null: it has not ended, or did not get to say so. */
+/* end: psd's last answer, {ok, said}; null: psd has not ended, or could not answer. */
 const job = {status: null, crew: null, records: [], failures: 0, heardAt: 0, counts: new Map(), end: null,
              endAskedAt: -Infinity, asksForEnd: false};
 const byId = (id) => document.getElementById(id);
@@ -44,8 +44,9 @@ async function ask(path) {
     }
 }
 
-/* Every second record goes, as in psd; its evaluation moves to the one before, if that has none, and its event, if that has none as weighty. The newest
- * stays: the next question asks for what is after it. */
+/* Drops every second record, as psd does. Its evaluation moves to the record before if that has none, and its
+ * event if that has none of the same importance. The newest record stays, since the next request asks for
+ * later ones. */
 function thin(records) {
     const kept = [];
     records.forEach((r, i) => {
@@ -61,7 +62,7 @@ function thin(records) {
     return kept;
 }
 
-/* `all`: the answer is a whole history, of a psd that was restarted: what was drawn before it stays. */
+/* `all`: the answer is a whole history, after a restart of psd: points drawn before it are kept. */
 function takeHistory(list, all) {
     let kept = job.records;
     if (all && list.length > 0) kept = kept.filter((r) => r.t < list[0].t);
@@ -70,7 +71,7 @@ function takeHistory(list, all) {
     job.records = kept.length > MOST_RECORDS ? thin(kept) : kept;
 }
 
-/* Exchanges a second, from the counts of the last RATE_S seconds. */
+/* Exchanges per second, from the counts of the last RATE_S seconds. */
 function rateOf(worker, now) {
     const key = `${worker.client}/${worker.incarnation}`;
     const seen = (job.counts.get(key) || []).filter((c) => now - c.t <= RATE_S);
@@ -91,7 +92,7 @@ function rowOf(body, worker, now) {
     const [kind, text] = stateOf(worker), row = node(body, "tr", {class: kind});
     const watches = worker.kind === "observer", moves = kind !== "ended" && kind !== "silent";
     const rate = watches ? null : rateOf(worker, now);
-    /* The label is shown where the table's titles are not: on a narrow screen. */
+    /* The label is shown on narrow screens, where the table has no header. */
     const cell = (label, value, name) =>
         node(row, "td", {class: `${name || ""}${value === "–" ? " none" : ""}`, "data-label": label}, value);
     cell("rank", watches ? "–" : String(worker.rank), "rank");
@@ -130,7 +131,7 @@ function tile(what, value, more) {
     node(made, "div", {class: "more"}, more || "");
 }
 
-/* Of those who are heard. */
+/* Of the workers that are not silent. */
 function meanLoss() {
     const losses = job.crew.workers.filter((w) => w.state !== "silent").map((w) => w.loss).filter(known);
     return losses.length > 0 ? losses.reduce((a, b) => a + b) / losses.length : null;
@@ -145,7 +146,7 @@ function recentRate() {
     return Number(rate.toPrecision(3));
 }
 
-/* Workers have periods of their own where they are dynamic. */
+/* With dynamic periods each worker has its own. */
 function periodOf(p) {
     const own = job.crew.workers.filter((w) => w.state !== "silent").map((w) => w.period).filter(known);
     if (own.length === 0) return short(p.period);
@@ -153,7 +154,7 @@ function periodOf(p) {
     return least === most ? String(least) : `${least}–${most}`;
 }
 
-/* "lenet on digits", and how much of what the workers mean to do is done. */
+/* "lenet on digits", and how much of the planned work is done. */
 function showTraining(t) {
     const has = known(t.steps_wanted), part = has ? t.steps_done / t.steps_wanted : 0;
     byId("what").textContent = [t.nets.join(", "), t.data.join(", ")].filter((s) => s !== "").join(" on ");
@@ -186,7 +187,7 @@ function showTiles(s) {
 function nonfiniteText(f) {
     const place = f.tensor === null ? "" : `, in tensor ${f.tensor} (value ${f.index})`;
     return `The first value that is not finite: rank ${f.rank} (${f.name}) at its t = ${f.clock}, version ` +
-           `${f.center_version}${place}; ${f.sent ? "it was sent, and refused" : "its library did not send it"}.`;
+           `${f.center_version}${place}; ${f.sent ? "it was sent and refused" : "its library did not send it"}.`;
 }
 
 function notice(id, text) {
@@ -220,10 +221,10 @@ function endText(said) {
     const why = typeof said.reason === "string" ? ` (${said.reason})` : "";
     const saved = said.checkpoint === null ? "There was no center to save."
                                            : `Version ${said.version} of the center is saved: ${said.checkpoint}`;
-    return `The job has ended in good order${why}. ${saved}`;
+    return `The job has ended cleanly${why}. ${saved}`;
 }
 
-/* What was last seen of the job, with what psd said at its end. Nobody is in it any more. */
+/* The last state of the job, with psd's answer at its end. No worker is in it any more. */
 function showEnd() {
     const {well, said} = job.end, s = job.status, crew = job.crew;
     byId("state").textContent = "ended";
@@ -245,19 +246,19 @@ function showEnd() {
     showWorkers(crew);
 }
 
-/* psd answers this when it ends, and not before. */
+/* psd answers this request only when it stops. */
 async function askForEnd() {
     if (job.asksForEnd || Date.now() - job.endAskedAt < END_AGAIN_MS) return;
     job.asksForEnd = true;
     job.endAskedAt = Date.now();
     try {
         const answer = await fetch("end", {cache: "no-store"}), said = await answer.json();
-        if (answer.status === 200 || answer.status === 500) { /* else it begins again, or holds enough of these */
+        if (answer.status === 200 || answer.status === 500) { /* otherwise it restarts, or holds enough of these */
             job.end = {well: answer.status === 200, said};
             showEnd();
         }
     } catch (error) {
-        job.endAskedAt = -Infinity; /* it was killed, or the way to it broke: asked as soon as it is back */
+        job.endAskedAt = -Infinity; /* it was killed, or the connection broke: ask again as soon as it is back */
     }
     job.asksForEnd = false;
 }
@@ -268,7 +269,7 @@ function showGone() {
     byId("state").className = "badge gone";
     document.body.classList.add("stale");
     notice("gone", job.heardAt === 0 ? "psd does not answer. Trying again."
-                                     : `psd does not answer since ${since}. This is what it last said; trying again.`);
+                                     : `psd does not answer since ${since}. The page shows its last answers; trying again.`);
 }
 
 async function look() {
@@ -288,7 +289,7 @@ async function look() {
     showWorkers(workers);
     if (all) job.end = null;
     if (job.end === null) askForEnd();
-    else showEnd(); /* these answers are older than it */
+    else showEnd(); /* these answers are older than the end */
     for (const chart of charts)
         if (all || history.history.length > 0) chart.show(job.records);
 }
@@ -300,7 +301,7 @@ async function poll() {
         job.failures = 0;
     } catch (error) {
         job.failures++;
-        if (job.end === null && (job.failures > 1 || job.heardAt === 0)) showGone(); /* one lost answer is no end */
+        if (job.end === null && (job.failures > 1 || job.heardAt === 0)) showGone(); /* a single lost answer does not mean that psd is gone */
         wait = Math.min(POLL_MS * 2 ** Math.min(job.failures - 1, 5), LONGEST_WAIT_MS);
     }
     job.timer = setTimeout(poll, wait);

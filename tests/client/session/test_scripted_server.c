@@ -353,7 +353,7 @@ START_TEST(bytes_that_are_no_message_end_the_session)
     struct psc *c;
     fake_open(&fake, &(struct script){.garbage = true});
     ck_assert_int_eq(join(&fake, &c), PSC_EUNSUPPORTED);
-    assert_says(psc_error(c), "no control message");
+    assert_says(psc_error(c), "not a control message");
     psc_close(c);
     fake_close(&fake);
 }

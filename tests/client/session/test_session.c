@@ -145,7 +145,7 @@ START_TEST(another_model_is_named)
     other[1].name = "fc2";
     assert_ok(b, join(&b, PSC_WORKER, -1));
     assert_fails(b, psc_begin(b, other, 2, x), PSC_EMANIFEST,
-                 "tensor 1: 'fc2' [1000] here, 'fc1' [1000] in the job; come with the job's");
+                 "tensor 1: 'fc2' [1000] here, 'fc1' [1000] in the job; use the job's");
     psc_close(b);
     assert_ok(b, join(&b, PSC_OBSERVER, -1));
     assert_fails(b, psc_begin(b, model, 1, x), PSC_EMANIFEST,
@@ -363,7 +363,7 @@ START_TEST(an_evaluation_is_an_observers_that_has_begun)
         ck_assert_msg(unit_now_s() < end, "a worker's report does not come");
         unit_nap_ms(5);
     }
-    ck_assert_uint_eq(daemon_logged(&psd, "it is not heard"), 0);
+    ck_assert_uint_eq(daemon_logged(&psd, "it is ignored"), 0);
     m.test_accuracy = 0.75;
     assert_ok(b, join(&b, PSC_OBSERVER, -1));
     ck_assert_int_eq(psc_report(b, &m), PSC_EINVAL);

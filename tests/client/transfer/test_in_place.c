@@ -380,7 +380,7 @@ START_TEST(lanes_that_stay_away_end_the_wait)
     ck_assert_msg(join(&f, 2000, &c, &x) == PSC_OK, "%s", psc_error(c));
     ck_assert_int_eq(psc_step(c, x, g, 1), PSC_EGONE);
     assert_says(psc_error(c), "(timeout_ms: 2000); shm: ");
-    assert_says(psc_error(c), "no lane that this user can reach is there");
+    assert_says(psc_error(c), "this user can reach no lane there");
     psc_close(c);
     fake_close(&f);
 }

@@ -41,7 +41,7 @@ static const struct {
     {"public: " PUB "\n", "key: no line 'secret: KEY'"},
     {"secret: " SEC "\n", "key: no line 'public: KEY'"},
     {"public: " PUB "\nsecret: " PUB "\n", "key: secret: it is not the secret of the public key"},
-    {"public: " PUB "\npublic: " PUB "\nsecret: " SEC "\n", "key:2: public: it stands there twice"},
+    {"public: " PUB "\npublic: " PUB "\nsecret: " SEC "\n", "key:2: public: found twice"},
     {"public: " PUB "\nsecret: short\n", "key:2: secret: found 5 characters that are none"},
     {"public: " PUB "\nsecret: " SEC "x\n", "key:2: secret: found 41 characters"},
     {"public: " PUB "\nsecret:\n", "key:2: secret: found 0 characters"},
@@ -137,7 +137,7 @@ START_TEST(others_may_not_read_it)
     ck_assert_int_eq(ps_curve_read("none", &pair, &err), -ENOENT);
     ck_assert_int_eq(mkdir("dir", 0700), 0);
     ck_assert_int_eq(ps_curve_read("dir", &pair, &err), -EINVAL);
-    assert_says(err.text, "no regular file");
+    assert_says(err.text, "not a regular file");
     ck_assert_int_eq(mkfifo("fifo", 0600), 0); /* and does not wait for a writer */
     ck_assert_int_eq(ps_curve_read("fifo", &pair, &err), -EINVAL);
     leave();

@@ -40,9 +40,9 @@ static const struct {
     int at, value;
     const char *says;
 } bad_requests[] = {
-    {0, 0, 'P', "no psd's"},
-    {PS_RDMA_REQUEST_BYTES - 1, 0, 'P', "no psd's"},
-    {PS_RDMA_REQUEST_BYTES, 0, 'Q', "no psd's"},
+    {0, 0, 'P', "not psd"},
+    {PS_RDMA_REQUEST_BYTES - 1, 0, 'P', "not psd"},
+    {PS_RDMA_REQUEST_BYTES, 0, 'Q', "not psd"},
     {PS_RDMA_REQUEST_BYTES, 4, 9, "version 9"},
     {PS_RDMA_REQUEST_BYTES, 32, 0, "0 slots"},
     {PS_RDMA_REQUEST_BYTES, 34, 1, "65542 slots"},
@@ -94,7 +94,7 @@ START_TEST(rejects_carry_a_reason)
     ck_assert_uint_eq(strlen(err.text), sizeof data - 9);
     memset(data + 8, 'x', sizeof data - 8); /* no end */
     ck_assert_int_eq(ps_rdma_reject_parse(data, sizeof data, &err), -EPROTO);
-    assert_says(err.text, "no psd's");
+    assert_says(err.text, "not psd");
     ck_assert_int_eq(ps_rdma_reject_parse(data, 3, &err), -EPROTO);
 }
 END_TEST

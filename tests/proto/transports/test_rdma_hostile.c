@@ -23,8 +23,8 @@ static void post_raw(struct ps_link *l, enum ibv_wr_opcode opcode)
     struct ibv_sge part = {(uintptr_t)l->end.slots, 64, l->end.mr->lkey};
     struct ibv_send_wr *bad,
         wr = {.sg_list = &part, .num_sge = 1, .opcode = opcode, .wr_id = 1, .send_flags = IBV_SEND_SIGNALED};
-    wr.wr.rdma.remote_addr = l->end.theirs.address;
-    wr.wr.rdma.rkey = l->end.theirs.rkey;
+    wr.wr.rdma.remote_addr = l->end.remote.address;
+    wr.wr.rdma.rkey = l->end.remote.rkey;
     if (ibv_post_send(l->id->qp, &wr, &bad) == 0)
         l->end.sending++;
 }
@@ -32,58 +32,58 @@ static void post_raw(struct ps_link *l, enum ibv_wr_opcode opcode)
 static void with_another_key(struct ps_link *l, const struct ps_link *victim)
 {
     (void)victim;
-    l->end.theirs.rkey ^= 0x5500;
+    l->end.remote.rkey ^= 0x5500;
     post(l, 0, 100);
 }
 
 static void with_the_last_bits_of_the_key_changed(struct ps_link *l, const struct ps_link *victim)
 {
     (void)victim;
-    l->end.theirs.rkey ^= 1;
+    l->end.remote.rkey ^= 1;
     post(l, 0, 100);
 }
 
 static void behind_its_slots(struct ps_link *l, const struct ps_link *victim)
 {
     (void)victim;
-    l->end.theirs.address += l->end.theirs.n * l->end.theirs.slot_bytes;
+    l->end.remote.address += l->end.remote.n * l->end.remote.slot_bytes;
     post(l, 0, 100);
 }
 
 static void before_its_slots(struct ps_link *l, const struct ps_link *victim)
 {
     (void)victim;
-    l->end.theirs.address -= 1;
+    l->end.remote.address -= 1;
     post(l, 0, 100);
 }
 
 static void over_the_end_of_its_slots(struct ps_link *l, const struct ps_link *victim)
 {
     (void)victim;
-    l->end.theirs.address += l->end.theirs.n * l->end.theirs.slot_bytes - 99;
+    l->end.remote.address += l->end.remote.n * l->end.remote.slot_bytes - 99;
     post(l, 0, 100);
 }
 
 /* With the right key and address: keys are worth nothing in another protection domain. */
 static void into_the_slots_of_another(struct ps_link *l, const struct ps_link *victim)
 {
-    l->end.theirs = victim->end.theirs;
+    l->end.remote = victim->end.remote;
     post(l, 0, 100);
 }
 
 static void at_the_keys_of_another_with_its_own_address(struct ps_link *l, const struct ps_link *victim)
 {
-    l->end.theirs.rkey = victim->end.theirs.rkey;
+    l->end.remote.rkey = victim->end.remote.rkey;
     post(l, 0, 100);
 }
 
 static void with_a_slot_number_out_of_range(struct ps_link *l, const struct ps_link *victim)
 {
     (void)victim;
-    uint64_t step = l->end.theirs.slot_bytes;
-    l->end.theirs.slot_bytes = 0;
-    post(l, l->end.theirs.n, 100);
-    l->end.theirs.slot_bytes = step;
+    uint64_t step = l->end.remote.slot_bytes;
+    l->end.remote.slot_bytes = 0;
+    post(l, l->end.remote.n, 100);
+    l->end.remote.slot_bytes = step;
 }
 
 static void with_the_number_of_a_dropped_slot(struct ps_link *l, const struct ps_link *victim)
@@ -107,7 +107,7 @@ static void with_nothing(struct ps_link *l, const struct ps_link *victim)
 static void more_than_a_slot(struct ps_link *l, const struct ps_link *victim)
 {
     (void)victim;
-    post(l, 0, (uint32_t)l->end.theirs.slot_bytes + 1);
+    post(l, 0, (uint32_t)l->end.remote.slot_bytes + 1);
 }
 
 /* While its first message is parked. */
@@ -400,7 +400,7 @@ START_TEST(parked_messages_of_old_connections_are_bounded)
     }
     ck_assert_int_eq(rc, -EBUSY);
     ck_assert_int_le(attached, 5);
-    assert_says(err.text, "earlier connections are still in hand");
+    assert_says(err.text, "earlier connections are still in use");
     p.release = true;
     while (p.unreachable < attached)
         unit_nap_ms(1);

@@ -30,7 +30,7 @@ START_TEST(lent_buffers_are_sent_from)
     ck_assert_int_eq(rdma->hub_register(c.hub, &shared, &err), 0);
     ck_assert_int_eq(rdma->hub_register(c.hub, &host, &err), 0);
     ck_assert_int_eq(rig_client_link(&c, p.url, &rig_limits, &err), 0);
-    ck_assert_uint_eq(c.link->lent.n, 2);
+    ck_assert_uint_eq(c.link->registered.n, 2);
     unsigned char *bases[] = {shared.base, host.base};
     for (int k = 0; k < 2; k++) {
         for (size_t i = 0; i < BYTES; i++)
@@ -47,9 +47,9 @@ START_TEST(lent_buffers_are_sent_from)
         }
     }
     uint32_t lkey;
-    ck_assert(!ps_rdma_lent_covers(&c.link->lent, bases[1] + BYTES - 10, 11, &lkey));
-    ck_assert(!ps_rdma_lent_covers(&c.link->lent, bases[1] - 1, 10, &lkey));
-    ck_assert(ps_rdma_lent_covers(&c.link->lent, bases[1] + BYTES - 10, 10, &lkey));
+    ck_assert(!ps_rdma_registered_covers(&c.link->registered, bases[1] + BYTES - 10, 11, &lkey));
+    ck_assert(!ps_rdma_registered_covers(&c.link->registered, bases[1] - 1, 10, &lkey));
+    ck_assert(ps_rdma_registered_covers(&c.link->registered, bases[1] + BYTES - 10, 10, &lkey));
     for (int i = 1; i < PS_MAX_BUFFERS - 1; i++)
         ck_assert_int_eq(rdma->hub_register(c.hub, &host, &err), 0);
     ck_assert_int_eq(rdma->hub_register(c.hub, &host, &err), -ENOSPC);
@@ -132,7 +132,7 @@ START_TEST(links_say_why_they_cannot_attach)
     assert_says(err.text, "did not answer within");
     snprintf(url, sizeof url, "rdma://%s:9", rig_address());
     ck_assert_int_eq(rig_client_link(&c, url, &rig_limits, &err), -EHOSTUNREACH);
-    assert_says(err.text, "nobody listens at");
+    assert_says(err.text, "no process listens at");
     rig_port_start(&p);
     ck_assert_int_eq(rig_client_link(&c, p.url, &rig_limits, &err), 0);
     ck_assert_int_eq(rig_trip(&c, 1, 100), 0);

@@ -273,12 +273,12 @@ START_TEST(only_buffers_that_cannot_shrink_are_mapped)
 }
 END_TEST
 
-static void await_lent(uint64_t bytes)
+static void await_registered(uint64_t bytes)
 {
     double end = unit_now_s() + UNIT_HANG_S;
-    while (atomic_load(&rig_lent.bytes) != bytes && unit_now_s() < end)
+    while (atomic_load(&rig_registered.bytes) != bytes && unit_now_s() < end)
         unit_nap_ms(1);
-    ck_assert_uint_eq(atomic_load(&rig_lent.bytes), bytes);
+    ck_assert_uint_eq(atomic_load(&rig_registered.bytes), bytes);
 }
 
 /* Also sizes whose sum is none. */
@@ -294,11 +294,11 @@ START_TEST(nobody_lends_more_than_is_left)
     ck_assert_int_eq(ps_buffer_alloc(BYTES, &b, &err), 0);
     int files[] = {b.fd, b.fd, b.fd};
     open_both(&s, &honest);
-    atomic_store(&rig_lent.max_bytes, 3 * BYTES);
+    atomic_store(&rig_registered.max_bytes, 3 * BYTES);
     h.n_buffers = 2;
     h.buffer_bytes[0] = h.buffer_bytes[1] = BYTES;
     ck_assert_int_eq(rogue_attach(&first, s.url, &h, files, 2), 0);
-    await_lent(2 * BYTES);
+    await_registered(2 * BYTES);
     other.n_buffers = 2;
     other.buffer_bytes[0] = other.buffer_bytes[1] = BYTES;
     ck_assert_int_eq(rogue_attach(&second, s.url, &other, files, 2), ENOSPC);
@@ -308,13 +308,13 @@ START_TEST(nobody_lends_more_than_is_left)
     ck_assert_int_eq(rogue_attach(&second, s.url, &other, files, 3), ENOSPC);
     rogue_close(&second);
     rogue_close(&first);
-    await_lent(0);
+    await_registered(0);
     other.n_buffers = 2;
     other.buffer_bytes[0] = other.buffer_bytes[1] = BYTES;
     other.buffer_bytes[2] = 0;
     ck_assert_int_eq(rogue_attach(&second, s.url, &other, files, 2), 0);
     rogue_close(&second);
-    await_lent(0);
+    await_registered(0);
     ps_buffer_free(&b);
     close_both(&s, &honest);
 }

@@ -65,7 +65,7 @@ START_TEST(ipc_replaces_a_stale_socket_and_no_other_file)
     s = (struct rig_server){.t = t};
     ck_assert_int_eq(t->hub_create(1, &s.hub), 0);
     ck_assert_int_eq(t->port_open(s.hub, url, &rig_limits, &s.port, &err), -EEXIST);
-    assert_says(err.text, "a file that is no socket is there");
+    assert_says(err.text, "a file that is not a socket is there");
     t->hub_destroy(s.hub);
     ck_assert_int_eq(unlink(at.sun_path), 0);
 }

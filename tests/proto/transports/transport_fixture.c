@@ -13,9 +13,11 @@
             ck_abort_msg(__VA_ARGS__);                                                                       \
     } while (0)
 
-struct ps_lent rig_lent = {.max_bytes = UINT64_MAX};
-const struct ps_transport_limits rig_limits = {
-    .max_body_bytes = CHUNK_BYTES, .window_chunks = WINDOW, .clients = RIG_CLIENTS, .lent = &rig_lent};
+struct ps_registered rig_registered = {.max_bytes = UINT64_MAX};
+const struct ps_transport_limits rig_limits = {.max_body_bytes = CHUNK_BYTES,
+                                               .window_chunks = WINDOW,
+                                               .clients = RIG_CLIENTS,
+                                               .registered = &rig_registered};
 
 bool rig_attaches(const struct ps_transport *t)
 {

@@ -26,7 +26,7 @@ enum {
 };
 
 extern const struct ps_transport_limits rig_limits;
-extern struct ps_lent rig_lent; /* of its ports, all together */
+extern struct ps_registered rig_registered; /* of its ports, all together */
 
 /* Row i of the table; NULL: there is none, or this machine has nothing for it to run on, which is said. */
 const struct ps_transport *rig_row(int i);

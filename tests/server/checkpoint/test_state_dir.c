@@ -156,7 +156,7 @@ START_TEST(damaged_newest_falls_back)
     ck_assert_uint_eq(s.version, 1);
     psd_snapshot_finish(&s);
     ck_assert_ptr_nonnull(strstr(skipped_text, "center-000000000003.safetensors: the data"));
-    ck_assert_ptr_nonnull(strstr(skipped_text, "center-000000000002.safetensors: byte 0 says a header of"));
+    ck_assert_ptr_nonnull(strstr(skipped_text, "center-000000000002.safetensors: byte 0 gives a header of"));
 
     ck_assert_int_eq(psd_checkpoint_read_newest(".", 44, &s, path, sizeof path, NULL, &err), -EFBIG);
     ck_assert_int_eq(truncate("center-000000000001.safetensors", 0), 0);

@@ -196,7 +196,7 @@ void pair_turn(struct pair *p)
     if (!p->other_stands) {
         carry_to_other(p);
         uv_run(&p->other.loop, UV_RUN_NOWAIT);
-        psd_follower_take_notes(&p->other.cluster, p->other.lanes.list[0]);
+        psd_follower_take_events(&p->other.cluster, p->other.lanes.list[0]);
     }
     uint64_t before = psd_loop_now_ms(&p->head.loop) / TICK_MS;
     test_clock_advance_ms(PAIR_TURN_MS);

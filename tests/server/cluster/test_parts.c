@@ -125,7 +125,7 @@ static const struct {
     {"\"psd.parts\":\"3\"", "\"psd.parts\":\"2\"", "holds"},
     {"\"psd.parts\":\"3\"", "\"psd.parts\":\"1\"", "psd.parts is '1'; allowed is 2 to 32"},
     {"[\\\"b\\\",[210]]", "[\\\"b\\\",[21x]]", "psd.model is not JSON"},
-    {"[\\\"b\\\",[210]]", "[\\\"b\\\",[990]]", "larger than limits.floats (900) allows"},
+    {"[\\\"b\\\",[210]]", "[\\\"b\\\",[990]]", "ends above the limit (limits.floats: 900)"},
     {"[\\\"a\\\",[20,20]]", "[\\\"z\\\",[20,20]]", "tensor 'z'; found is 'a[288:400]'"},
     {"\"psd.model\"", "\"psd.modal\"", "psd.model is missing"},
 };
@@ -177,7 +177,7 @@ START_TEST(parts_become_the_whole)
     assert_error_says(&err, "one is needed for each part");
     dirs[2] = dirs[1];
     ck_assert_int_eq(psd_join_shards("new", dirs, PARTS, &merged, &err), -EINVAL);
-    assert_error_says(&err, "part 0 of 3, which is in p0");
+    assert_error_says(&err, "part 0 of 3 is also in p0");
     dirs[2] = "nowhere";
     ck_assert_int_eq(psd_join_shards("new", dirs, PARTS, &merged, &err), -ENOENT);
     ck_assert_int_ne(access("new", F_OK), 0); /* nothing was made */
@@ -218,8 +218,8 @@ static const struct {
     {"{\"method\":\"a\"}", "{\"method\":\"b\"}", "method: found \"b\"; the head has \"a\""},
     {"{\"limits\":{\"floats\":3}}", "{\"limits\":{\"floats\":4}}", "limits.floats: found 4; the head has 3"},
     {"{\"limits\":{\"floats\":3}}", "{}", "limits.floats: found nothing; the head has 3"},
-    {"{\"method\":\"a\"}", "[]", "its configuration is no JSON object"},
-    {"{\"method\":\"a\"}", "{", "its configuration is no JSON object"},
+    {"{\"method\":\"a\"}", "[]", "its configuration is not a JSON object"},
+    {"{\"method\":\"a\"}", "{", "its configuration is not a JSON object"},
 };
 
 START_TEST(servers_that_differ_are_told_where)

@@ -75,7 +75,7 @@ START_TEST(what_was_set_is_taken_back)
     ck_assert_str_eq(next, "");
     ck_assert_int_eq(psd_settings_remove(now, "period", next, &err), -EINVAL);
     assert_says(err.text,
-                "unset: period is not set while the job runs; what is: parameters.schedule.kind=step,");
+                "unset: period is not set while the job runs; set are: parameters.schedule.kind=step,");
     ck_assert_int_eq(psd_settings_remove("", "period", next, &err), -EINVAL);
     assert_says(err.text, "nothing is");
     psd_settings_list("a=1\nb=2\n", list, sizeof list);

@@ -159,7 +159,7 @@ START_TEST(members_that_disagree_are_named_both)
     ck_assert_uint_eq(told[1].code, PS__CODE__CLIQUE);
     ck_assert_str_eq(told[1].sentence, "clique 'x': a0 says members: 3, a1 says 4");
     say(2, "x", 3, 1, 0);
-    ck_assert_str_eq(told[2].sentence, "clique 'x': rank 1 is taken by a0; a2 wants it too");
+    ck_assert_str_eq(told[2].sentence, "clique 'x': rank 1 is taken by a0; a2 also asks for it");
     Ps__Meet m = meet_of(9, "x", 3, 2);
     m.links = 2;
     take_request(9, &m, 0);
@@ -171,7 +171,7 @@ START_TEST(members_that_disagree_are_named_both)
     m = meet_of(3, "x", 3, 2);
     m.address = (char *)(uintptr_t) "a0";
     take_request(3, &m, 0);
-    ck_assert_ptr_nonnull(strstr(told[3].sentence, "give one address, a0"));
+    ck_assert_ptr_nonnull(strstr(told[3].sentence, "have the same address, a0"));
     m = meet_of(4, "x", 3, 2);
     take_request(0, &m, 0); /* from the connection of member 0 */
     ck_assert_ptr_nonnull(strstr(told[0].sentence, "one connection can be one member only"));
@@ -197,7 +197,7 @@ START_TEST(those_who_are_missing_are_named_at_the_deadline)
         ck_assert_uint_eq(told[i].code, PS__CODE__CLIQUE);
         ck_assert_str_eq(
             told[i].sentence,
-            "clique 'x': 2 of 5 members came within the 3.0 s that a0 waits; missing: ranks 1, 2, "
+            "clique 'x': 2 of 5 members connected within the 3.0 s that a0 waits; missing: ranks 1, 2, "
             "4; a0 says members: 5, a2 says 4");
     }
     ck_assert_uint_eq(table.n, 0);

@@ -388,9 +388,9 @@ START_TEST(waiting_ends_with_the_timeout)
         ck_assert_int_eq(run_line(both, text, sizeof text), 0);
     while (strstr(text, "cannot reach psd") != NULL && unit_now_s() < deadline);
     stop(&s);
-    assert_has(text, "the checkpoint is not written after 1 s");
+    assert_has(text, "the checkpoint was not written within 1 s");
     assert_has(text, "checkpoint: 1\n");
-    assert_has(text, "psd still drains after 1 s");
+    assert_has(text, "psd is still draining after 1 s");
     assert_has(text, "drain: 1\n");
 }
 END_TEST
@@ -457,7 +457,7 @@ START_TEST(reload_waits_for_the_method)
     script.statuses = never;
     script.asked = 0;
     ck_assert_int_eq(run_with(&script, "--socket psd.sock reload", text, sizeof text), 1);
-    assert_has(text, "psctl: the method stays as it was: too large");
+    assert_has(text, "psctl: the method has not changed: too large");
     script.reload = "{\"error\":\"psd.yaml:1: method: 'x'\"}";
     script.reload_status = 409;
     ck_assert_int_eq(run_with(&script, "--socket psd.sock reload", text, sizeof text), 1);
@@ -638,7 +638,7 @@ START_TEST(workers_that_others_wait_for_are_named)
                                 "{\"client\":1,\"name\":\"b\",\"state\":\"stalled\",\"awaited_s\":63.2}]}"};
     char text[4096];
     ck_assert_int_eq(run_with(&script, "--socket psd.sock workers", text, sizeof text), 0);
-    assert_has(text, "\nclient 1 (b) has taken no step for 1 min 03 s, and others wait for it\n");
+    assert_has(text, "\nclient 1 (b) has taken no step for 1 min 03 s while others wait for it\n");
     ck_assert_ptr_null(strstr(text, "client 0 (a)"));
 }
 END_TEST
@@ -648,7 +648,7 @@ START_TEST(other_answers_are_refused)
     struct script script = {.workers = "hello"};
     char text[4096];
     ck_assert_int_eq(run_with(&script, "--socket psd.sock workers", text, sizeof text), 1);
-    assert_has(text, "no JSON object");
+    assert_has(text, "not a JSON object");
 }
 END_TEST
 
@@ -661,7 +661,7 @@ static const struct {
      "no command; allowed are status, workers, config, metrics, history, checkpoint, drain, reload, set, "
      "method, unset, evict, allow, keygen, merge, "
      "top"},
-    {"--socket x fly", 2, "'fly' is no command; allowed are status"},
+    {"--socket x fly", 2, "'fly' is not a command; allowed are status"},
     {"--socket x status twice", 2, "'twice' after status"},
     {"status", 2, "--socket is missing"},
     {"--socket '' status", 2, "--socket: found an empty path"},
@@ -682,7 +682,7 @@ static const struct {
     {"keygen", 2, "keygen needs FILE"},
     {"keygen a b", 2, "'b' after keygen"},
     {"keygen no/such/dir", 1, "key file 'no/such/dir': No such file or directory"},
-    {"keygen x --name a/b", 1, "'a/b' cannot name an identity"},
+    {"keygen x --name a/b", 1, "'a/b' is not a valid name of an identity"},
     {"--socket x evict 0 --name w", 2, "--name is for keygen"},
     {"--socket x evict -1", 2, "psctl"},
     {"--socket x evict one", 2, "evict: found 'one'; allowed is a rank"},

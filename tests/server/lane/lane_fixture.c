@@ -156,7 +156,7 @@ void rig_open_shared(struct rig *r, const char *rule, uint32_t n_lanes, const ch
 static void await_taken(struct rig *r, uint32_t lane)
 {
     if (r->by_hand)
-        psd_lane_take_notes(r->lanes[lane]);
+        psd_lane_take_commands(r->lanes[lane]);
     const struct psd_queue *in = r->lanes[lane]->in;
     double deadline = unit_now_s() + PATIENCE_MS / 1e3;
     for (int i = 0; atomic_load(&in->taken) != atomic_load(&in->pushed); i++) {

@@ -102,7 +102,7 @@ static void send_command(enum psd_lane_message_kind kind, uint32_t client, uint6
     struct psd_lane_message said;
     psd_queue_push(lane->in, &(struct psd_lane_message){
                                  .kind = kind, .client = client, .incarnation = INCARNATION, .a = a, .p = p});
-    psd_lane_take_notes(lane);
+    psd_lane_take_commands(lane);
     while (psd_queue_take(lane->out, &said))
         continue;
 }

@@ -350,7 +350,7 @@ START_TEST(bad_places_are_named)
     ck_assert_int_eq(create_fails("psd.sock", "8080", &err), -EINVAL);
     close(open("psd.sock", O_CREAT | O_WRONLY, 0600));
     ck_assert_int_eq(create_fails("psd.sock", "none", &err), -EEXIST);
-    assert_has(err.text, "no socket is there");
+    assert_has(err.text, "not a socket is there");
 }
 END_TEST
 

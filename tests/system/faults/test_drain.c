@@ -121,7 +121,7 @@ START_TEST(sigterm_under_load_loses_nothing)
         crew_stop(&crew[i], TEST_HANG_S);
     }
     ck_assert_uint_eq(daemon_logged(&d, "did not leave in time"), 0);
-    snprintf(last, sizeof last, "psd ends at version %lu", (unsigned long)total);
+    snprintf(last, sizeof last, "psd stops at version %lu", (unsigned long)total);
     ck_assert_msg(daemon_logged(&d, last) == 1, "%s was not logged", last);
     snprintf(last, sizeof last, "version %lu: ", (unsigned long)total);
     ck_assert_uint_eq(daemon_logged(&d, last), 1);

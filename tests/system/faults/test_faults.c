@@ -216,7 +216,7 @@ START_TEST(workers_survive_a_stopped_psd)
         ck_assert_msg(crew_reaches(&crew[i], before[i] + 10, TEST_HANG_S),
                       "rank %d ended or stands still: %s (%s)", i, psc_result_name(crew[i].page->rc),
                       crew[i].page->error);
-    ck_assert(daemon_will_log(&d, "psd stood still", TEST_HANG_S));
+    ck_assert(daemon_will_log(&d, "psd was paused", TEST_HANG_S));
     ck_assert_uint_eq(daemon_logged(&d, "session.ended"), 0);
     assert_ends_well(&crew[0]);
     assert_ends_well(&crew[1]);

@@ -358,15 +358,14 @@ START_TEST(a_used_state_directory_is_resumed_or_set_aside)
     daemon_stop(&d, SIGKILL, WAIT_S);
 
     ck_assert_int_eq(daemon_run(&d, NULL, WAIT_S), 3);
-    ck_assert_uint_eq(daemon_logged(&d, "give --resume to go on from it, or --fresh to begin a new job"), 1);
+    ck_assert_uint_eq(daemon_logged(&d, "use --resume to resume from it, or --fresh to begin a new job"), 1);
     ck_assert_int_eq(access(newest, F_OK), 0);
     ck_assert_int_eq(daemon_start(&d, "--fresh"), 0);
     ck_assert(daemon_text(&d, "/status", "checkpoint.set_aside", aside, sizeof aside));
     double count = daemon_number(&d, "/status", "checkpoint.set_aside_checkpoints");
     double version = daemon_number(&d, "/status", "checkpoint.set_aside_newest");
     ck_assert_double_eq(count, 1);
-    snprintf(path, sizeof path, "the %g checkpoints that were here, the newest of version %g", count,
-             version);
+    snprintf(path, sizeof path, "the %g previous checkpoints, the newest of version %g", count, version);
     ck_assert_uint_eq(daemon_logged(&d, path), 1);
     ck_assert_double_eq(version, strtod(strrchr(newest, '-') + 1, NULL));
     ck_assert_int_ne(access(newest, F_OK), 0);

@@ -310,7 +310,7 @@ START_TEST(a_worker_says_nothing_of_the_center)
     claim.test_accuracy = 1;
     hand_tell(&worker, PS__TO_SERVER__WHAT_REPORT, &claim);
     double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
-    while (daemon_logged(&d, "it is not heard") == 0 &&
+    while (daemon_logged(&d, "it is ignored") == 0 &&
            isnan(daemon_number(&d, "/status", "evaluation.test_accuracy"))) {
         ck_assert_msg(test_now_s() < deadline, "the worker's report does not come");
         test_nap_s(0.02);

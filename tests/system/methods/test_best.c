@@ -169,7 +169,7 @@ START_TEST(a_vector_that_does_not_come_keeps_nobody_waiting)
     }
     hand_close(&observer);
     ck_assert(daemon_checkpoint(&d, TEST_HANG_S));
-    ck_assert_uint_eq(daemon_logged(&d, "has not come whole"), 1);
+    ck_assert_uint_eq(daemon_logged(&d, "did not arrive completely"), 1);
     ck_assert(isnan(daemon_number(&d, "/status", "checkpoint.best.test_accuracy")));
     hand_close(&worker);
     ck_assert_int_eq(daemon_stop(&d, SIGTERM, TEST_HANG_S), 0);

@@ -89,13 +89,13 @@ START_TEST(what_is_set_stands_above_the_file_and_outlives_psd)
     assert_rate(&d, 0.01, 4);
     ask(&d, "set period=8", 0, "parameters.learning_rate=0.01, parameters.period=8");
     ck_assert_double_eq(daemon_number(&d, "/config", "parameters.momentum"), 0.9); /* not read yet */
-    ask(&d, "reload", 0, "set above the file: parameters.learning_rate=0.01, parameters.period=8");
+    ask(&d, "reload", 0, "settings above the file: parameters.learning_rate=0.01, parameters.period=8");
     assert_rate(&d, 0.01, 8);
     ck_assert_double_eq(daemon_number(&d, "/config", "parameters.momentum"), 0.5);
     daemon_stop(&d, SIGKILL, WAIT_S);
     ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
     assert_rate(&d, 0.01, 8);
-    ask(&d, "unset learning_rate", 0, "set above the file: parameters.period=8");
+    ask(&d, "unset learning_rate", 0, "settings above the file: parameters.period=8");
     assert_rate(&d, 0.5, 8);
     daemon_stop(&d, SIGKILL, WAIT_S);
     ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
@@ -131,8 +131,8 @@ START_TEST(a_resume_that_contradicts_itself_says_what_to_do)
     ck_assert_int_eq(daemon_stop(&d, SIGTERM, WAIT_S), 0);
     write_config(&d, "method: async-sgd\n");
     ck_assert_int_eq(daemon_run(&d, "--resume", WAIT_S), USAGE);
-    ck_assert_uint_gt(daemon_logged(&d, "what was set while it ran (parameters.momentum=0.5)"), 0);
-    ck_assert_uint_gt(daemon_logged(&d, "or --unset to go on without it"), 0);
+    ck_assert_uint_gt(daemon_logged(&d, "the settings made while it ran (parameters.momentum=0.5)"), 0);
+    ck_assert_uint_gt(daemon_logged(&d, "or --unset to drop them"), 0);
     write_config(&d, "method: eamsgd\n");
     ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
     ck_assert_double_eq(daemon_number(&d, "/config", "parameters.momentum"), 0.5);
@@ -152,7 +152,7 @@ static const struct {
 } refused[] = {
     {"set lr=3", 1, "did you mean parameters.learning_rate"},
     {"set learning_rate=fast", 1, "set: parameters.learning_rate: found fast; allowed is"},
-    {"set window_chunks=9", 1, "window_chunks: it has changed, and that takes effect when psd is started"},
+    {"set window_chunks=9", 1, "window_chunks: changed, and a change takes effect only at a start of psd"},
     {"set slack=3", 1, "parameters.slack: rule sgd, admission fcfs"},
     {"method async-sdg", 1, "did you mean async-sgd"},
     {"method easgd", 1, "did you mean async-easgd"},
@@ -469,7 +469,7 @@ START_TEST(a_server_lost_while_it_is_asked_has_it_refused)
     wait_for_swap(&t.d[0], "asking");
     restart(&t, 1);
     wait_for_swap(&t.d[0], "done");
-    ck_assert_uint_gt(daemon_logged(&t.d[0], "was lost while the configuration was to change"), 0);
+    ck_assert_uint_gt(daemon_logged(&t.d[0], "was lost during the change of the configuration"), 0);
     ck_assert_double_eq(daemon_number(&t.d[0], "/status", "generation"), 0);
     go_on(&t);
 }
@@ -484,7 +484,7 @@ START_TEST(a_server_lost_while_lanes_close_has_it_dropped)
     begin_and_close(&t, &begun, &idle);
     restart(&t, 1);
     wait_for_swap(&t.d[0], "done");
-    ck_assert_uint_gt(daemon_logged(&t.d[0], "was lost while the configuration was to change"), 0);
+    ck_assert_uint_gt(daemon_logged(&t.d[0], "was lost during the change of the configuration"), 0);
     ck_assert_double_eq(daemon_number(&t.d[0], "/status", "generation"), 0);
     ck_assert_int_eq(send_chunk(&idle, 0, 0), 0);
     ck_assert_int_eq(send_chunk(&begun, 0, 1), 0);
@@ -563,7 +563,7 @@ START_TEST(several_servers_keep_what_is_set)
     ask(&t.d[0], "set period=5", 0, "set: method downpour");
     ck_assert(servers_end(&t, WAIT_S));
     ck_assert_int_eq(daemon_start(&t.d[0], "--resume"), 0);
-    ask(&t.d[0], "set period=6", 1, "server 1 of 2 is not here");
+    ask(&t.d[0], "set period=6", 1, "server 1 of 2 is not connected");
     ck_assert_int_eq(daemon_start(&t.d[1], "--resume"), 0);
     wait_until_all_are_here(&t);
     assert_alike(&t);

@@ -193,8 +193,8 @@ static bool two_of_four_are_told(const char *place, uint32_t timeout_ms, struct 
     }
     for (int i = 0; i < 2; i++)
         end(&m[i]);
-    return is_told(&m[0], "2 of 4 members came", "missing: ranks 1, 3") &&
-           is_told(&m[1], "2 of 4 members came", "missing: ranks 1, 3");
+    return is_told(&m[0], "2 of 4 members connected", "missing: ranks 1, 3") &&
+           is_told(&m[1], "2 of 4 members connected", "missing: ranks 1, 3");
 }
 
 /* psd says it before the members' own time is up. */

@@ -172,7 +172,7 @@ START_TEST(what_happens_to_a_job_is_in_its_history)
         ck_assert_msg(has_line(&d, kind, traces[i].event), "history.jsonl lacks %s, %s", kind,
                       traces[i].event);
     }
-    ck_assert(has_line(&d, "\"event_kind\":\"drain\"", "drain was asked for"));
+    ck_assert(has_line(&d, "\"event_kind\":\"drain\"", "drain was requested"));
     daemon_remove(&d);
 }
 END_TEST
@@ -342,7 +342,7 @@ START_TEST(top_says_how_the_job_has_ended)
     terminal_open(&t, &d);
     ck_assert(daemon_reaches(&d, "/status", "wait_for_end", 1, WAIT_S));
     ck_assert_int_eq(daemon_stop(&d, SIGTERM, WAIT_S), 0);
-    ck_assert_msg(terminal_shows(&t, "the job has ended in good order (SIGTERM)"), "%s", t.seen);
+    ck_assert_msg(terminal_shows(&t, "the job has ended cleanly (SIGTERM)"), "%s", t.seen);
     ck_assert_ptr_null(strstr(t.seen, "GONE"));
     terminal_type(&t, "q");
     int status = terminal_close(&t);

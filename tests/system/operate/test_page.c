@@ -317,7 +317,7 @@ START_TEST(a_good_end_is_said)
     free(daemon_ask(&d, "POST", "/drain"));
     psc_close(c);
     ck_assert_int_eq(daemon_wait_exit(&d, 60), 0);
-    will(&b, "/^The job has ended in good order .drain was asked for on the status socket.. Version 2 of the "
+    will(&b, "/^The job has ended cleanly .drain was requested on the status socket.. Version 2 of the "
              "center is saved: .*center-0+2.safetensors$/.test(document.getElementById('done').textContent)");
     will(&b, "!" HIDDEN("done") " && " HIDDEN("gone") " && " HIDDEN("drain"));
     will(&b, "document.getElementById('state').textContent === 'ended' && " TILE(

@@ -422,7 +422,7 @@ START_TEST(a_head_waits_for_others_as_long_as_it_says)
     struct servers t;
     ck_assert_int_eq(servers_prepare(&t, 2, NULL, settings), 0);
     ck_assert_int_eq(daemon_run(&t.d[0], NULL, WAIT_S), 6);
-    ck_assert_uint_gt(daemon_logged(&t.d[0], "have not come within 1 s (servers.wait_s): 1"), 0);
+    ck_assert_uint_gt(daemon_logged(&t.d[0], "have not registered within 1 s (servers.wait_s): 1"), 0);
     servers_remove(&t);
 }
 END_TEST

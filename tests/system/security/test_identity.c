@@ -100,11 +100,11 @@ START_TEST(a_key_gives_its_role_and_no_other)
     Ps__Enlist enlist = PS__ENLIST__INIT;
     Ps__News news = PS__NEWS__INIT;
     house_open(&h, rights);
-    refuse_message(&h, 1, PS__TO_SERVER__WHAT_MEET, &meet, "w1 is not allowed to meet others here");
-    refuse_message(&h, 0, PS__TO_SERVER__WHAT_ENLIST, &enlist, "w0 is no server");
-    refuse_message(&h, 2, PS__TO_SERVER__WHAT_NEWS, &news, "w2 is no server");
+    refuse_message(&h, 1, PS__TO_SERVER__WHAT_MEET, &meet, "w1 may not join a clique here");
+    refuse_message(&h, 0, PS__TO_SERVER__WHAT_ENLIST, &enlist, "w0 is not a server");
+    refuse_message(&h, 2, PS__TO_SERVER__WHAT_NEWS, &news, "w2 is not a server");
     strcpy(h.key[0], h.psd_key);
-    refuse_message(&h, 0, PS__TO_SERVER__WHAT_MEET, &meet, "psd is not allowed to meet others here");
+    refuse_message(&h, 0, PS__TO_SERVER__WHAT_MEET, &meet, "psd may not join a clique here");
     house_close(&h);
 }
 END_TEST
