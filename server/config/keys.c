@@ -32,6 +32,7 @@ _Static_assert(sizeof(enum ps_clique_mode) == sizeof(unsigned) &&
 
 /* The rows of ps_codec_rows. */
 static const char *const codecs[] = {"raw", "fp16", "bf16", "trunc16", "int8", NULL};
+static const char *const algorithms[] = {"ring", "tree", "auto", NULL};
 static const char *const transports[] = {"auto", "tcp", "ipc", "shm", "rdma", NULL};
 
 #define AT(member)   .offset = offsetof(struct psd_config, member)
@@ -196,6 +197,9 @@ const struct psd_config_key psd_config_keys[] = {
              "each with a vector of its own: sync-easgd alone"},
     {"clique.codec", PSD_CONFIG_WORD, RESTART, TEXT(clique.codec), .choices = codecs, .value = "raw",
      .help = "how the floats of a clique's sums travel"},
+    {"clique.algorithm", PSD_CONFIG_WORD, RESTART, TEXT(clique.algorithm), .choices = algorithms,
+     .value = "ring",
+     .help = "how a clique's sums are made: round a ring; along a binomial tree, for short vectors; by size"},
     {"clique.publish", PSD_CONFIG_U32, RESTART, AT(clique.publish), .min = 1, .max = 1000000, .value = "64",
      .help = "where the job is one clique: its steps between two copies of the center at psd"},
 

@@ -130,6 +130,8 @@ static const struct row rows[] = {
     {"clique-listen", TEXT, AT(clique_listen), 0, 0, "URL",
      "with --clique ring: tcp://HOST, this host's address to the others, or unix: (tcp://127.0.0.1)"},
     {"links", NUMBER, AT(links), 1, 16, "N", "with --clique ring: rings side by side (1)"},
+    {"algorithm", TEXT, AT(algorithm), 0, 0, "NAME",
+     "with --clique ring and --method: how sums are made: ring, tree, auto (ring)"},
     {"clique-timeout", SECONDS, AT(clique_timeout_s), 0, 0, "S",
      "with --clique: the longest silence of a member (60)"},
     {"clique-step", SECONDS, AT(clique_step_s), 0, 0, "S",
@@ -250,6 +252,7 @@ static int check_method(const struct cnn_worker_args *a, struct ps_error *err)
                        {"schedule", a->schedule != NULL},
                        {"warmup", a->warmup >= 0},
                        {"codec", a->codec != NULL},
+                       {"algorithm", a->algorithm != NULL},
                        {"pipeline-warmup", a->pipeline_warmup >= 0}};
     struct psc_local local;
     for (size_t i = 0; a->method != NULL && i < sizeof with_server / sizeof *with_server; i++)

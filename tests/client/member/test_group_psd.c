@@ -155,6 +155,41 @@ START_TEST(psd_keeps_what_one_clique_moves)
 }
 END_TEST
 
+/* The tree's sums, and those of whichever is taken by size: every member has the bits that psd gets. */
+START_TEST(psd_says_how_sums_are_made)
+{
+    static float center[N];
+    char place[64];
+    snprintf(place, sizeof place, "file:/tmp/psd-test-tree-%d-%d", (int)getpid(), _i);
+    struct run *r = run_of("", 4);
+    r->ring = place;
+    r->salt = 2;
+    train(SETTINGS("method=d-sync", "clique.publish=5",
+                   _i == 0 ? "clique.algorithm=tree" : "clique.algorithm=auto"),
+          &r, 1, center);
+    run_assert_same_x(r);
+    ck_assert_mem_eq(center, r->member[0].x, sizeof center);
+}
+END_TEST
+
+/* A kind of clique without a choice says so, at every member, before training. */
+START_TEST(a_clique_without_the_algorithm_says_so)
+{
+    struct daemon d;
+    struct run *r = run_of("", 2);
+    rig_start(&d, SETTINGS("method=d-sync", "clique.algorithm=tree"));
+    r->server = d.endpoint;
+    run_start(r);
+    run_end(r);
+    for (int k = 0; k < 2; k++) {
+        ck_assert_int_eq(r->member[k].rc, PSC_EUNSUPPORTED);
+        assert_says(r->member[k].error, "clique.algorithm: found tree");
+        assert_says(r->member[k].error, "allowed is ring");
+    }
+    daemon_remove(&d);
+}
+END_TEST
+
 /* You et al. 2017, eq. 1-2, in double. */
 START_TEST(vectors_follow_their_equations)
 {
@@ -307,6 +342,8 @@ int main(void)
     tcase_add_loop_test(tc, a_clique_of_one_is_a_worker, 0, ROWS(presets));
     tcase_add_test(tc, sync_sgd_over_cliques_is_sync_sgd);
     tcase_add_loop_test(tc, psd_keeps_what_one_clique_moves, 0, 2);
+    tcase_add_loop_test(tc, psd_says_how_sums_are_made, 0, 2);
+    tcase_add_test(tc, a_clique_without_the_algorithm_says_so);
     tcase_add_test(tc, vectors_follow_their_equations);
     tcase_add_loop_test(tc, a_drain_stops_all_members_at_one_step, 0, 3);
     tcase_add_test(tc, members_follow_their_leader_through_changes_of_the_method);
