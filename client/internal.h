@@ -52,7 +52,8 @@ struct psc {
     const struct ps_averaging *averaging; /* at the worker; NULL with a server, which averages itself */
     struct ps_shard shard;
     uint32_t publish;
-    bool feeds_back; /* its message codec has error feedback */
+    uint64_t bucket_floats; /* of a clique's sums of gradients; 0: the library chooses */
+    bool feeds_back;        /* its message codec has error feedback */
 
     struct psc_session session;
     struct psc_transfer_state transfer_state;
@@ -88,8 +89,9 @@ void psc_take_back(struct psc *c);
 /* push_pull.c. psc_pull of the whole vector, by a process that has a session. */
 int psc_pull_alone(struct psc *c, float *x);
 
-/* leader_step.c. psc_step, where the leader steps for the clique. */
-int psc_group_step(struct psc *c, float *x, const float *g, size_t n_samples);
+/* leader_step.c. psc_step, where the leader steps for the clique, after the members' gradients were put into
+ * c->group.sum. */
+int psc_group_step(struct psc *c, float *x);
 /* psc_pull of the whole vector, where the leader pulls for the clique. */
 int psc_group_pull(struct psc *c, float *x);
 /* Whether the explicit push and pull calls are allowed: PSC_EUNSUPPORTED in a clique. */

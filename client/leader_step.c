@@ -102,15 +102,12 @@ static int follow(struct psc *c, float *x, int gathered)
     return taken == PSC_OK ? rc : taken;
 }
 
-int psc_group_step(struct psc *c, float *x, const float *g, size_t n_samples)
+int psc_group_step(struct psc *c, float *x)
 {
-    struct psc_group *p = &c->group;
-    int rc = psc_gather_start(c, p->sum, x, g, n_samples);
-    if (rc == PSC_OK)
-        rc = psc_gather_finish(c, p->sum);
+    int rc = psc_gather_finish(c);
     if (rc != PSC_OK && rc != PSC_EVALUE)
         return rc;
-    return p->follows ? follow(c, x, rc) : lead(c, x, rc);
+    return c->group.follows ? follow(c, x, rc) : lead(c, x, rc);
 }
 
 /* Where the members share x every member has the center; else the leader pulls it. */

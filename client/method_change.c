@@ -38,6 +38,7 @@ void psc_take_method(struct psc *c, const struct psc_welcome *welcome)
     snprintf(c->clique_codec, sizeof c->clique_codec, "%s", welcome->clique_codec);
     snprintf(c->clique_algorithm, sizeof c->clique_algorithm, "%s", welcome->clique_algorithm);
     c->publish = welcome->publish;
+    c->bucket_floats = welcome->bucket_floats;
 }
 
 /* Adds the worker's unsent steps to the center; its own x becomes the center then. */

@@ -143,6 +143,7 @@ static struct psc_welcome welcome_of(const struct psc_local *l, const struct ps_
                                             .pipeline_warmup = l->pipeline_warmup,
                                             .weight_decay = l->weight_decay,
                                             .schedule = schedule_of(l)}};
+    welcome.bucket_floats = l->bucket_floats;
     snprintf(welcome.method, sizeof welcome.method, "%s", m->name);
     if (is_of_clique(m))
         snprintf(welcome.rule, sizeof welcome.rule, "%s", m->rule);
@@ -173,10 +174,12 @@ static uint32_t digest_of(const struct psc_local *l)
 static void describe(const struct psc_local *l, char *text, size_t size)
 {
     snprintf(text, size,
-             "%s: eta %g %s %g %llu %llu %08x, momentum %g, averaging %g, decay %g, pipeline %llu, codec %s",
+             "%s: eta %g %s %g %llu %llu %08x, momentum %g, averaging %g, decay %g, pipeline %llu, codec %s, "
+             "buckets %llu",
              l->method, l->learning_rate, l->schedule, l->gamma, (unsigned long long)l->step_steps,
              (unsigned long long)l->warmup_steps, digest_of(l), l->momentum, l->averaging_rate,
-             l->weight_decay, (unsigned long long)l->pipeline_warmup, l->codec);
+             l->weight_decay, (unsigned long long)l->pipeline_warmup, l->codec,
+             (unsigned long long)l->bucket_floats);
 }
 
 int psc_local_open(struct psc *c, const struct psc_local *given, struct psc_clique *clique)
@@ -190,7 +193,7 @@ int psc_local_open(struct psc *c, const struct psc_local *given, struct psc_cliq
         (rc = check_method(c, &l)) != PSC_OK || (rc = check_numbers(c, &l)) != PSC_OK ||
         (rc = check_schedule(c, &l)) != PSC_OK || (rc = check_clique(c, &l, clique)) != PSC_OK)
         return rc;
-    char text[160];
+    char text[168]; /* a fact's */
     describe(&l, text, sizeof text);
     if ((rc = psc_group_open(c, clique, text)) != PSC_OK)
         return rc;

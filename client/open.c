@@ -429,6 +429,7 @@ void psc_close(struct psc *c)
     ps_manifest_destroy(c->manifest);
     free(ts->scratch);
     psc_buffers_finish(c);
+    psc_ranges_free(&c->worker.open.ready);
     if (c->session.ready) {
         pthread_cond_destroy(&c->session.shared.changed);
         pthread_mutex_destroy(&c->session.shared.lock);

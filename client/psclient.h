@@ -113,6 +113,8 @@ struct psc_local {
     uint64_t milestones[PSC_MAX_MILESTONES]; /* multi-step: at each of these t, which increase, eta is
                                                 multiplied by gamma */
     uint32_t n_milestones;                   /* gamma. 0 */
+    uint64_t bucket_floats; /* d-sync and pipe-sgd: floats of the parts that are summed one by one, see
+                               psc_step_begin; 0: the library chooses. 0 */
 };
 
 struct psc_options {
@@ -259,6 +261,26 @@ void psc_memory_free(struct psc_memory *m);
  * worker's own point, which the library keeps). PSC_EVALUE: the vector to send is not finite; nothing was
  * sent, and x is the worker's own diverged point. The caller may psc_pull into x and continue. */
 int psc_step(struct psc *c, float *x, const float *g, size_t n_samples);
+
+/* psc_step in parts, so that gradients travel while others are computed: psc_step(c, x, g, n_samples) is
+ * psc_step_begin(c, x, g, n_samples), psc_ready(c, 0, n_floats), psc_step_end(c), with the same bits, under
+ * every method. Members of a clique may differ in how they call. Where a clique sums gradients, a part of the
+ * sum (clique.bucket_floats) starts as soon as all of g from its first float to the end of the vector is
+ * ready: report the last layers first, as backpropagation ends them. Under other rules psc_step_end does all.
+ *
+ * psc_step_begin: before the gradient at x is computed, or while. x and g are the library's to read until
+ * psc_step_end; psc_step_end moves x. Until then psc_ready, psc_report and psc_info are allowed, and calls
+ * that move or read vectors are PSC_EINVAL.
+ *
+ * psc_ready: floats [first, first + count) of g, and of x for a PSC_BUFFER, are final. Any order, any parts,
+ * each float once. PSC_EINVAL, and nothing of this call is taken: a part of it is outside the vector or was
+ * reported before; or what was reported is in more parts that do not touch than there are tensors, and one.
+ *
+ * psc_step_end: as psc_step. PSC_EINVAL names floats that were not reported; the step stays begun, and they
+ * may be reported yet. */
+int psc_step_begin(struct psc *c, float *x, const float *g, size_t n_samples);
+int psc_ready(struct psc *c, uint64_t first, uint64_t count);
+int psc_step_end(struct psc *c);
 
 /* Roles: the caller changes the values of a PSC_BUFFER in x before each step; they are averaged over the
  * workers whenever x or g is exchanged. Values of a PSC_FROZEN stay as they are. g is read for PSC_PARAM

@@ -41,6 +41,8 @@ static int check(struct psc *c, const struct value_call *h)
     if (h->kind != PS_FRAME_PULL)
         return psc_check_worker(c, h->call, h->send, h->kind == PS_FRAME_EXCHANGE ? h->answer : h->send);
     int rc = psc_check_use(&c->session, h->call, &c->error);
+    if (rc == PSC_OK)
+        rc = psc_check_no_open_step(c, h->call);
     if (rc != PSC_OK)
         return rc;
     if (!c->begun || h->answer == NULL)

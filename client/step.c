@@ -1,4 +1,5 @@
 /* psc_step: the order of the worker's own step and of exchanges. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,9 +89,20 @@ static int finish_drained(struct psc *c, float *x)
     return rc == PSC_OK ? PSC_DRAINED : rc;
 }
 
+static int put_all(struct psc *c, const float *x, const float *g)
+{
+    return psc_gather_put(c, x, g, ps_shard_whole(&c->shard), 0);
+}
+
+/* The method may have changed since the step began. */
 static int step_once(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     int rc = psc_step_prepare(c);
+    if (rc == PSC_OK && c->rule->begin != NULL && !c->worker.open.gathers) {
+        c->worker.open.gathers = true;
+        if ((rc = c->rule->begin(c, n_samples)) == PSC_OK)
+            rc = put_all(c, x, g);
+    }
     return rc == PSC_OK ? c->rule->step(c, x, g, n_samples) : rc;
 }
 
@@ -132,21 +144,137 @@ int psc_step_alone(struct psc *c, float *x, const float *g, size_t n_samples)
     return draining ? finish_drained(c, x) : PSC_OK;
 }
 
-int psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
+/* The leader makes the step for all members. */
+static bool is_led(const struct psc *c)
 {
-    int rc = psc_check_worker(c, "psc_step", x, g);
+    return c->group.size > 1 && !c->rule->collective;
+}
+
+/* Where gradients are summed over a clique the sum begins now. Under other rules an exchange is known before
+ * the gradient, or waits for all of it. */
+static int begin_sum(struct psc *c)
+{
+    struct psc_open_step *s = &c->worker.open;
+    int rc = PSC_OK;
+    if (is_led(c)) {
+        rc = psc_gather_begin(c, c->group.sum, s->n_samples);
+    } else if (c->rule->begin != NULL) {
+        rc = psc_step_prepare(c);
+        rc = rc == PSC_OK ? c->rule->begin(c, s->n_samples) : rc;
+    } else {
+        return PSC_OK;
+    }
+    s->gathers = rc == PSC_OK;
+    return rc;
+}
+
+static int begin_step(struct psc *c, const char *call, float *x, const float *g, size_t n_samples)
+{
+    struct psc_open_step *s = &c->worker.open;
+    int rc = psc_check_worker(c, call, x, g);
     if (rc != PSC_OK)
         return rc;
     if (n_samples == 0 && c->group.size > 1)
-        return ps_fail(
-            &c->error, PSC_EINVAL,
-            "psc_step: n_samples is 0; allowed in a clique are 1 and more: its mean is weighted by "
-            "them");
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "%s: n_samples is 0; allowed in a clique are 1 and more: its mean is weighted by them",
+                       call);
     c->error.text[0] = 0;
     c->worker.caller_x = x;
     c->worker.stepped = true;
-    bool together = c->group.size > 1 && !c->rule->collective;
-    return together ? psc_group_step(c, x, g, n_samples) : psc_step_alone(c, x, g, n_samples);
+    s->gathers = false;
+    s->x = x;
+    s->g = g;
+    s->n_samples = n_samples;
+    return begin_sum(c);
+}
+
+static int end_step(struct psc *c)
+{
+    struct psc_open_step *s = &c->worker.open;
+    int rc = is_led(c) ? psc_group_step(c, s->x) : psc_step_alone(c, s->x, s->g, s->n_samples);
+    s->gathers = false;
+    return rc;
+}
+
+int psc_step_begin(struct psc *c, float *x, const float *g, size_t n_samples)
+{
+    struct psc_open_step *s = &c->worker.open;
+    int rc = psc_check_worker(c, "psc_step_begin", x, g);
+    if (rc != PSC_OK)
+        return rc;
+    if (s->ready.at == NULL && !psc_ranges_make(&s->ready, c->manifest->n_tensors + 1))
+        return ps_fail(&c->error, PSC_ENOMEM, "psc_step_begin: no memory for what is reported");
+    psc_ranges_clear(&s->ready);
+    rc = begin_step(c, "psc_step_begin", x, g, n_samples);
+    s->begun = rc == PSC_OK;
+    return rc;
+}
+
+static int check_open(struct psc *c, const char *call)
+{
+    int rc = psc_check_use(&c->session, call, &c->error);
+    if (rc == PSC_OK && !c->worker.open.begun)
+        rc = ps_fail(&c->error, PSC_EINVAL, "%s: psc_step_begin comes first", call);
+    return rc;
+}
+
+/* Adds r to what was reported. */
+static int report(struct psc *c, struct ps_range r)
+{
+    struct psc_ranges *ready = &c->worker.open.ready;
+    struct ps_range other;
+    uint64_t n = c->shard.n_floats;
+    if (r.begin > n || r.count > n - r.begin)
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "psc_ready: %" PRIu64 " floats from %" PRIu64 " on; the vector has %" PRIu64, r.count,
+                       r.begin, n);
+    switch (psc_ranges_add(ready, r, &other)) {
+    case PSC_RANGES_OVERLAP:
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "psc_ready: %" PRIu64 " floats from %" PRIu64 " on; of these %" PRIu64 " from %" PRIu64
+                       " on were reported before",
+                       r.count, r.begin, ps_range_intersect(r, other).count,
+                       ps_range_intersect(r, other).begin);
+    case PSC_RANGES_FULL:
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "psc_ready: more than %zu parts that do not touch: report whole tensors", ready->room);
+    case PSC_RANGES_ADDED:
+    default:
+        return PSC_OK;
+    }
+}
+
+int psc_ready(struct psc *c, uint64_t first, uint64_t count)
+{
+    const struct psc_open_step *s = &c->worker.open;
+    struct ps_range r = {first, count};
+    int rc = check_open(c, "psc_ready");
+    if (rc != PSC_OK || (rc = count > 0 ? report(c, r) : PSC_OK) != PSC_OK || !s->gathers || count == 0)
+        return rc;
+    return psc_gather_put(c, s->x, s->g, r, psc_ranges_tail(&s->ready, c->shard.n_floats));
+}
+
+int psc_step_end(struct psc *c)
+{
+    int rc = check_open(c, "psc_step_end");
+    if (rc != PSC_OK)
+        return rc;
+    struct ps_range hole = psc_ranges_hole(&c->worker.open.ready, c->shard.n_floats);
+    if (hole.count > 0)
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "psc_step_end: %" PRIu64 " floats from %" PRIu64
+                       " on, of tensor '%s', were not reported by psc_ready",
+                       hole.count, hole.begin, ps_manifest_tensor(c->manifest, hole.begin)->name);
+    c->worker.open.begun = false;
+    return end_step(c);
+}
+
+int psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
+{
+    int rc = begin_step(c, "psc_step", x, g, n_samples);
+    if (rc == PSC_OK && c->worker.open.gathers)
+        rc = put_all(c, x, g);
+    return rc == PSC_OK ? end_step(c) : rc;
 }
 
 int psc_point(struct psc *c, float *x)

@@ -132,8 +132,8 @@ void psc_group_close(struct psc *c)
         pthread_cond_destroy(&k->changed);
         pthread_mutex_destroy(&k->lock);
     }
-    if (c->group.pending && c->group.q != NULL)
-        psc_clique_wait(c->group.q, c->group.ticket);
+    if (psc_sum_is_pending(&c->group) && c->group.q != NULL)
+        psc_clique_wait(c->group.q, psc_sum_newest(&c->group)->ticket);
     free(c->group.sum);
     free(c->group.copy);
 }
@@ -185,7 +185,7 @@ int psc_group_share_x(struct psc *c, float *x)
         return PSC_OK;
     int rc = psc_broadcast(c->group.q, x, c->manifest->n_floats * sizeof *x, 0);
     if (rc == PSC_OK)
-        rc = psc_allreduce(c->group.q, c->group.words, 0, c->clique_codec);
+        rc = psc_allreduce(c->group.q, x, 0, c->clique_codec);
     return rc == PSC_OK ? PSC_OK : fail(c, rc);
 }
 

@@ -19,6 +19,7 @@
 #include "client/psclique.h"
 #include "client/transfer/async.h"
 #include "proto/error.h"
+#include "proto/model/shard.h"
 
 struct psc;
 
@@ -30,6 +31,19 @@ enum psc_word {
     PSC_WORD_FAILED, /* the leader has lost it */
     PSC_N_WORDS,
 };
+
+/* A sum that has begun. */
+struct psc_sum {
+    float *vector; /* [n_floats] */
+    float words[PSC_N_WORDS];
+    uint64_t left; /* floats below this have not been started */
+    uint64_t bucket_floats;
+    uint64_t ticket; /* of what was started last */
+    float unit;      /* in which samples were counted */
+    float scale;     /* of gradients: what this member's are multiplied by */
+};
+/* Sums in progress: of a pipeline, that of the step before and that of the step. */
+enum { PSC_MAX_SUMS = 2 };
 
 /* The thread that keeps other members from timing out while the leader waits for its server: it tells them to
  * wait. */
@@ -48,13 +62,11 @@ struct psc_group {
     bool follows;         /* follows a leader: has no session of its own */
     float *sum;           /* [n_floats]: the sum of gradients, of a method that a leader steps */
     struct psc_keeper keeper;
-    float words[PSC_N_WORDS]; /* of the sum in progress; afterwards the sums */
-    uint64_t ticket;          /* of that sum */
-    bool pending;             /* it is under way */
-    size_t n_samples;         /* of all members, in the last sum */
-    float unit;     /* 2^-k, the unit in which samples are counted: see gradient_sum.c; 0: not known yet */
-    float sum_unit; /* the unit of the sum in progress */
-    bool drains;    /* told by it */
+    struct psc_sum sums[PSC_MAX_SUMS];
+    uint64_t sums_begun, sums_ended; /* sum k is at k % PSC_MAX_SUMS */
+    size_t n_samples;                /* of all members, in the last sum that ended */
+    float unit;  /* 2^-k, the unit in which samples are counted: see gradient_sum.c; 0: not known yet */
+    bool drains; /* told by the last sum */
     uint64_t save_version;   /* counts requests to save that arrived in sums */
     uint64_t told_version;   /* the server's last request that the leader has passed on */
     float *copy;             /* [n_floats]: a copy of the center, while it is sent to the server */
@@ -91,14 +103,41 @@ void psc_group_idle(struct psc *c);
 /* Whether only the leader needs the sum: its optimizer is none, and it sends x to the others. */
 bool psc_group_sums_to_leader(const struct psc *c);
 
-/* gradient_sum.c. Starts a sum over the members, of `sum` and of their psc_word values. */
-int psc_sum_start(struct psc *c, float *sum, size_t n_samples);
-/* Waits for the sum. PSC_EVALUE: it is not finite. When the leader has lost its server: the leader's error
- * there, PSC_EGONE elsewhere. */
-int psc_sum_finish(struct psc *c, float *sum);
-/* The same for gradients: sum becomes their mean, weighted by samples; for buffers, the mean of x. */
-int psc_gather_start(struct psc *c, float *sum, const float *x, const float *g, size_t n_samples);
-int psc_gather_finish(struct psc *c, float *sum);
+/* sum.c. Begins a sum over the members, of `vector` and of their psc_word values: the words leave at once.
+ * bucket_floats: of which the vector's collectives are; the same at all members. */
+int psc_sum_begin(struct psc *c, float *vector, size_t n_samples, uint64_t bucket_floats);
+/* From `begin` on the newest sum's vector is complete: starts the buckets that lie there. */
+int psc_sum_go_on(struct psc *c, uint64_t begin);
+/* Begins a sum whose vector is complete, as one collective. */
+int psc_sum_start(struct psc *c, float *vector, size_t n_samples);
+/* Waits for the oldest sum in progress. PSC_EVALUE: it is not finite. When the leader has lost its server:
+ * the leader's error there, PSC_EGONE elsewhere. */
+int psc_sum_finish(struct psc *c);
+static inline bool psc_sum_is_pending(const struct psc_group *p)
+{
+    return p->sums_begun != p->sums_ended;
+}
+/* The newest, and the oldest in progress. */
+static inline struct psc_sum *psc_sum_newest(struct psc_group *p)
+{
+    return &p->sums[(p->sums_begun - 1) % PSC_MAX_SUMS];
+}
+static inline struct psc_sum *psc_sum_oldest(struct psc_group *p)
+{
+    return &p->sums[p->sums_ended % PSC_MAX_SUMS];
+}
+
+/* gradient_sum.c. The same for gradients: `sum` becomes their mean, weighted by samples; for buffers, the
+ * mean of x. */
+int psc_gather_begin(struct psc *c, float *sum, size_t n_samples);
+/* g, and x at buffers, are final within r, and all from `tail` on was put before or is now: starts what can
+ * be started. Not for the same floats twice. */
+int psc_gather_put(struct psc *c, const float *x, const float *g, struct ps_range r, uint64_t tail);
+int psc_gather_finish(struct psc *c);
+/* Floats of a bucket of gradients. */
+uint64_t psc_gather_bucket(const struct psc *c);
+/* Members had so many samples together: see `unit`. */
+void psc_unit_take(struct psc_group *p, float samples);
 /* Copies the buffers of the mean into x. */
 void psc_gather_buffers(struct psc *c, float *x, const float *sum);
 

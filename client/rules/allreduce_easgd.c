@@ -18,7 +18,7 @@ static int exchange(struct psc *c, float *x, float *own, size_t n_samples)
     c->vec->subtract(d, own, center, c->shard.n_floats);
     int rc = psc_sum_start(c, d, n_samples);
     if (rc == PSC_OK)
-        rc = psc_sum_finish(c, d);
+        rc = psc_sum_finish(c);
     if (rc != PSC_OK)
         return rc;
     c->vec->elastic(own, center, alpha, c->shard.n_floats);

@@ -13,9 +13,9 @@
 /* Takes over the finished sum, as other rules take over a prefetched answer. */
 static int gather(struct psc *c)
 {
-    if (!c->group.pending)
+    if (!psc_sum_is_pending(&c->group))
         return PSC_OK;
-    int rc = psc_gather_finish(c, c->worker.vectors[PSC_VECTOR_PREFETCHED]);
+    int rc = psc_gather_finish(c);
     c->worker.prefetch.landed = rc == PSC_OK;
     return rc;
 }
@@ -38,16 +38,47 @@ static bool is_pipelined(const struct psc *c)
     return c->worker.hyper.pipeline > 1 && c->worker.clock >= c->worker.hyper.pipeline_warmup;
 }
 
-/* Weight decay uses the point where g was taken, before the step that is still to be made. */
+/* The sum of this step, while that of the step before is in progress or its mean waits to be applied. */
+static int begin(struct psc *c, size_t n_samples)
+{
+    bool is_free = !psc_sum_is_pending(&c->group) && !c->worker.prefetch.landed;
+    enum psc_vector into = is_free ? PSC_VECTOR_PREFETCHED : PSC_VECTOR_GATHERED;
+    return psc_gather_begin(c, c->worker.vectors[into], n_samples);
+}
+
+/* Ends the sum of the step before, which is the only one if this step's own has gone into its vector. */
+static int gather_before(struct psc *c)
+{
+    float **v = c->worker.vectors, *own = psc_sum_newest(&c->group)->vector;
+    if (own == v[PSC_VECTOR_PREFETCHED])
+        return PSC_OK;
+    bool two = c->group.sums_begun - c->group.sums_ended > 1;
+    int rc = two ? gather(c) : PSC_OK;
+    if (rc == PSC_EVALUE)
+        psc_sum_finish(c);
+    return rc;
+}
+
+/* The sum of this step takes the place of the one that was applied. */
+static void pass_on(struct psc *c)
+{
+    float **v = c->worker.vectors, *own = psc_sum_newest(&c->group)->vector;
+    if (own == v[PSC_VECTOR_PREFETCHED])
+        return;
+    v[PSC_VECTOR_GATHERED] = v[PSC_VECTOR_PREFETCHED];
+    v[PSC_VECTOR_PREFETCHED] = own;
+}
+
+/* g was put into the sum that `begin` began, with the weight decay of the point where it was taken. */
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 {
-    int rc = gather(c);
+    (void)g;
+    (void)n_samples;
+    int rc = gather_before(c);
     if (rc != PSC_OK)
         return rc;
-    psc_gradient_decay(c, x, g);
     apply(c, x);
-    if ((rc = psc_gather_start(c, c->worker.vectors[PSC_VECTOR_PREFETCHED], x, g, n_samples)) != PSC_OK)
-        return rc;
+    pass_on(c);
     if (!is_pipelined(c)) {
         if ((rc = gather(c)) != PSC_OK)
             return rc;
@@ -73,6 +104,7 @@ static const float *center(struct psc *c, float *x)
 
 const struct psc_rule psc_rule_clique = {.keeps = PSC_VECTOR_BIT(PSC_VECTOR_PREFETCHED),
                                          .collective = true,
+                                         .begin = begin,
                                          .step = step,
                                          .gather = gather,
                                          .flush = flush,

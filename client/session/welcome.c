@@ -100,6 +100,7 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
         .chunk_floats = w->chunk_floats,
         .clique_mode = (enum ps_clique_mode)m->clique_mode,
         .publish = m->publish > 0 ? m->publish : 1,
+        .bucket_floats = m->bucket_floats,
         .rho = m->rho,
         .message = codec_of(m->message_codec),
         .answer = codec_of(m->answer_codec),

@@ -203,7 +203,8 @@ int psc_wait(struct psc *c, uint64_t ticket)
     struct psc_async *m = &c->async;
     double begin = ps_now_s();
     int rc = PSC_OK;
-    if ((rc = psc_check_use(&c->session, "psc_wait", &c->error)) != PSC_OK)
+    if ((rc = psc_check_use(&c->session, "psc_wait", &c->error)) != PSC_OK ||
+        (rc = psc_check_no_open_step(c, "psc_wait")) != PSC_OK)
         return rc;
     if (!c->begun)
         return ps_fail(&c->error, PSC_EINVAL, "psc_wait: psc_begin comes first");

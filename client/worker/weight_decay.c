@@ -5,7 +5,7 @@
 
 #include "client/internal.h"
 
-static bool decays(const struct psc *c, const struct ps_segment *s)
+bool psc_gradient_decays(const struct psc *c, const struct ps_segment *s)
 {
     return c->worker.hyper.weight_decay > 0 && s->role == PS_ROLE_PARAM && s->decay == PS_DECAY;
 }
@@ -15,7 +15,7 @@ static bool differs(const struct psc *c)
 {
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
         const struct ps_segment *s = &c->manifest->segments[i];
-        if (decays(c, s) || (c->rule->sends_gradient && s->role != PS_ROLE_PARAM))
+        if (psc_gradient_decays(c, s) || (c->rule->sends_gradient && s->role != PS_ROLE_PARAM))
             return true;
     }
     return false;
@@ -23,12 +23,12 @@ static bool differs(const struct psc *c)
 
 bool psc_gradient_needs_room(const struct psc *c)
 {
-    return differs(c) || (c->worker.hyper.overlap && c->rule->sends_gradient);
+    return (c->rule->begin == NULL && differs(c)) || (c->worker.hyper.overlap && c->rule->sends_gradient);
 }
 
 const float *psc_gradient_to_step(struct psc *c, const struct ps_segment *s, const float *g)
 {
-    return decays(c, s) && g != c->worker.vectors[PSC_VECTOR_PREFETCHED]
+    return psc_gradient_decays(c, s) && g != c->worker.vectors[PSC_VECTOR_PREFETCHED]
                ? c->worker.vectors[PSC_VECTOR_GRADIENT]
                : g;
 }
@@ -50,7 +50,7 @@ static void decay_piece(void *arg, uint64_t begin, uint64_t count)
          p = ps_role_run_next(p, r)) {
         const struct ps_segment *s = p.segment;
         uint64_t at = p.range.begin;
-        if (decays(c, s))
+        if (psc_gradient_decays(c, s))
             c->vec->decay(to + at, w->g + at, w->x + at, (float)c->worker.hyper.weight_decay, p.range.count);
         else if (w->sends && s->role != PS_ROLE_FROZEN)
             c->vec->copy(to + at, (s->role == PS_ROLE_BUFFER ? w->x : w->g) + at, p.range.count);

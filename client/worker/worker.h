@@ -9,6 +9,7 @@
 
 #include "client/transfer/async.h"
 #include "client/transfer/transfer.h"
+#include "client/worker/ranges.h"
 #include "client/worker/rule.h"
 #include "proto/model/manifest.h"
 #include "proto/model/method.h"
@@ -26,6 +27,8 @@ enum psc_vector {
     PSC_N_SAVED,
     PSC_VECTOR_GRADIENT = PSC_N_SAVED, /* g after weight decay and masking, when it is not the caller's */
     PSC_VECTOR_MESSAGE,                /* the message, of rules that send neither x nor g */
+    PSC_VECTOR_GATHERED, /* the sum that the current step begins, while that of the step before is in progress
+                          */
     PSC_N_VECTORS,
 };
 #define PSC_VECTOR_BIT(k) (1u << (k))
@@ -41,6 +44,16 @@ struct psc_prefetch {
     bool lost;            /* the method changed before it had landed */
     struct ps_range part; /* its range, of rules that send x - start */
     struct psc_outcome outcome;
+};
+
+/* A step between psc_step_begin and psc_step_end. */
+struct psc_open_step {
+    bool begun;
+    bool gathers; /* its sum has begun */
+    float *x;
+    const float *g;
+    size_t n_samples;
+    struct psc_ranges ready; /* of g */
 };
 
 /* When a worker exchanges, and how fast it makes steps. */
@@ -64,6 +77,7 @@ struct psc_worker {
     const float *caller_x; /* the array that psc_step moves: psc_begin's before the first step */
     bool stepped;          /* psc_step has been called */
     struct psc_prefetch prefetch;
+    struct psc_open_step open;
     struct psc_pacing pacing;
     uint64_t clock;
     double exchange_s, update_s;
@@ -87,6 +101,8 @@ void psc_start_over(struct psc *c);
 bool psc_has_prefetch(const struct psc *c);
 /* Checks a call that only a worker may make. PSC_EINVAL: too early, not a worker, or an array is missing. */
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b);
+/* PSC_EINVAL between psc_step_begin and psc_step_end, where only psc_ready is allowed. */
+int psc_check_no_open_step(struct psc *c, const char *call);
 /* Functions for psc_transfer.landed: copy the answer; copy all but the frozen values. */
 void psc_land_all(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
 void psc_land_moved(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
@@ -118,6 +134,8 @@ void psc_buffers_finish(struct psc *c);
 
 /* weight_decay.c. Whether the gradient needs PSC_VECTOR_GRADIENT. */
 bool psc_gradient_needs_room(const struct psc *c);
+/* Whether weight decay applies to the segment. */
+bool psc_gradient_decays(const struct psc *c, const struct ps_segment *s);
 /* g with weight decay, for a step in segment s; g itself where there is none. */
 const float *psc_gradient_to_step(struct psc *c, const struct ps_segment *s, const float *g);
 /* Computes g with weight decay at x, the point at which g was taken. */

@@ -37,6 +37,7 @@ struct psd_config {
         char codec[16];    /* of ps_codec_rows */
         char algorithm[8]; /* "ring", "tree", "auto" */
         uint32_t publish;
+        uint64_t bucket_floats; /* 0: auto */
     } clique;
     struct {
         char message[16], answer[16]; /* names of ps_codec rows */

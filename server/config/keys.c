@@ -202,6 +202,9 @@ const struct psd_config_key psd_config_keys[] = {
      .help = "how a clique's sums are made: round a ring; along a binomial tree, for short vectors; by size"},
     {"clique.publish", PSD_CONFIG_U32, RESTART, AT(clique.publish), .min = 1, .max = 1000000, .value = "64",
      .help = "where the job is one clique: its steps between two copies of the center at psd"},
+    {"clique.bucket_floats", PSD_CONFIG_U64, RESTART, AT(clique.bucket_floats), .min = 1, .max = 1e12,
+     .word = "auto", .word_value = 0, .value = "auto",
+     .help = "floats of the parts in which a clique sums gradients, each as soon as it is complete"},
 
     {"codec", PSD_CONFIG_GROUP, RELOAD, .help = "how values travel in exchanges"},
     {"codec.message", PSD_CONFIG_WORD, RELOAD, TEXT(codec.message), .choices = codecs, .value = "raw",

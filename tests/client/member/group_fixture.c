@@ -34,7 +34,9 @@ static int meet(struct member *m)
     opt.rank = m->rank;
     opt.rendezvous = m->run->ring;
     opt.listen = "unix:";
-    opt.links = 2;
+    opt.links = m->run->links > 0 ? m->run->links : 2;
+    if (m->run->segment_bytes > 0)
+        opt.segment_bytes = m->run->segment_bytes;
     return psc_ring_open(&opt, &m->clique);
 }
 
@@ -51,8 +53,8 @@ static void *live(void *arg)
         if (m->run->before != NULL && (m->rc = m->run->before(m, t)) != PSC_OK)
             break;
         run_gradient(m, m->g);
-        size_t n = m->run->samples[m->rank];
-        m->rc = psc_step(m->c, m->x, m->g, n > 0 ? n : 64);
+        size_t n = m->run->samples[m->rank] > 0 ? m->run->samples[m->rank] : 64;
+        m->rc = m->run->step != NULL ? m->run->step(m, n) : psc_step(m->c, m->x, m->g, n);
     }
     if (m->rc == PSC_OK)
         m->rc = psc_wait(m->c, PSC_ALL);

@@ -29,10 +29,12 @@ struct run {
     const struct psc_tensor *model[MOST];
     uint32_t salt; /* of gradients; 0: all members' are alike */
     int members, steps;
-    bool of_one;      /* a clique, of one member */
-    const char *ring; /* the real ring, which meets there */
+    bool of_one;                   /* a clique, of one member */
+    const char *ring;              /* the real ring, which meets there */
+    uint32_t links, segment_bytes; /* of it; 0: 2 links, segments as by default */
     size_t samples[MOST];
-    int (*before)(struct member *m, int t); /* the step; a result that is not PSC_OK ends the run */
+    int (*step)(struct member *m, size_t n_samples); /* NULL: psc_step */
+    int (*before)(struct member *m, int t);          /* the step; a result that is not PSC_OK ends the run */
     int (*after)(struct member *m);
     struct member member[MOST];
 };

@@ -47,6 +47,7 @@ class psc_local(C.Structure):
         ("floor", C.c_double),
         ("milestones", C.c_uint64 * 16),
         ("n_milestones", C.c_uint32),
+        ("bucket_floats", C.c_uint64),
     ]
 
 
