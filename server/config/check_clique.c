@@ -16,10 +16,6 @@ static int check_vectors(const struct psd_config *cfg, struct ps_error *err)
                        "averaging: found %s; with clique.mode vectors the center moves in the clique, so "
                        "allowed is none",
                        cfg->averaging);
-    if (cfg->hyper.overlap)
-        return ps_fail(err, -EINVAL,
-                       "parameters.overlap: found true; with clique.mode vectors the members' sum is waited "
-                       "for, so allowed is false");
     if (cfg->hyper.workers > 0)
         return ps_fail(
             err, -EINVAL,
