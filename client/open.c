@@ -403,6 +403,8 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
     if (!has_session(c))
         rc = join_alone(c);
     if (rc == PSC_OK)
+        rc = psc_group_use_algorithm(c);
+    if (rc == PSC_OK)
         rc = psc_group_share_x(c, x);
     if (rc == PSC_OK)
         start_vectors(c, x);

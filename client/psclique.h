@@ -27,7 +27,9 @@ extern "C" {
 struct psc_clique;
 
 /* The ring: reduce-scatter, then allgather, each in n - 1 hops of an n-th of the vector, divided into
- * segments that are added while the next are in flight (Patarasu, Yuan 2009). */
+ * segments that are added while the next are in flight (Patarasu, Yuan 2009). The tree: a binomial tree with
+ * member 0 at its top, 2 log2 n messages one after the other, for short vectors (You et al. 2017, the tree
+ * reduction of Sync EASGD). */
 struct psc_ring_options {
     size_t size;            /* set by psc_ring_options_init */
     uint32_t members;       /* of the clique, 1 to 1024 */
@@ -48,6 +50,10 @@ struct psc_ring_options {
     /* How long a call waits for a member whose process is alive but does not come to the call, because it
      * computes or hangs. At least timeout_ms. 3600000 */
     uint32_t step_ms;
+    /* "ring"; "tree"; "auto": the tree for short vectors and the ring for long ones, by the latency and the
+     * throughput between neighbours that psc_ring_open measures, so that another run may choose otherwise.
+     * The same at every member. For a client of a psd its clique.algorithm decides instead. "ring" */
+    const char *algorithm;
 };
 
 void psc_ring_options_init(struct psc_ring_options *opt, size_t size);

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/cliques/wire.h"
 #include "proto/thread.h"
 
 #include "proto/clock.h"
@@ -353,6 +354,35 @@ int psc_clique_wait(struct psc_clique *q, uint64_t ticket)
         rc = await(q, q->issued) == PSC_OK && q->failed == 0 ? PSC_OK : tell_failure(q);
     else
         rc = await(q, ticket);
+    pthread_mutex_unlock(&q->lock);
+    return rc;
+}
+
+int psc_clique_use(struct psc_clique *q, const char *algorithm)
+{
+    struct ps_error err = {""};
+    int rc = check_process(q);
+    if (rc != PSC_OK || q->members == 1)
+        return rc;
+    int kind = psc_algorithm_find(algorithm);
+    if (kind < 0)
+        return refuse(q, PSC_EINVAL, "algorithm is '%.32s'; allowed are ring, tree and auto", algorithm);
+    if (q->kind != NULL && q->kind->use == NULL)
+        return strcmp(algorithm, "ring") == 0
+                   ? PSC_OK
+                   : refuse(
+                         q, PSC_EUNSUPPORTED,
+                         "clique.algorithm: found %.32s; a clique over %s sums in its own way, so allowed is "
+                         "ring",
+                         algorithm, q->kind->name);
+    pthread_mutex_lock(&q->lock);
+    rc = q->failed != 0 ? tell_failure(q) : PSC_OK;
+    pthread_mutex_unlock(&q->lock);
+    if (rc != PSC_OK || (rc = q->kind->use(q->state, (uint8_t)kind, &err)) == PSC_OK)
+        return rc;
+    pthread_mutex_lock(&q->lock);
+    note_failure(q, q->issued + 1, rc, &err);
+    tell_failure(q);
     pthread_mutex_unlock(&q->lock);
     return rc;
 }

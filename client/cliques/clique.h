@@ -34,6 +34,9 @@ struct psc_clique_ops {
     /* The floats of a stripe: a vector that is summed by several calls, each from a multiple of it on, ends
      * with the bits of one call for all. NULL: the kind does not promise that. */
     size_t (*stripe)(const void *state);
+    /* Moves sums by this enum psc_algorithm_kind from now on, the same at every member, which all call it.
+     * What fails breaks the clique. NULL: the kind has a way of its own. */
+    int (*use)(void *state, uint8_t algorithm, struct ps_error *err);
     /* Any thread: makes a collective in progress fail soon. Called once, before destroy. */
     void (*give_up)(void *state);
     void (*destroy)(void *state);
@@ -45,6 +48,9 @@ int psc_clique_create(const struct psc_clique_ops *kind, void *state, int rank, 
                       struct psc_clique **out);
 /* The kind's stripe; 1: it has none, or there is one member. */
 size_t psc_clique_stripe(const struct psc_clique *q);
+/* struct psc_clique_ops.use, while nothing is under way. PSC_EUNSUPPORTED: the kind has a way of its own, and
+ * the name is not "ring". */
+int psc_clique_use(struct psc_clique *q, const char *algorithm);
 /* A handle that only carries an error's sentence; NULL: no memory. */
 struct psc_clique *psc_clique_failed(const struct ps_error *err);
 

@@ -10,6 +10,21 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "fields are copied as they lie");
 
+static const char *const algorithms[PSC_N_ALGORITHMS] = {"ring", "tree", "auto"};
+
+const char *psc_algorithm_name(uint8_t algorithm)
+{
+    return algorithm < PSC_N_ALGORITHMS ? algorithms[algorithm] : "none";
+}
+
+int psc_algorithm_find(const char *name)
+{
+    for (int i = 0; i < PSC_N_ALGORITHMS; i++)
+        if (strcmp(algorithms[i], name) == 0)
+            return i;
+    return -EINVAL;
+}
+
 static const unsigned char magic[4] = {'p', 's', 'd', 'R'};
 
 /* Writes or reads the fields of a message in their order. */
@@ -91,13 +106,14 @@ void psc_hello_pack(const struct psc_hello *h, unsigned char *bytes)
     put(&c, &h->segment_bytes, sizeof h->segment_bytes);
     put(&c, h->name, sizeof h->name);
     put(&c, h->address, sizeof h->address);
+    put(&c, &h->algorithm, sizeof h->algorithm);
 }
 
 int psc_hello_parse(struct psc_hello *out, const unsigned char *bytes, struct ps_error *err)
 {
     struct psc_hello h;
     struct cursor c;
-    int rc = open_bytes(&c, bytes, PSC_HELLO_BEAT, &h.kind, "hello", err);
+    int rc = open_bytes(&c, bytes, PSC_HELLO_TREE_BEAT, &h.kind, "hello", err);
     if (rc < 0)
         return rc;
     get(&c, &h.rank, sizeof h.rank);
@@ -108,6 +124,7 @@ int psc_hello_parse(struct psc_hello *out, const unsigned char *bytes, struct ps
     get(&c, &h.segment_bytes, sizeof h.segment_bytes);
     get(&c, h.name, sizeof h.name);
     get(&c, h.address, sizeof h.address);
+    get(&c, &h.algorithm, sizeof h.algorithm);
     if (!is_text(h.name, sizeof h.name) || !is_text(h.address, sizeof h.address) ||
         !is_zero(c.from, bytes + PSC_HELLO_BYTES))
         return ps_fail(err, -EPROTO, "a hello whose name or address is not text");
@@ -116,6 +133,8 @@ int psc_hello_parse(struct psc_hello *out, const unsigned char *bytes, struct ps
         return ps_fail(err, -EPROTO, "a hello of rank %d of %u members", h.rank, h.members);
     if (h.links < 1 || h.links > PSC_MAX_LINKS || h.link >= h.links)
         return ps_fail(err, -EPROTO, "a hello of link %u of %u", h.link, h.links);
+    if (h.algorithm >= PSC_N_ALGORITHMS)
+        return ps_fail(err, -EPROTO, "a hello with algorithm %u", h.algorithm);
     *out = h;
     return 0;
 }

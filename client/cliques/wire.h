@@ -17,7 +17,16 @@ enum { PSC_NAME_BYTES = 64, PSC_ADDRESS_BYTES = 128 }; /* with the terminator */
 enum { PSC_MAX_MEMBERS = 1024, PSC_MAX_LINKS = 16 };
 enum { PSC_MIN_TIMEOUT_MS = 100, PSC_MAX_TIMEOUT_MS = 1 << 30 };
 
-enum psc_hello_kind { PSC_HELLO_JOIN = 1, PSC_HELLO_LINK, PSC_HELLO_BEAT };
+enum psc_hello_kind {
+    PSC_HELLO_JOIN = 1,
+    PSC_HELLO_LINK,
+    PSC_HELLO_BEAT,
+    PSC_HELLO_TREE_LINK, /* from a child of the tree to its parent */
+    PSC_HELLO_TREE_BEAT,
+};
+
+/* What moves the sums of a clique; the rows of client/cliques/ring/algorithms.c. */
+enum psc_algorithm_kind { PSC_ALGORITHM_RING, PSC_ALGORITHM_TREE, PSC_ALGORITHM_AUTO, PSC_N_ALGORITHMS };
 
 struct psc_hello {
     uint8_t kind;
@@ -26,7 +35,13 @@ struct psc_hello {
     uint32_t members, links, link, segment_bytes;
     char name[PSC_NAME_BYTES];       /* the clique's */
     char address[PSC_ADDRESS_BYTES]; /* where the sender listens */
+    uint8_t algorithm;               /* enum psc_algorithm_kind */
 };
+
+/* "ring", "tree", "auto"; a static string. */
+const char *psc_algorithm_name(uint8_t algorithm);
+/* -EINVAL: there is none of that name. */
+int psc_algorithm_find(const char *name);
 
 void psc_hello_pack(const struct psc_hello *h, unsigned char *bytes);
 /* -EPROTO with a sentence. On 0 *out is complete and its texts are terminated. */
@@ -55,13 +70,14 @@ enum psc_head_type { PSC_HEAD_SEGMENT = 1, PSC_HEAD_ALIVE, PSC_HEAD_NEWS };
 /* Every segment names the call that it belongs to, so that members in different calls find out. */
 struct psc_head {
     uint8_t type;
-    uint8_t kind;  /* enum psc_collective_kind */
-    uint8_t codec; /* its id; 0 where there is none */
-    int32_t rank;  /* SEGMENT: root of the call; ALIVE: who says so; NEWS: who passes it on */
-    uint64_t seq;  /* number of the call; ALIVE: how long the sender has been away from calls, in ms */
-    uint64_t n;    /* n of the call; ALIVE: the longest silence that the sender tolerates, in ms */
-    uint32_t hop;  /* of the segment: which hop round the ring, and which piece of the block */
-    uint32_t index;
+    uint8_t kind;   /* enum psc_collective_kind */
+    uint8_t codec;  /* its id; 0 where there is none */
+    int32_t rank;   /* SEGMENT: root of the call; ALIVE: who says so; NEWS: who passes it on */
+    uint64_t seq;   /* number of the call; ALIVE: how long the sender has been away from calls, in ms */
+    uint64_t n;     /* n of the call; ALIVE: the longest silence that the sender tolerates, in ms */
+    uint32_t hop;   /* of the segment: which hop round the ring, or whether it goes down the tree; ALIVE: 1 +
+                       the algorithm of the call in which the sender waits, 0: it waits in none */
+    uint32_t index; /* which piece of the vector; ALIVE: the lower bits of the number of that call */
     uint32_t bytes; /* length of what follows; may be 0 for a segment */
 };
 

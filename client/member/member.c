@@ -1,4 +1,5 @@
 #include "client/internal.h"
+#include "client/cliques/clique.h"
 #include "client/member/member.h"
 
 #include <inttypes.h>
@@ -169,6 +170,14 @@ int psc_group_share_welcome(struct psc *c, int rc)
         return rc;
     int got = psc_leader_message_receive_welcome(c);
     return got == PSC_OK ? rc : got;
+}
+
+int psc_group_use_algorithm(struct psc *c)
+{
+    if (c->group.size == 1 || c->clique_algorithm[0] == 0)
+        return PSC_OK;
+    int rc = psc_clique_use(c->group.q, c->clique_algorithm);
+    return rc == PSC_OK ? PSC_OK : fail(c, rc);
 }
 
 /* The first sum, of no values, shows before training whether every member has the codec. */

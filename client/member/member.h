@@ -91,6 +91,9 @@ int psc_group_share_welcome(struct psc *c, int rc);
 /* Checks that all members have the same model. rc: of this member's own model; an error is returned as it is.
  */
 int psc_group_agree_on_model(struct psc *c, int rc);
+/* Makes the clique's sums by the server's clique.algorithm. PSC_ECLIQUE; PSC_EUNSUPPORTED: this kind of
+ * clique has a way of its own. */
+int psc_group_use_algorithm(struct psc *c);
 /* Sends the leader's x to the other members. */
 int psc_group_share_x(struct psc *c, float *x);
 

@@ -4,29 +4,64 @@
  *     d_i = x_i - center;  x_i <- x_i - alpha d_i;  center <- center + alpha sum_i d_i
  *
  * every `period` steps; the sum is the same bits at every member, and so is the center. The server only keeps
- * copies of it. */
+ * copies of it.
+ *
+ * With overlap the sum of a step starts at the end of the step before, and travels while the gradient is
+ * computed (their Sync EASGD3): x is the same then, so the result is the same, bit for bit. Buffers, which
+ * the caller changes meanwhile, are summed as they were before. */
 #include "client/internal.h"
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"
 
-static int exchange(struct psc *c, float *x, float *own, size_t n_samples)
+static bool exchange_is_due(const struct psc *c)
 {
-    float *center = c->worker.vectors[PSC_VECTOR_START], *d = c->worker.vectors[PSC_VECTOR_MESSAGE];
-    float alpha = (float)c->worker.hyper.alpha;
+    return c->worker.clock % c->worker.hyper.period == 0;
+}
+
+static int start(struct psc *c, float *x, float *own, size_t n_samples)
+{
+    float *d = c->worker.vectors[PSC_VECTOR_PREFETCHED];
     if (own != x)
         psc_copy_buffers(c, own, x);
-    c->vec->subtract(d, own, center, c->shard.n_floats);
-    int rc = psc_sum_start(c, d, n_samples);
-    if (rc == PSC_OK)
-        rc = psc_sum_finish(c);
-    if (rc != PSC_OK)
-        return rc;
+    c->vec->subtract(d, own, c->worker.vectors[PSC_VECTOR_START], c->shard.n_floats);
+    return psc_sum_start(c, d, n_samples);
+}
+
+/* Waits for the sum, which the next step applies. */
+static int gather(struct psc *c)
+{
+    if (!psc_sum_is_pending(&c->group))
+        return PSC_OK;
+    int rc = psc_sum_finish(c);
+    c->worker.prefetch.landed = rc == PSC_OK;
+    return rc;
+}
+
+static void apply(struct psc *c, float *x, float *own)
+{
+    float *center = c->worker.vectors[PSC_VECTOR_START], *sum = c->worker.vectors[PSC_VECTOR_PREFETCHED];
+    float alpha = (float)c->worker.hyper.alpha;
+    c->worker.prefetch.landed = false;
+    if (own != x)
+        psc_copy_buffers(c, own, x);
     c->vec->elastic(own, center, alpha, c->shard.n_floats);
-    c->vec->axpy(center, d, alpha, c->shard.n_floats);
+    c->vec->axpy(center, sum, alpha, c->shard.n_floats);
     if (own != x)
         psc_copy_buffers(c, x, own);
     psc_publish(c, center);
-    return PSC_OK;
+}
+
+/* The sum that is due, whether it has started, has ended, or neither. */
+static int exchange(struct psc *c, float *x, float *own, size_t n_samples)
+{
+    int rc = PSC_OK;
+    if (!psc_sum_is_pending(&c->group) && !c->worker.prefetch.landed)
+        rc = start(c, x, own, n_samples);
+    if (rc == PSC_OK)
+        rc = gather(c);
+    if (rc == PSC_OK)
+        apply(c, x, own);
+    return rc;
 }
 
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
@@ -34,7 +69,7 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     float *own = psc_own_x(c, x);
     int rc = PSC_OK;
     psc_gradient_decay(c, x, g);
-    if (c->worker.clock % c->worker.hyper.period == 0)
+    if (exchange_is_due(c))
         rc = exchange(c, x, own, n_samples);
     if (rc == PSC_EVALUE)
         c->worker.restart = true; /* diverged: restart from where the caller continues */
@@ -42,13 +77,17 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
         return rc;
     psc_own_step(c, x, g);
     c->worker.clock++;
-    return PSC_OK;
+    /* No step follows that would use it where the server drains. */
+    if (c->worker.hyper.overlap && exchange_is_due(c) && !c->group.drains)
+        rc = start(c, x, own, n_samples);
+    return rc;
 }
 
 static int flush(struct psc *c, float *x)
 {
+    int rc = gather(c);
     (void)x;
-    return psc_publish_last(c, c->worker.vectors[PSC_VECTOR_START]);
+    return rc == PSC_OK || rc == PSC_EVALUE ? psc_publish_last(c, c->worker.vectors[PSC_VECTOR_START]) : rc;
 }
 
 static const float *center(struct psc *c, float *x)
@@ -58,8 +97,10 @@ static const float *center(struct psc *c, float *x)
 }
 
 const struct psc_rule psc_rule_vectors = {.keeps = PSC_VECTOR_BIT(PSC_VECTOR_START) |
-                                                   PSC_VECTOR_BIT(PSC_VECTOR_MESSAGE),
+                                                   PSC_VECTOR_BIT(PSC_VECTOR_PREFETCHED),
+                                          .overlaps = true,
                                           .collective = true,
                                           .step = step,
+                                          .gather = gather,
                                           .flush = flush,
                                           .center = center};

@@ -34,6 +34,7 @@ struct psc_welcome {
     char method[32], rule[32], optimizer[32], averaging[32], admission[32];
     enum ps_clique_mode clique_mode;
     char clique_codec[16];
+    char clique_algorithm[8]; /* "": as the members have agreed */
     uint64_t bucket_floats;
     uint32_t publish; /* in a job of one clique: steps between two copies of the center to the server */
     double rho;       /* 0 for a rule that does not use it */

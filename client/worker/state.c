@@ -75,7 +75,8 @@ void psc_start_over(struct psc *c)
 {
     c->worker.restart = true;
     c->worker.prefetch.unwanted = c->worker.prefetch.started;
-    c->worker.prefetch.landed = false;
+    if (!c->rule->collective) /* a sum of the clique's is applied by the others, too */
+        c->worker.prefetch.landed = false;
 }
 
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b)

@@ -96,6 +96,7 @@ _psd_values() {
     psbench:--codec | psbench:--answer-codec) printf '%s\n' raw fp16 bf16 trunc16 int8 ;;
     psbench:--admission) printf '%s\n' fcfs hogwild ;;
     psbench:--transport) printf '%s\n' tcp ipc ;;
+    psworker:--algorithm | psbench:--algorithm) printf '%s\n' ring tree auto ;;
     psbench:--road) printf '%s\n' tcp unix ;;
     *:--*) _psd_help "$1" | grep -qE -- "$2 [[:upper:]0-9]" ;; # a value without candidates
     *) return 1 ;;

@@ -16,11 +16,6 @@ static int check_vectors(const struct psd_config *cfg, struct ps_error *err)
                        "averaging: found %s; with clique.mode vectors the center moves in the clique; "
                        "allowed is none",
                        cfg->averaging);
-    if (cfg->hyper.overlap)
-        return ps_fail(
-            err, -EINVAL,
-            "parameters.overlap: found true; with clique.mode vectors a step waits for the members' "
-            "sum; allowed is false");
     if (cfg->hyper.workers > 0)
         return ps_fail(
             err, -EINVAL,

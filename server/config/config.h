@@ -34,7 +34,8 @@ struct psd_config {
     } schedule;
     struct {
         enum ps_clique_mode mode;
-        char codec[16]; /* of ps_codec_rows */
+        char codec[16];    /* of ps_codec_rows */
+        char algorithm[8]; /* "ring", "tree", "auto" */
         uint32_t publish;
         uint64_t bucket_floats; /* 0: auto */
     } clique;

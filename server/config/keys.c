@@ -32,6 +32,7 @@ _Static_assert(sizeof(enum ps_clique_mode) == sizeof(unsigned) &&
 
 /* The names of the rows of ps_codec_rows. */
 static const char *const codecs[] = {"raw", "fp16", "bf16", "trunc16", "int8", NULL};
+static const char *const algorithms[] = {"ring", "tree", "auto", NULL};
 static const char *const transports[] = {"auto", "tcp", "ipc", "shm", "rdma", NULL};
 
 #define AT(member)   .offset = offsetof(struct psd_config, member)
@@ -199,6 +200,9 @@ const struct psd_config_key psd_config_keys[] = {
              "center, with a vector for each member: sync-easgd only"},
     {"clique.codec", PSD_CONFIG_WORD, RESTART, TEXT(clique.codec), .choices = codecs, .value = "raw",
      .help = "how the floats of a clique's sums are encoded"},
+    {"clique.algorithm", PSD_CONFIG_WORD, RESTART, TEXT(clique.algorithm), .choices = algorithms,
+     .value = "ring",
+     .help = "algorithm of a clique's sums: a ring; a binomial tree, for short vectors; auto: by size"},
     {"clique.publish", PSD_CONFIG_U32, RESTART, AT(clique.publish), .min = 1, .max = 1000000, .value = "64",
      .help = "job of one clique: steps between two copies of the center to psd"},
 

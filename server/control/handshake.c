@@ -60,6 +60,7 @@ static void fill_method(const struct psd_control *control, Ps__Method *m, Ps__Sc
     m->rho = isnan(h->rho) ? 0 : h->rho;
     m->clique_mode = control->cfg->clique.mode;
     m->clique_codec = (char *)(uintptr_t)control->cfg->clique.codec;
+    m->clique_algorithm = (char *)(uintptr_t)control->cfg->clique.algorithm;
     m->publish = control->cfg->clique.publish;
     m->bucket_floats = control->cfg->clique.bucket_floats;
     m->pipeline = h->pipeline;

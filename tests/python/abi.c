@@ -55,7 +55,8 @@ static const struct field psc_ring_options_fields[] = {
     FIELD(psc_ring_options, name),       FIELD(psc_ring_options, listen),
     FIELD(psc_ring_options, links),      FIELD(psc_ring_options, segment_bytes),
     FIELD(psc_ring_options, timeout_ms), FIELD(psc_ring_options, key_file),
-    FIELD(psc_ring_options, server_key), FIELD(psc_ring_options, step_ms)};
+    FIELD(psc_ring_options, server_key), FIELD(psc_ring_options, step_ms),
+    FIELD(psc_ring_options, algorithm)};
 
 #define STRUCT(type)                                                                                         \
     {                                                                                                        \

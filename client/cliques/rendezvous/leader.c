@@ -33,7 +33,8 @@ void psc_hello_fill(struct psc_hello *h, uint8_t kind, const struct psc_meeting 
                             .rank = m->rank,
                             .members = m->members,
                             .links = m->links,
-                            .segment_bytes = m->segment_bytes};
+                            .segment_bytes = m->segment_bytes,
+                            .algorithm = m->algorithm};
     snprintf(h->name, sizeof h->name, "%s", m->name);
     snprintf(h->address, sizeof h->address, "%s", m->address);
 }
@@ -65,6 +66,9 @@ static void compare(struct leader *l, const struct psc_hello *a, const struct ps
                     facts[i].a, who_b, facts[i].b);
             return;
         }
+    if (a->algorithm != b->algorithm)
+        ps_fail(&l->verdict, 0, "members disagree: %s has algorithm %s, %s has %s", who_a,
+                psc_algorithm_name(a->algorithm), who_b, psc_algorithm_name(b->algorithm));
     if (a->rank >= 0 && a->rank == b->rank)
         ps_fail(&l->verdict, 0, "rank %d came twice, at %.100s and at %.100s", a->rank, a->address,
                 b->address);

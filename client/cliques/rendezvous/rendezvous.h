@@ -10,6 +10,7 @@ struct psc_meeting {
     const char *place; /* the rendezvous behind its scheme and ':' */
     const char *name;  /* of the clique, under PSC_NAME_BYTES long */
     uint32_t members, links, segment_bytes;
+    uint8_t algorithm;
     uint32_t timeout_ms;
     double deadline_s; /* by ps_now_s */
     int32_t rank;      /* wanted; -1: the lowest that is free */
@@ -25,10 +26,10 @@ struct psc_meeting {
 
 struct psc_rendezvous {
     const char *scheme; /* "file" */
-    /* Returns when all members have come, or at the deadline. 0: all members agree on members, links and
-     * segment_bytes, and have different ranks. -EPROTO: they disagree; every member gets a sentence that
-     * names both sides. -ETIMEDOUT names the ranks that are missing. -EACCES: psd refuses this key. Other
-     * -errno. */
+    /* Returns when all members have come, or at the deadline. 0: all members agree on members, links,
+     * segment_bytes and algorithm (at psd the neighbours compare that when they connect), and have different
+     * ranks. -EPROTO: they disagree; every member gets a sentence that names both sides. -ETIMEDOUT names the
+     * ranks that are missing. -EACCES: psd refuses this key. Other -errno. */
     int (*meet)(struct psc_meeting *m, struct ps_error *err);
 };
 

@@ -1,7 +1,8 @@
-/* How errors spread in a ring: the member that notices one first tells both neighbours, and errors are
- * forwarded in both directions, so that they get past a place where one direction is clogged. The backward
- * direction of a link carries nothing else and is always free. The beat carries the error past members that
- * compute; over the links it arrives before the connection ends, which alone would say less. */
+/* How errors spread in a ring: the member that notices one first tells both neighbours, and those in the
+ * tree, and errors are forwarded in both directions, so that they get past a place where one direction is
+ * clogged. The backward direction of a link carries nothing else and is always free. The beat carries the
+ * error past members that compute; over the links it arrives before the connection ends, which alone would
+ * say less. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "client/cliques/ring/ring.h"
+#include "client/cliques/ring/tree.h"
 #include "proto/clock.h"
 
 static const double news_s = 0.3; /* for sending the error; slower neighbours are skipped */
@@ -23,16 +24,14 @@ const char *psc_call_name(uint8_t kind)
     return kind < sizeof names / sizeof *names ? names[kind] : "unknown call";
 }
 
-/* Sends the rest of an incomplete segment, so that what follows is a head. */
-static void finish_segment(struct psc_ring_link *l, double deadline)
+void psc_flow_finish(const struct psc_flow *f, int fd, double deadline_s)
 {
-    const struct psc_flow *f = &l->out;
     if (!f->loaded || f->done == 0)
         return;
     size_t in_payload = f->done > PSC_HEAD_BYTES ? f->done - PSC_HEAD_BYTES : 0;
     if (f->done < PSC_HEAD_BYTES)
-        psc_send_all(l->next, f->head + f->done, PSC_HEAD_BYTES - f->done, deadline, -1);
-    psc_send_all(l->next, f->payload + in_payload, f->bytes - in_payload, deadline, -1);
+        psc_send_all(fd, f->head + f->done, PSC_HEAD_BYTES - f->done, deadline_s, -1);
+    psc_send_all(fd, f->payload + in_payload, f->bytes - in_payload, deadline_s, -1);
 }
 
 static void send_error(struct psc_ring *r)
@@ -49,10 +48,11 @@ static void send_error(struct psc_ring *r)
     for (uint32_t i = 0; i < r->links; i++)
         psc_send_all(r->link[i].prev, news, sizeof news, deadline, -1);
     for (uint32_t i = 0; i < r->links; i++) {
-        finish_segment(&r->link[i], deadline);
+        psc_flow_finish(&r->link[i].out, r->link[i].next, deadline);
         psc_send_all(r->link[i].next, news, sizeof news, deadline, -1);
         shutdown(r->link[i].next, SHUT_WR); /* also if it was incomplete: the connection ends there */
     }
+    psc_tree_send_error(r, news, deadline);
 }
 
 int psc_ring_fail(struct psc_ring *r, const char *fmt, ...)
@@ -122,10 +122,27 @@ static bool has_heard(struct psc_ring *r, int *rc)
     return false;
 }
 
+/* Likewise from a neighbour in the tree, between two segments. */
+static bool has_heard_in_tree(struct psc_ring *r, int *rc)
+{
+    unsigned char bytes[PSC_HEAD_BYTES];
+    struct psc_head h;
+    for (uint32_t i = 0; r->tree != NULL && i < r->links * r->tree->n_peers; i++) {
+        int fd = psc_tree_fd_at_head(r->tree, i);
+        if (fd < 0 || recv(fd, bytes, sizeof bytes, MSG_DONTWAIT | MSG_PEEK) != sizeof bytes ||
+            psc_head_parse(&h, bytes, NULL) < 0 || h.type != PSC_HEAD_NEWS)
+            continue;
+        psc_recv_all(fd, bytes, sizeof bytes, ps_now_s() + news_s, -1);
+        *rc = take_news(r, fd, NULL, 0);
+        return true;
+    }
+    return false;
+}
+
 int psc_ring_lost(struct psc_ring *r, uint32_t rank, int error)
 {
     int rc;
-    if (has_heard(r, &rc))
+    if (has_heard(r, &rc) || has_heard_in_tree(r, &rc))
         return rc;
     return psc_ring_fail(r, "rank %u is gone: %s", rank,
                          error == -ECONNRESET || error == -EPIPE ? "its connection has ended"
@@ -147,32 +164,34 @@ static void describe(const struct psc_head *h, char *text, size_t size)
 #pragma GCC diagnostic pop
 }
 
-static int disagree(struct psc_ring *r, const struct psc_head *theirs, const struct psc_head *ours)
+static int disagree(struct psc_ring *r, uint32_t rank, const struct psc_head *theirs,
+                    const struct psc_head *ours)
 {
     char them[120], us[120];
     describe(theirs, them, sizeof them);
     describe(ours, us, sizeof us);
     if (theirs->seq != ours->seq || strcmp(them, us) != 0)
         return psc_ring_fail(
-            r, "members call differently: rank %u %s (call %" PRIu64 "), rank %u %s (call %" PRIu64 ")",
-            psc_ring_prev(r), them, theirs->seq, r->rank, us, ours->seq);
+            r, "members call differently: rank %u %s (call %" PRIu64 "), rank %u %s (call %" PRIu64 ")", rank,
+            them, theirs->seq, r->rank, us, ours->seq);
     return psc_ring_fail(r, "rank %u sent segment %u of hop %u with %u bytes; due is %u of hop %u with %u",
-                         psc_ring_prev(r), theirs->index, theirs->hop, theirs->bytes, ours->index, ours->hop,
+                         rank, theirs->index, theirs->hop, theirs->bytes, ours->index, ours->hop,
                          ours->bytes);
 }
 
-int psc_ring_odd_head(struct psc_ring *r, struct psc_ring_link *l)
+int psc_ring_odd_head(struct psc_ring *r, uint32_t rank, int fd, const struct psc_flow *f,
+                      const unsigned char arrived[PSC_HEAD_BYTES])
 {
     struct ps_error why;
     struct psc_head theirs, ours;
-    if (psc_head_parse(&theirs, l->arrived, &why) < 0)
-        return psc_ring_fail(r, "rank %u sent %s", psc_ring_prev(r), why.text);
+    if (psc_head_parse(&theirs, arrived, &why) < 0)
+        return psc_ring_fail(r, "rank %u sent %s", rank, why.text);
     if (theirs.type == PSC_HEAD_NEWS)
-        return take_news(r, l->prev, l->in.payload, l->in.done - PSC_HEAD_BYTES);
+        return take_news(r, fd, f->payload, f->done - PSC_HEAD_BYTES);
     if (theirs.type != PSC_HEAD_SEGMENT)
-        return psc_ring_fail(r, "rank %u sent a beat over a link", psc_ring_prev(r));
-    psc_head_parse(&ours, l->in.head, NULL);
-    return disagree(r, &theirs, &ours);
+        return psc_ring_fail(r, "rank %u sent a beat over a link", rank);
+    psc_head_parse(&ours, f->head, NULL);
+    return disagree(r, rank, &theirs, &ours);
 }
 
 int psc_ring_take_beat_news(struct psc_ring *r)

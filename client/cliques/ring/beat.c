@@ -18,7 +18,8 @@ void psc_beat_init(struct psc_beat *b)
 {
     memset(b, 0, sizeof *b);
     b->wake_fd = b->news_fd = -1;
-    for (int i = 0; i < PSC_BEAT_DIRECTIONS; i++)
+    b->n_peers = PSC_BEAT_DIRECTIONS;
+    for (int i = 0; i < PSC_BEAT_PEERS; i++)
         b->peer[i].fd = -1;
     pthread_mutex_init(&b->lock, NULL);
 }
@@ -48,33 +49,38 @@ void psc_beat_take_news(struct psc_beat *b, struct ps_error *out)
     pthread_mutex_unlock(&b->lock);
 }
 
-double psc_beat_heard_s(const struct psc_beat *b, enum psc_beat_direction direction)
+double psc_beat_heard_s(const struct psc_beat *b, uint32_t peer)
 {
-    return 1e-9 * (double)atomic_load_explicit(&b->peer[direction].heard_ns, memory_order_relaxed);
+    return 1e-9 * (double)atomic_load_explicit(&b->peer[peer].heard_ns, memory_order_relaxed);
 }
 
-uint64_t psc_beat_away_ms(const struct psc_beat *b, enum psc_beat_direction direction)
+uint64_t psc_beat_away_ms(const struct psc_beat *b, uint32_t peer)
 {
-    return atomic_load_explicit(&b->peer[direction].away_ms, memory_order_relaxed);
+    return atomic_load_explicit(&b->peer[peer].away_ms, memory_order_relaxed);
 }
 
-void psc_beat_be_here(struct psc_beat *b, bool waits)
+uint64_t psc_beat_waits_in(const struct psc_beat *b, uint32_t peer)
+{
+    return atomic_load_explicit(&b->peer[peer].waits_in, memory_order_relaxed);
+}
+
+void psc_beat_be_here(struct psc_beat *b, uint64_t in)
 {
     atomic_store_explicit(&b->here_ns, ps_now_ns(), memory_order_relaxed);
-    atomic_store_explicit(&b->waits, waits, memory_order_release);
+    atomic_store_explicit(&b->waits_in, in, memory_order_release);
 }
 
 static uint64_t own_away_ms(const struct psc_beat *b, uint64_t now)
 {
-    bool waits = atomic_load_explicit(&b->waits, memory_order_acquire);
+    bool waits = atomic_load_explicit(&b->waits_in, memory_order_acquire) != 0;
     uint64_t here = atomic_load_explicit(&b->here_ns, memory_order_relaxed);
     return waits || here > now ? 0 : (now - here) / 1000000;
 }
 
-bool psc_beat_has_unread(const struct psc_beat *b, enum psc_beat_direction direction)
+bool psc_beat_has_unread(const struct psc_beat *b, uint32_t peer)
 {
     char byte;
-    return b->runs && recv(b->peer[direction].fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) > 0;
+    return b->runs && recv(b->peer[peer].fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) > 0;
 }
 
 /* Fills the next message, once the one before has been sent. */
@@ -93,10 +99,13 @@ static void load(struct psc_beat *b, struct psc_beat_peer *p)
         p->told = true;
     } else if (!b->has_news && now >= p->due_ns) {
         uint32_t ms = p->timeout_ms < b->timeout_ms ? p->timeout_ms : b->timeout_ms;
+        uint64_t in = atomic_load_explicit(&b->waits_in, memory_order_relaxed);
         psc_head_pack(&(struct psc_head){.type = PSC_HEAD_ALIVE,
                                          .rank = (int32_t)b->rank,
                                          .seq = own_away_ms(b, now),
-                                         .n = b->timeout_ms},
+                                         .n = b->timeout_ms,
+                                         .hop = (uint32_t)(in & 0xff),
+                                         .index = (uint32_t)(in >> 8)},
                       p->out);
         p->len = PSC_HEAD_BYTES;
         p->due_ns = now + (uint64_t)ms * 1000000 / BEATS;
@@ -149,6 +158,7 @@ static int receive_beat(struct psc_beat *b, struct psc_beat_peer *p, struct ps_e
     } else {
         p->timeout_ms = (uint32_t)h.n;
         atomic_store_explicit(&p->away_ms, h.seq, memory_order_relaxed);
+        atomic_store_explicit(&p->waits_in, (uint64_t)h.index << 8 | (h.hop & 0xff), memory_order_relaxed);
         if (p->due_ns > ps_now_ns() + h.n * 1000000 / BEATS) /* it tolerates less silence than assumed */
             p->due_ns = ps_now_ns();
     }
@@ -185,9 +195,9 @@ static void hear(struct psc_beat *b, struct psc_beat_peer *p)
 static void rest(struct psc_beat *b)
 {
     uint64_t now = ps_now_ns(), due_ns = UINT64_MAX;
-    struct pollfd fds[1 + PSC_BEAT_DIRECTIONS] = {{.fd = b->wake_fd, .events = POLLIN}};
+    struct pollfd fds[1 + PSC_BEAT_PEERS] = {{.fd = b->wake_fd, .events = POLLIN}};
     eventfd_t count;
-    for (int i = 0; i < PSC_BEAT_DIRECTIONS; i++) {
+    for (uint32_t i = 0; i < b->n_peers; i++) {
         const struct psc_beat_peer *p = &b->peer[i];
         bool stuck = p->sent < p->len;
         fds[1 + i].fd = p->ended ? -1 : p->fd;
@@ -196,7 +206,7 @@ static void rest(struct psc_beat *b)
             due_ns = p->due_ns;
     }
     uint64_t ms = due_ns == UINT64_MAX ? 1u << 30 : due_ns <= now ? 0 : (due_ns - now + 999999) / 1000000;
-    if (ps_poll(fds, 1 + PSC_BEAT_DIRECTIONS, (int)ms) > 0 && fds[0].revents != 0)
+    if (ps_poll(fds, 1 + b->n_peers, (int)ms) > 0 && fds[0].revents != 0)
         eventfd_read(b->wake_fd, &count);
 }
 
@@ -206,9 +216,9 @@ static void *beat(void *arg)
     bool last;
     do {
         last = b->stop; /* what was told before is still sent */
-        for (int i = 0; i < PSC_BEAT_DIRECTIONS; i++)
+        for (uint32_t i = 0; i < b->n_peers; i++)
             hear(b, &b->peer[i]);
-        for (int i = 0; i < PSC_BEAT_DIRECTIONS; i++)
+        for (uint32_t i = 0; i < b->n_peers; i++)
             speak(b, &b->peer[i]);
         if (!last)
             rest(b);
@@ -219,12 +229,14 @@ static void *beat(void *arg)
 int psc_beat_start(struct psc_beat *b, struct ps_error *err)
 {
     uint64_t now = ps_now_ns();
-    for (int i = 0; i < PSC_BEAT_DIRECTIONS; i++) {
+    for (uint32_t i = 0; i < b->n_peers; i++) {
         b->peer[i].timeout_ms = b->timeout_ms;
         b->peer[i].heard_ns = now;
     }
-    psc_beat_be_here(b, false);
-    b->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    psc_beat_be_here(b, 0);
+    b->stop = false;
+    if (b->wake_fd < 0)
+        b->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (b->wake_fd < 0)
         return ps_fail(err, PSC_ESYSTEM, "no descriptors for the beat of a ring: %s", strerror(errno));
     int rc = ps_thread_create(&b->thread, beat, b);

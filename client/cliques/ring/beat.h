@@ -1,11 +1,11 @@
 /* beat.h: tells computing from silence.
  *
- * Each member of a ring says to both neighbours that its process runs, four times in timeout_ms, whether it
- * computes or waits in a call, and for how long it has been away from the ring's calls. A thread of the
- * ring's own does it, over connections of its own: neither a caller that computes nor a link that is clogged
- * holds a beat up, and the thread never waits for a peer. A member that waits for a neighbour in a call bears
- * its computing, for step_ms, and not its silence. Whoever else waits does so for a neighbour that waits: the
- * one beside the silent member says so to all.
+ * Each member of a ring says to both neighbours, and to those in its tree, that its process runs, four times
+ * in timeout_ms, whether it computes or waits in a call, and for how long it has been away from the ring's
+ * calls. A thread of the ring's own does it, over connections of its own: neither a caller that computes nor
+ * a link that is clogged holds a beat up, and the thread never waits for a peer. A member that waits for a
+ * neighbour in a call bears its computing, for step_ms, and not its silence. Whoever else waits does so for a
+ * neighbour that waits: the one beside the silent member says so to all.
  *
  * Over the same connections travels what broke the clique, so that members hear of it whose neighbours
  * compute. After that nothing is said any more. */
@@ -20,12 +20,21 @@
 
 enum psc_beat_direction { PSC_BEAT_NEXT, PSC_BEAT_PREV, PSC_BEAT_DIRECTIONS };
 
+/* The neighbours in the ring; behind them follow those in the tree, a parent and a child for each power of
+ * two. */
+enum {
+    PSC_TREE_PEERS = 11,
+    PSC_BEAT_TREE = PSC_BEAT_DIRECTIONS,
+    PSC_BEAT_PEERS = PSC_BEAT_TREE + PSC_TREE_PEERS
+};
+
 /* A neighbour. Members without a comment belong to the thread. */
 struct psc_beat_peer {
     int fd; /* owned by whoever opens and closes the ring */
     uint32_t rank;
     _Atomic uint64_t heard_ns; /* when its last bytes arrived */
     _Atomic uint64_t away_ms;  /* as its last beat said */
+    _Atomic uint64_t waits_in; /* likewise: the call that it waits in, as psc_beat_call; 0: in none */
     uint32_t timeout_ms;       /* the longest silence that it tolerates */
     uint64_t due_ns;           /* the next beat */
     bool ended, told;          /* its connection has ended; it knows what broke the clique */
@@ -36,14 +45,15 @@ struct psc_beat_peer {
 struct psc_beat {
     const char *name; /* of the clique */
     uint32_t rank, timeout_ms;
-    struct psc_beat_peer peer[PSC_BEAT_DIRECTIONS];
+    uint32_t n_peers;
+    struct psc_beat_peer peer[PSC_BEAT_PEERS];
     int wake_fd; /* eventfd, to the thread */
     int news_fd; /* eventfd of the ring, written when a neighbour has reported what broke the clique */
     bool runs;
     pthread_t thread;
     /* When this member's calls last made progress, and whether one of them waits for a neighbour. */
     _Atomic uint64_t here_ns;
-    _Atomic bool waits;
+    _Atomic uint64_t waits_in; /* psc_beat_call; 0: none waits */
     _Atomic bool stop, has_news;
     _Atomic bool brought_news; /* by a neighbour */
     pthread_mutex_t lock;      /* guards `news` */
@@ -52,7 +62,8 @@ struct psc_beat {
 
 /* No descriptors yet. */
 void psc_beat_init(struct psc_beat *b);
-/* Starts the thread; the peers are connected. PSC_ESYSTEM with a sentence. */
+/* Starts the thread; the peers are connected. After a stop it may be started again, with more peers.
+ * PSC_ESYSTEM with a sentence. */
 int psc_beat_start(struct psc_beat *b, struct ps_error *err);
 /* Ends the thread, after sending what can be sent. May be called again. */
 void psc_beat_stop(struct psc_beat *b);
@@ -60,15 +71,22 @@ void psc_beat_stop(struct psc_beat *b);
 void psc_beat_finish(struct psc_beat *b);
 
 /* The functions below are for any thread. When the neighbour was last heard, as of ps_now_s; 0: never. */
-double psc_beat_heard_s(const struct psc_beat *b, enum psc_beat_direction direction);
+double psc_beat_heard_s(const struct psc_beat *b, uint32_t peer);
 /* How long the neighbour has been away from the ring's calls, computing or hanging, by its last beat. 0 while
  * it waits in a call: then another member keeps it. */
-uint64_t psc_beat_away_ms(const struct psc_beat *b, enum psc_beat_direction direction);
-/* This member's call made progress; it begins to wait; it waits no longer. */
-void psc_beat_be_here(struct psc_beat *b, bool waits);
+uint64_t psc_beat_away_ms(const struct psc_beat *b, uint32_t peer);
+/* A call as a beat names it: its number and its algorithm, 1 and more; never 0. */
+static inline uint64_t psc_beat_call(uint64_t seq, uint32_t algorithm)
+{
+    return (seq & UINT32_MAX) << 8 | (algorithm + 1);
+}
+/* The call that the neighbour waits in, by its last beat; 0: none. */
+uint64_t psc_beat_waits_in(const struct psc_beat *b, uint32_t peer);
+/* This member's call made progress. in: the call that it begins to wait in, or 0: it waits no longer. */
+void psc_beat_be_here(struct psc_beat *b, uint64_t in);
 /* Bytes of it have arrived that the thread has not read yet: this process itself was stopped. */
-bool psc_beat_has_unread(const struct psc_beat *b, enum psc_beat_direction direction);
-/* Sends what broke the clique to both neighbours, and no beat after it. The first sentence counts. */
+bool psc_beat_has_unread(const struct psc_beat *b, uint32_t peer);
+/* Sends what broke the clique to all neighbours, and no beat after it. The first sentence counts. */
 void psc_beat_send_error(struct psc_beat *b, const struct ps_error *news);
 /* The sentence, if there is one. */
 void psc_beat_take_news(struct psc_beat *b, struct ps_error *out);

@@ -1,27 +1,18 @@
-/* Runs one collective: moves both directions of every link as far as possible, then polls until one of them
- * is ready. The wait for a neighbour continues as long as its bytes move or its beat is heard, and it comes
- * to the call within step_ms. */
+/* Runs one collective: moves everything as far as possible, then polls until something is ready. The wait for
+ * a neighbour continues as long as its bytes move or its beat is heard, and it comes to the call within
+ * step_ms. How segments move is the algorithm's; that of the ring is here. */
 #include <errno.h>
-#include <poll.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "client/cliques/ring/ring.h"
 #include "proto/clock.h"
 
-/* First give_up or the beat's news; then the next and the previous member of each link. */
+/* Behind STOP: the next and the previous member of each link. */
 enum { STOP, LINKS };
 
-struct waits {
-    struct pollfd fds[LINKS + 2 * PSC_MAX_LINKS];
-    nfds_t n;
-    bool on[PSC_BEAT_DIRECTIONS]; /* who is waited for */
-};
-
-static void list_waits(struct psc_ring *r, struct waits *w)
+static void list_waits(struct psc_ring *r, struct psc_waits *w)
 {
-    w->fds[STOP] = (struct pollfd){.fd = r->stop_fd, .events = POLLIN};
-    w->n = LINKS;
-    w->on[PSC_BEAT_NEXT] = w->on[PSC_BEAT_PREV] = false;
     for (uint32_t i = 0; i < r->active; i++) {
         struct psc_ring_link *l = &r->link[i];
         bool out = psc_flow_wants_out(r, l), in = psc_flow_wants_in(r, l);
@@ -34,53 +25,91 @@ static void list_waits(struct psc_ring *r, struct waits *w)
 }
 
 /* The time at which the neighbour's silence is too long. */
-static double end_s(const struct psc_ring *r, enum psc_beat_direction direction)
+static double end_s(const struct psc_ring *r, uint32_t peer)
 {
-    double heard_s = psc_beat_heard_s(&r->beat, direction);
-    return (heard_s > r->moved_s[direction] ? heard_s : r->moved_s[direction]) + r->timeout_ms * 1e-3;
+    double heard_s = psc_beat_heard_s(&r->beat, peer);
+    return (heard_s > r->moved_s[peer] ? heard_s : r->moved_s[peer]) + r->timeout_ms * 1e-3;
 }
 
-static uint32_t rank_of(const struct psc_ring *r, enum psc_beat_direction direction)
+static uint32_t rank_of(const struct psc_ring *r, uint32_t peer)
 {
-    return direction == PSC_BEAT_NEXT ? psc_ring_next(r) : psc_ring_prev(r);
+    return r->beat.peer[peer].rank;
+}
+
+/* The neighbour waits in a call that moves nothing here: this one by another algorithm, or a later one. The
+ * bytes that it may have sent before have had the time to arrive. Without this members that call differently
+ * might wait for each other for ever where there are two algorithms; in one, heads show it. */
+static int check_call(struct psc_ring *r, uint32_t peer, double now, double *until_s)
+{
+    uint64_t theirs = psc_beat_waits_in(&r->beat, peer), ours = psc_beat_call(r->seq, r->by->kind);
+    bool is_behind = (int32_t)((uint32_t)(theirs >> 8) - (uint32_t)(ours >> 8)) < 0;
+    if (r->tree == NULL || theirs == 0 || theirs == ours || is_behind) {
+        r->elsewhere_s[peer] = 0;
+        return 0;
+    }
+    if (r->elsewhere_s[peer] < r->moved_s[peer])
+        r->elsewhere_s[peer] = now;
+    double end_s = r->elsewhere_s[peer] + r->timeout_ms * 1e-3;
+    if (now < end_s) {
+        *until_s = end_s < *until_s ? end_s : *until_s;
+        return 0;
+    }
+    return psc_ring_fail(r,
+                         "members call differently: rank %u waits in call %" PRIu64
+                         ", by the %s, rank %u in call %" PRIu64 ", by the %s",
+                         rank_of(r, peer), theirs >> 8, psc_algorithm_name((uint8_t)((theirs & 0xff) - 1)),
+                         r->rank, ours >> 8, psc_algorithm_name(r->by->kind));
 }
 
 /* A neighbour that is alive but does not come to the call: it computes, or hangs. Its last beat is read
  * first, so that a process that was itself stopped blames nobody. A neighbour that waits in a call is not
  * away. *until_s: when to check again. */
-static int check_step(struct psc_ring *r, enum psc_beat_direction direction, double now, double *until_s)
+static int check_step(struct psc_ring *r, uint32_t peer, double now, double *until_s)
 {
-    double step_s = r->step_ms * 1e-3, away_s = (double)psc_beat_away_ms(&r->beat, direction) * 1e-3;
+    double step_s = r->step_ms * 1e-3, away_s = (double)psc_beat_away_ms(&r->beat, peer) * 1e-3;
     double end_s = r->begun_s + step_s, soon_s = now + r->timeout_ms * 1e-3;
     if (now >= end_s && away_s >= step_s)
         return psc_ring_fail(r,
                              "rank %u is away from the clique's calls for %.1f s while its process runs: "
                              "it computes or hangs (step_ms: %u)",
-                             rank_of(r, direction), away_s, r->step_ms);
+                             rank_of(r, peer), away_s, r->step_ms);
     end_s = end_s > soon_s ? end_s : soon_s;
     *until_s = end_s < *until_s ? end_s : *until_s;
     return 0;
 }
 
 /* Nothing can be sent or received now. *until_s: when the first silence is too long. */
-static int grow_impatient(struct psc_ring *r, const struct waits *w, double *until_s)
+static int grow_impatient(struct psc_ring *r, const struct psc_waits *w, double *until_s)
 {
     double now = ps_now_s();
     *until_s = now + 1e6;
-    for (int direction = 0; direction < PSC_BEAT_DIRECTIONS; direction++) {
-        r->moved_s[direction] = r->moved[direction] ? now : r->moved_s[direction];
-        r->moved[direction] = false;
-        if (!w->on[direction])
+    for (uint32_t peer = 0; peer < r->beat.n_peers; peer++) {
+        r->moved_s[peer] = r->moved[peer] ? now : r->moved_s[peer];
+        r->moved[peer] = false;
+        if (!w->on[peer])
             continue;
-        if (now >= end_s(r, direction)) {
-            if (!psc_beat_has_unread(&r->beat, direction))
-                return psc_ring_fail(r, "rank %u has been silent for %u ms", rank_of(r, direction),
-                                     r->timeout_ms);
-            r->moved_s[direction] = now;
+        if (now >= end_s(r, peer)) {
+            if (!psc_beat_has_unread(&r->beat, peer))
+                return psc_ring_fail(r, "rank %u has been silent for %u ms", rank_of(r, peer), r->timeout_ms);
+            r->moved_s[peer] = now;
         }
-        *until_s = end_s(r, direction) < *until_s ? end_s(r, direction) : *until_s;
-        int rc = check_step(r, direction, now, until_s);
+        *until_s = end_s(r, peer) < *until_s ? end_s(r, peer) : *until_s;
+        int rc = check_step(r, peer, now, until_s);
+        if (rc == 0)
+            rc = check_call(r, peer, now, until_s);
         if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* News of the next member. */
+static int hear(struct psc_ring *r, const struct psc_waits *w)
+{
+    int rc;
+    for (uint32_t i = 0; i < r->active; i++) {
+        const struct pollfd *next = &w->fds[LINKS + 2 * i];
+        if ((next->revents & ~POLLOUT) != 0 && (rc = psc_ring_hear_next(r, &r->link[i])) < 0)
             return rc;
     }
     return 0;
@@ -88,15 +117,15 @@ static int grow_impatient(struct psc_ring *r, const struct waits *w, double *unt
 
 static int wait_for_peers(struct psc_ring *r)
 {
-    struct waits w;
+    struct psc_waits w = {.fds = {[STOP] = {.fd = r->stop_fd, .events = POLLIN}}, .n = LINKS};
     double until_s;
-    list_waits(r, &w);
+    r->by->list_waits(r, &w);
     int rc = grow_impatient(r, &w, &until_s);
     if (rc < 0)
         return rc;
-    psc_beat_be_here(&r->beat, true);
+    psc_beat_be_here(&r->beat, psc_beat_call(r->seq, r->by->kind));
     int n = ps_poll(w.fds, w.n, psc_ms_until(until_s, 1 << 30));
-    psc_beat_be_here(&r->beat, false);
+    psc_beat_be_here(&r->beat, 0);
     if (n < 0 && errno != EINTR)
         return psc_ring_fail(r, "poll: %s", strerror(errno));
     if (n <= 0)
@@ -104,15 +133,9 @@ static int wait_for_peers(struct psc_ring *r)
     if (w.fds[STOP].revents != 0)
         return r->beat.brought_news ? psc_ring_take_beat_news(r)
                                     : psc_ring_fail(r, "rank %u closed its clique during a call", r->rank);
-    for (uint32_t i = 0; i < r->active; i++) {
-        const struct pollfd *next = &w.fds[LINKS + 2 * i];
-        if ((next->revents & ~POLLOUT) != 0 && (rc = psc_ring_hear_next(r, &r->link[i])) < 0)
-            return rc;
-    }
-    return 0;
+    return r->by->hear != NULL ? r->by->hear(r, &w) : 0;
 }
 
-/* Positive: something moved. */
 static int move(struct psc_ring *r, bool *ended)
 {
     int into = 0, out_of = 0;
@@ -131,6 +154,12 @@ static int move(struct psc_ring *r, bool *ended)
     return into | out_of;
 }
 
+const struct psc_algorithm psc_algorithm_ring = {.kind = PSC_ALGORITHM_RING,
+                                                 .begin = psc_flow_begin,
+                                                 .move = move,
+                                                 .list_waits = list_waits,
+                                                 .hear = hear};
+
 int psc_ring_run(void *state, const struct psc_collective *op, struct ps_error *err)
 {
     struct psc_ring *r = state;
@@ -138,16 +167,23 @@ int psc_ring_run(void *state, const struct psc_collective *op, struct ps_error *
     r->err = err;
     r->seq++;
     r->begun_s = ps_now_s();
-    psc_beat_be_here(&r->beat, false);
-    int rc = psc_flow_begin(r, op);
+    psc_beat_be_here(&r->beat, 0);
+    r->op = op;
+    r->unit_bytes = op->kind == PSC_BROADCAST ? 1 : sizeof(float);
+    r->plain = op->kind == PSC_BROADCAST || op->codec == NULL || op->codec->in_place;
+    r->by = psc_ring_choose(r);
+    int rc = r->by->begin(r);
     if (rc != PSC_OK) { /* the others would wait for this member, whose beat continues */
         psc_ring_fail(r, "rank %u: %s", r->rank, err->text);
         return rc;
     }
     /* Silence counts from the begin of the call. */
-    r->moved[PSC_BEAT_NEXT] = r->moved[PSC_BEAT_PREV] = true;
+    for (uint32_t peer = 0; peer < r->beat.n_peers; peer++) {
+        r->moved[peer] = true;
+        r->elsewhere_s[peer] = 0;
+    }
     while (rc >= 0 && !ended)
-        if ((rc = move(r, &ended)) == 0 && !ended)
+        if ((rc = r->by->move(r, &ended)) == 0 && !ended)
             rc = wait_for_peers(r);
     return rc < 0 ? rc : PSC_OK;
 }

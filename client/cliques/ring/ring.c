@@ -1,5 +1,5 @@
 /* Opening and closing a ring. */
-#include "client/cliques/ring/ring.h"
+#include "client/cliques/ring/tree.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -26,7 +26,8 @@ void psc_ring_options_init(struct psc_ring_options *opt, size_t size)
                                               .links = 1,
                                               .segment_bytes = 131072,
                                               .timeout_ms = 60000,
-                                              .step_ms = 3600000};
+                                              .step_ms = 3600000,
+                                              .algorithm = "ring"};
     memset(opt, 0, size);
     memcpy(opt, &defaults, size < sizeof defaults ? size : sizeof defaults);
 }
@@ -74,6 +75,9 @@ static int take_options(const struct psc_ring_options *given, struct psc_ring_op
                        opt->name == NULL     ? "name"
                        : opt->listen == NULL ? "listen"
                                              : "rendezvous");
+    if (opt->algorithm == NULL || psc_algorithm_find(opt->algorithm) < 0)
+        return ps_fail(err, PSC_EINVAL, "ring: algorithm is '%.32s'; allowed are ring, tree and auto",
+                       opt->algorithm != NULL ? opt->algorithm : "");
     return check_name(opt->name, err);
 }
 
@@ -86,7 +90,7 @@ static void give_up(void *state)
 static void destroy(void *state)
 {
     struct psc_ring *r = state;
-    int fds[2 * PSC_MAX_LINKS + PSC_BEAT_DIRECTIONS];
+    int fds[2 * PSC_MAX_LINKS + PSC_BEAT_PEERS];
     psc_beat_stop(&r->beat);
     for (uint32_t i = 0; i < r->links; i++) {
         fds[2 * i] = r->link[i].next;
@@ -95,9 +99,10 @@ static void destroy(void *state)
         free(r->link[i].staging);
         free(r->link[i].store);
     }
-    for (uint32_t i = 0; i < PSC_BEAT_DIRECTIONS; i++)
+    for (uint32_t i = 0; i < PSC_BEAT_PEERS; i++)
         fds[2 * r->links + i] = r->beat.peer[i].fd;
-    psc_close_gently(fds, 2 * r->links + PSC_BEAT_DIRECTIONS, r->broken ? farewell_s : 0);
+    psc_close_gently(fds, 2 * r->links + PSC_BEAT_PEERS, r->broken ? farewell_s : 0);
+    psc_tree_destroy(r->tree, r->links, 0); /* the neighbours in it have had as long */
     psc_beat_finish(&r->beat);
     if (r->stop_fd >= 0)
         close(r->stop_fd);
@@ -112,10 +117,25 @@ static int run(void *state, const struct psc_collective *op, struct ps_error *er
     return rc;
 }
 
+/* Along the tree the sum of a float is the same wherever it is in the vector: a stripe is a codec's block.
+ * With `auto` bits depend on how long the calls are. */
 static size_t stripe(const void *state)
 {
     const struct psc_ring *r = state;
-    return psc_ring_stripe(r);
+    switch (r->algorithm) {
+    case PSC_ALGORITHM_RING:
+        return psc_ring_stripe(r);
+    case PSC_ALGORITHM_TREE:
+        return psc_segment_units(r, false, 1);
+    default:
+        return 1;
+    }
+}
+
+static int use(void *state, uint8_t algorithm, struct ps_error *err)
+{
+    struct psc_ring *r = state;
+    return algorithm == r->algorithm ? PSC_OK : psc_ring_use(r, algorithm, err);
 }
 
 static const struct psc_clique_ops psc_clique_ring = {.size = sizeof(struct psc_clique_ops),
@@ -123,6 +143,7 @@ static const struct psc_clique_ops psc_clique_ring = {.size = sizeof(struct psc_
                                                       .any_thread = true,
                                                       .run = run,
                                                       .stripe = stripe,
+                                                      .use = use,
                                                       .give_up = give_up,
                                                       .destroy = destroy};
 
@@ -134,6 +155,7 @@ static struct psc_ring *create(const struct psc_ring_options *opt, struct ps_err
         return NULL;
     }
     snprintf(r->name, sizeof r->name, "%s", opt->name);
+    snprintf(r->listen, sizeof r->listen, "%s", opt->listen);
     r->members = opt->members;
     r->links = opt->links;
     r->segment_bytes = opt->segment_bytes;
@@ -176,6 +198,7 @@ static int meet(struct psc_ring *r, const struct psc_ring_options *opt, struct p
                             .members = r->members,
                             .links = r->links,
                             .segment_bytes = r->segment_bytes,
+                            .algorithm = (uint8_t)psc_algorithm_find(opt->algorithm),
                             .timeout_ms = r->timeout_ms,
                             .deadline_s = ps_now_s() + r->timeout_ms * 1e-3,
                             .rank = opt->rank,
@@ -195,6 +218,7 @@ static int meet(struct psc_ring *r, const struct psc_ring_options *opt, struct p
     if ((rc = row->meet(&m, &why)) == 0) {
         r->rank = (uint32_t)m.own_rank;
         r->job = m.job;
+        r->wanted = m.algorithm;
         rc = psc_ring_join(r, m.listen_fd, m.next, m.deadline_s, err);
     } else {
         rc = ps_fail(err,
@@ -209,7 +233,8 @@ static int meet(struct psc_ring *r, const struct psc_ring_options *opt, struct p
     if (rc == PSC_OK)
         rc = start_beat(r, err);
     /* A barrier: no member returns before all are connected. */
-    return rc == PSC_OK ? run(r, &(struct psc_collective){.kind = PSC_BARRIER}, err) : rc;
+    rc = rc == PSC_OK ? run(r, &(struct psc_collective){.kind = PSC_BARRIER}, err) : rc;
+    return rc == PSC_OK && r->wanted != PSC_ALGORITHM_RING ? psc_ring_use(r, r->wanted, err) : rc;
 }
 
 static int open_ring(const struct psc_ring_options *given, struct psc_clique **out, struct ps_error *err)

@@ -3,10 +3,14 @@
  * Each link is one ring of connections: to the next member, where segments go, and from the previous one,
  * where they come from. A link carries its own part of the vector. ring.c opens and closes, connect.c
  * connects, progress.c runs a collective, schedule.c knows which segment comes when and moves bytes,
- * abort.c tells the others what broke, beat.c tells computing from silence. */
+ * abort.c tells the others what broke, beat.c tells computing from silence.
+ *
+ * Beside the ring there may be a tree of the same members (tree.h). algorithms.c says which of the two a call
+ * takes. */
 #ifndef PSC_CLIQUES_RING_RING_H
 #define PSC_CLIQUES_RING_RING_H
 
+#include <poll.h>
 #include <stdbool.h>
 
 #include "client/cliques/clique.h"
@@ -44,6 +48,30 @@ struct psc_flow {
     size_t bytes, done; /* of the payload; moved of head and payload */
 };
 
+/* What a call waits for. */
+enum { PSC_MAX_WAITS = 1 + PSC_MAX_LINKS * (PSC_TREE_PEERS + 1) };
+struct psc_waits {
+    struct pollfd fds[PSC_MAX_WAITS]; /* the first: give_up, or the beat's news */
+    nfds_t n;
+    bool on[PSC_BEAT_PEERS]; /* who is waited for */
+};
+
+struct psc_ring;
+
+/* One way to move a collective. A row of the table in algorithms.c. */
+struct psc_algorithm {
+    uint8_t kind; /* enum psc_algorithm_kind */
+    /* Divides the vector for ring->op and resets the flows; PSC_ENOMEM. */
+    int (*begin)(struct psc_ring *r);
+    /* Moves what can be moved now. Positive: something; 0: nothing; negative: the call has failed, and all
+     * were told. */
+    int (*move)(struct psc_ring *r, bool *ended);
+    /* Adds to what is waited for. */
+    void (*list_waits)(struct psc_ring *r, struct psc_waits *w);
+    /* Receives what was sent against the direction of segments; NULL: nothing is. */
+    int (*hear)(struct psc_ring *r, const struct psc_waits *w);
+};
+
 struct psc_ring_link {
     int next, prev;
     bool next_quiet; /* the next member has left, and is not waited for in this call */
@@ -56,26 +84,32 @@ struct psc_ring_link {
 };
 
 struct psc_ring {
-    char name[PSC_NAME_BYTES];
+    char name[PSC_NAME_BYTES], listen[PSC_ADDRESS_BYTES];
     uint32_t members, rank, links, segment_bytes, timeout_ms, step_ms;
     uint64_t job;
     int stop_fd; /* an eventfd: give_up, or news from the beat */
     bool broken;
     struct psc_ring_link link[PSC_MAX_LINKS];
     struct psc_beat beat;
+    uint8_t wanted;        /* enum psc_algorithm_kind, as the options have it */
+    uint8_t algorithm;     /* in use */
+    struct psc_tree *tree; /* NULL: there is none yet */
+    uint64_t tree_bytes;   /* auto: calls of fewer bytes go by the tree */
 
     /* Of the current collective. */
     const struct psc_collective *op;
+    const struct psc_algorithm *by;
     uint64_t seq;
     double begun_s;
     uint32_t active; /* links that carry a part of it */
     size_t unit_bytes, segment_units;
     bool plain; /* values travel as they lie in memory */
     struct psc_schedule schedule;
-    /* Whether bytes were sent to the next member, or received from the previous one, since the last wait, and
-     * when, as of the last wait: moving bytes reads no clock. */
-    bool moved[PSC_BEAT_DIRECTIONS];
-    double moved_s[PSC_BEAT_DIRECTIONS];
+    /* Whether bytes were sent to a neighbour or received from it since the last wait, and when, as of the
+     * last wait: moving bytes reads no clock. */
+    bool moved[PSC_BEAT_PEERS];
+    double moved_s[PSC_BEAT_PEERS];
+    double elsewhere_s[PSC_BEAT_PEERS]; /* since when its beats name another call; 0: they do not */
     struct ps_error *err;
 };
 
@@ -96,11 +130,36 @@ int psc_ring_join(struct psc_ring *r, int listen_fd, const char *next, double de
 /* One collective: struct psc_clique_ops's run. */
 int psc_ring_run(void *state, const struct psc_collective *op, struct ps_error *err);
 
-/* Floats of a stripe of an allreduce. */
+/* Floats of a stripe of an allreduce round the ring. */
 size_t psc_ring_stripe(const struct psc_ring *r);
 
-/* Divides the vector for the collective and resets the flows; PSC_ENOMEM. */
-int psc_flow_begin(struct psc_ring *r, const struct psc_collective *op);
+/* algorithms.c. From the next call on sums are moved by this algorithm: every member calls it, with the same.
+ * Connects the tree and measures the connections where that is needed. On failure the clique is broken. */
+int psc_ring_use(struct psc_ring *r, uint8_t algorithm, struct ps_error *err);
+/* What r->op takes. */
+const struct psc_algorithm *psc_ring_choose(const struct psc_ring *r);
+
+/* The way round the ring: progress.c. */
+extern const struct psc_algorithm psc_algorithm_ring;
+/* psc_algorithm.begin of the ring. */
+int psc_flow_begin(struct psc_ring *r);
+/* Units of a segment where a stripe has so many blocks. */
+size_t psc_segment_units(const struct psc_ring *r, bool is_bytes, uint32_t blocks);
+/* The part of a link: whole stripes, but for the end of the vector. */
+struct psc_span psc_part_of(size_t n, size_t stripe, size_t n_stripes, uint32_t link, uint32_t links);
+size_t psc_payload_bytes(const struct psc_ring *r, size_t units);
+float *psc_floats_at(const struct psc_ring *r, struct psc_span s);
+unsigned char *psc_bytes_at(const struct psc_ring *r, struct psc_span s);
+/* Readies the flow for a segment of so many units. */
+void psc_flow_load(const struct psc_ring *r, struct psc_flow *f, struct psc_span block, uint32_t index);
+/* Send or receive the rest of the loaded segment. Positive: some bytes; 0: none now; -errno. receive:
+ * -EPROTO: the head is not the expected one, and is in `arrived`. */
+int psc_flow_send(struct psc_flow *f, int fd);
+int psc_flow_receive(struct psc_flow *f, int fd, unsigned char arrived[PSC_HEAD_BYTES]);
+static inline bool psc_flow_is_whole(const struct psc_flow *f)
+{
+    return f->done == PSC_HEAD_BYTES + f->bytes;
+}
 /* Moves what is possible of one segment. Positive: some bytes; 0: none now; negative: the call has failed,
  * and all were told. */
 int psc_flow_out(struct psc_ring *r, struct psc_ring_link *l);
@@ -120,8 +179,12 @@ int psc_ring_fail(struct psc_ring *r, const char *fmt, ...) __attribute__((forma
 /* The same for a connection to member `rank` that ended with -errno `rc`: an error that the others have
  * reported takes precedence. */
 int psc_ring_lost(struct psc_ring *r, uint32_t rank, int rc);
-/* Handles a head that is not that of the expected segment: news, or a disagreement. PSC_ECLIQUE. */
-int psc_ring_odd_head(struct psc_ring *r, struct psc_ring_link *l);
+/* Handles a head that has come from `rank` and is not that of the expected segment: news, or a disagreement.
+ * PSC_ECLIQUE. */
+int psc_ring_odd_head(struct psc_ring *r, uint32_t rank, int fd, const struct psc_flow *f,
+                      const unsigned char arrived[PSC_HEAD_BYTES]);
+/* Sends the rest of a segment of which a part has been sent, so that what follows is a head. */
+void psc_flow_finish(const struct psc_flow *f, int fd, double deadline_s);
 /* The next member's connection is readable: only news arrive there. */
 int psc_ring_hear_next(struct psc_ring *r, struct psc_ring_link *l);
 /* The beat has brought news. PSC_ECLIQUE. */

@@ -38,17 +38,17 @@ static struct psc_span block_at(const struct psc_ring *r, const struct psc_ring_
     return cut(s, (r->rank + 2 * blocks - hop % blocks) % blocks, blocks);
 }
 
-static size_t payload_bytes(const struct psc_ring *r, size_t units)
+size_t psc_payload_bytes(const struct psc_ring *r, size_t units)
 {
     return r->plain ? units * r->unit_bytes : r->op->codec->payload_bytes(units);
 }
 
-static float *floats_at(const struct psc_ring *r, struct psc_span s)
+float *psc_floats_at(const struct psc_ring *r, struct psc_span s)
 {
     return (float *)r->op->data + s.begin;
 }
 
-static unsigned char *bytes_at(const struct psc_ring *r, struct psc_span s)
+unsigned char *psc_bytes_at(const struct psc_ring *r, struct psc_span s)
 {
     return (unsigned char *)r->op->data + s.begin * r->unit_bytes;
 }
@@ -93,7 +93,7 @@ static int make_store(struct psc_ring *r, struct psc_ring_link *l)
     uint32_t first = r->schedule.adopt_from;
     if (first == UINT32_MAX || !is_stored(r, first))
         return PSC_OK;
-    l->slot_bytes = payload_bytes(r, r->segment_units);
+    l->slot_bytes = psc_payload_bytes(r, r->segment_units);
     size_t need = 2 * (size_t)(r->schedule.out_end - 1 - first) * l->slot_bytes;
     if (need <= l->store_bytes)
         return PSC_OK;
@@ -105,7 +105,7 @@ static int make_store(struct psc_ring *r, struct psc_ring_link *l)
 }
 
 /* Units of a segment where a stripe has so many blocks; of floats whole blocks of a codec. */
-static size_t segment_of(const struct psc_ring *r, bool is_bytes, uint32_t blocks)
+size_t psc_segment_units(const struct psc_ring *r, bool is_bytes, uint32_t blocks)
 {
     size_t most = STRIPE_BYTES / blocks, bytes = r->segment_bytes < most ? r->segment_bytes : most;
     if (is_bytes)
@@ -116,7 +116,7 @@ static size_t segment_of(const struct psc_ring *r, bool is_bytes, uint32_t block
 
 size_t psc_ring_stripe(const struct psc_ring *r)
 {
-    return r->members * segment_of(r, false, r->members);
+    return r->members * psc_segment_units(r, false, r->members);
 }
 
 static struct psc_flow first_of(const struct psc_ring *r, uint32_t begin, uint32_t end)
@@ -128,29 +128,27 @@ static struct psc_flow first_of(const struct psc_ring *r, uint32_t begin, uint32
 /* A link's part is a number of whole stripes, but for the end of the vector. So at which member the sum of a
  * float begins, and with it its last bits, depends on where the float is in the vector alone: not on the
  * number of links, nor on whether the vector is summed in one call or in several that begin at stripes. */
-static struct psc_span part_of(size_t n, size_t stripe, size_t n_stripes, uint32_t link, uint32_t links)
+struct psc_span psc_part_of(size_t n, size_t stripe, size_t n_stripes, uint32_t link, uint32_t links)
 {
     size_t begin = n_stripes * link / links * stripe, end = n_stripes * (link + 1) / links * stripe;
     begin = begin < n ? begin : n;
     return (struct psc_span){begin, (end < n ? end : n) - begin};
 }
 
-int psc_flow_begin(struct psc_ring *r, const struct psc_collective *op)
+int psc_flow_begin(struct psc_ring *r)
 {
+    const struct psc_collective *op = r->op;
     struct psc_schedule *s = &r->schedule;
     bool bytes = op->kind == PSC_BROADCAST;
-    r->op = op;
-    r->unit_bytes = bytes ? 1 : sizeof(float);
-    r->plain = bytes || op->codec == NULL || op->codec->in_place;
     *s = schedule_of(r, op);
-    r->segment_units = segment_of(r, bytes, s->blocks);
+    r->segment_units = psc_segment_units(r, bytes, s->blocks);
     size_t stripe = s->blocks * r->segment_units, n_stripes = (op->n + stripe - 1) / stripe;
     n_stripes += n_stripes == 0;
     r->active = n_stripes < r->links ? (uint32_t)n_stripes : r->links;
     s->stripes = (uint32_t)((n_stripes + r->active - 1) / r->active);
     for (uint32_t i = 0; i < r->active; i++) {
         struct psc_ring_link *l = &r->link[i];
-        l->part = part_of(op->n, stripe, n_stripes, i, r->active);
+        l->part = psc_part_of(op->n, stripe, n_stripes, i, r->active);
         l->out = first_of(r, s->out_begin, s->out_end);
         l->in = first_of(r, s->in_begin, s->in_end);
         l->next_quiet = false;
@@ -161,10 +159,10 @@ int psc_flow_begin(struct psc_ring *r, const struct psc_collective *op)
     return PSC_OK;
 }
 
-static void load(struct psc_ring *r, struct psc_flow *f, struct psc_span block)
+void psc_flow_load(const struct psc_ring *r, struct psc_flow *f, struct psc_span block, uint32_t index)
 {
     f->span = block;
-    f->bytes = payload_bytes(r, f->span.count);
+    f->bytes = psc_payload_bytes(r, f->span.count);
     f->done = 0;
     f->loaded = true;
     psc_head_pack(&(struct psc_head){.type = PSC_HEAD_SEGMENT,
@@ -174,7 +172,7 @@ static void load(struct psc_ring *r, struct psc_flow *f, struct psc_span block)
                                      .seq = r->seq,
                                      .n = r->op->n,
                                      .hop = f->hop,
-                                     .index = stripe_of(f),
+                                     .index = index,
                                      .bytes = (uint32_t)f->bytes},
                   f->head);
 }
@@ -230,25 +228,25 @@ bool psc_flow_wants_in(struct psc_ring *r, struct psc_ring_link *l)
 static void load_out(struct psc_ring *r, struct psc_ring_link *l)
 {
     struct psc_flow *f = &l->out;
-    load(r, f, block_at(r, l, stripe_of(f), f->hop));
+    psc_flow_load(r, f, block_at(r, l, stripe_of(f), f->hop), stripe_of(f));
     if (r->plain) {
-        f->payload = bytes_at(r, f->span);
+        f->payload = psc_bytes_at(r, f->span);
     } else if (f->hop > r->schedule.adopt_from) {
         f->payload = slot_at(r, l, stripe_of(f), f->hop - 1);
     } else {
         f->payload = l->staging;
-        r->op->codec->encode(f->payload, floats_at(r, f->span), f->span.count);
+        r->op->codec->encode(f->payload, psc_floats_at(r, f->span), f->span.count);
         if (f->hop == r->schedule.adopt_from) /* the final values, as all others will decode them */
-            r->op->codec->decode(floats_at(r, f->span), f->payload, f->span.count);
+            r->op->codec->decode(psc_floats_at(r, f->span), f->payload, f->span.count);
     }
 }
 
 static void load_in(struct psc_ring *r, struct psc_ring_link *l)
 {
     struct psc_flow *f = &l->in;
-    load(r, f, block_at(r, l, stripe_of(f), f->hop + 1));
+    psc_flow_load(r, f, block_at(r, l, stripe_of(f), f->hop + 1), stripe_of(f));
     if (r->plain && f->hop >= r->schedule.adopt_from)
-        f->payload = bytes_at(r, f->span);
+        f->payload = psc_bytes_at(r, f->span);
     else
         f->payload = is_stored(r, f->hop) ? slot_at(r, l, stripe_of(f), f->hop) : l->bounce;
 }
@@ -265,23 +263,48 @@ static int vectors_of(const struct psc_flow *f, unsigned char *head, struct iove
     return n;
 }
 
+int psc_flow_send(struct psc_flow *f, int fd)
+{
+    struct iovec v[2];
+    struct msghdr m = {.msg_iov = v};
+    m.msg_iovlen = (size_t)vectors_of(f, f->head, v);
+    ssize_t k = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (k < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+    f->done += (size_t)k;
+    return 1;
+}
+
+int psc_flow_receive(struct psc_flow *f, int fd, unsigned char arrived[PSC_HEAD_BYTES])
+{
+    struct iovec v[2];
+    struct msghdr m = {.msg_iov = v};
+    bool knows_head = f->done >= PSC_HEAD_BYTES;
+    m.msg_iovlen = (size_t)vectors_of(f, arrived, v);
+    ssize_t k = recvmsg(fd, &m, MSG_DONTWAIT);
+    if (k < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (k <= 0)
+        return k < 0 ? -errno : -ECONNRESET;
+    f->done += (size_t)k;
+    if (!knows_head && f->done >= PSC_HEAD_BYTES && memcmp(arrived, f->head, PSC_HEAD_BYTES) != 0)
+        return -EPROTO;
+    return 1;
+}
+
 int psc_flow_out(struct psc_ring *r, struct psc_ring_link *l)
 {
     struct psc_flow *f = &l->out;
-    struct iovec v[2];
-    struct msghdr m = {.msg_iov = v};
     if (psc_flow_ended(f) || (!f->loaded && !may_send(r, l)))
         return 0;
     if (!f->loaded)
         load_out(r, l);
-    m.msg_iovlen = (size_t)vectors_of(f, f->head, v);
-    ssize_t k = sendmsg(l->next, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (k < 0)
-        return errno == EAGAIN || errno == EINTR ? 0 : psc_ring_lost(r, psc_ring_next(r), -errno);
-    f->done += (size_t)k;
-    if (f->done == PSC_HEAD_BYTES + f->bytes)
+    int rc = psc_flow_send(f, l->next);
+    if (rc < 0)
+        return psc_ring_lost(r, psc_ring_next(r), rc);
+    if (psc_flow_is_whole(f))
         advance(r, f, r->schedule.out_begin, r->schedule.out_end);
-    return 1;
+    return rc;
 }
 
 static void land(struct psc_ring *r, struct psc_flow *f)
@@ -290,33 +313,26 @@ static void land(struct psc_ring *r, struct psc_flow *f)
     if (f->span.count == 0 || (final && r->plain))
         return;
     if (final)
-        r->op->codec->decode(floats_at(r, f->span), f->payload, f->span.count);
+        r->op->codec->decode(psc_floats_at(r, f->span), f->payload, f->span.count);
     else
-        r->op->codec->add(floats_at(r, f->span), f->payload, f->span.count);
+        r->op->codec->add(psc_floats_at(r, f->span), f->payload, f->span.count);
 }
 
 int psc_flow_in(struct psc_ring *r, struct psc_ring_link *l)
 {
     struct psc_flow *f = &l->in;
-    struct iovec v[2];
-    struct msghdr m = {.msg_iov = v};
     if (psc_flow_ended(f) || (!f->loaded && !may_receive(r, l)))
         return 0;
     if (!f->loaded)
         load_in(r, l);
-    bool knows_head = f->done >= PSC_HEAD_BYTES;
-    m.msg_iovlen = (size_t)vectors_of(f, l->arrived, v);
-    ssize_t k = recvmsg(l->prev, &m, MSG_DONTWAIT);
-    if (k < 0 && (errno == EAGAIN || errno == EINTR))
-        return 0;
-    if (k <= 0)
-        return psc_ring_lost(r, psc_ring_prev(r), k < 0 ? -errno : -ECONNRESET);
-    f->done += (size_t)k;
-    if (!knows_head && f->done >= PSC_HEAD_BYTES && memcmp(l->arrived, f->head, PSC_HEAD_BYTES) != 0)
-        return psc_ring_odd_head(r, l);
-    if (f->done == PSC_HEAD_BYTES + f->bytes) {
+    int rc = psc_flow_receive(f, l->prev, l->arrived);
+    if (rc == -EPROTO)
+        return psc_ring_odd_head(r, psc_ring_prev(r), l->prev, f, l->arrived);
+    if (rc < 0)
+        return psc_ring_lost(r, psc_ring_prev(r), rc);
+    if (psc_flow_is_whole(f)) {
         land(r, f);
         advance(r, f, r->schedule.in_begin, r->schedule.in_end);
     }
-    return 1;
+    return rc;
 }

@@ -132,6 +132,8 @@ static const struct row rows[] = {
     {"clique-listen", TEXT, AT(clique_listen), 0, 0, "URL",
      "with --clique ring: tcp://HOST, the address the others reach this host at, or unix: (tcp://127.0.0.1)"},
     {"links", NUMBER, AT(links), 1, 16, "N", "with --clique ring: number of parallel rings (1)"},
+    {"algorithm", TEXT, AT(algorithm), 0, 0, "NAME",
+     "with --clique ring and --method: algorithm of sums: ring, tree, auto (ring)"},
     {"clique-timeout", SECONDS, AT(clique_timeout_s), 0, 0, "S",
      "with --clique: how long a member may be silent (60)"},
     {"clique-step", SECONDS, AT(clique_step_s), 0, 0, "S",
@@ -253,6 +255,7 @@ static int check_method(const struct cnn_worker_args *a, struct ps_error *err)
                        {"codec", a->codec != NULL},
                        {"bucket-floats", a->bucket_floats > 0},
                        {"pipeline", a->pipeline >= 0},
+                       {"algorithm", a->algorithm != NULL},
                        {"pipeline-warmup", a->pipeline_warmup >= 0}};
     struct psc_local local;
     for (size_t i = 0; a->method != NULL && i < sizeof with_server / sizeof *with_server; i++)

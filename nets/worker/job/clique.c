@@ -19,6 +19,8 @@ static int open_ring(const struct cnn_worker_args *a, struct cnn_clique *out, st
     if (a->clique_listen != NULL)
         opt.listen = a->clique_listen;
     opt.links = (uint32_t)a->links;
+    if (a->algorithm != NULL)
+        opt.algorithm = a->algorithm;
     opt.timeout_ms = (uint32_t)(a->clique_timeout_s * 1e3);
     opt.step_ms = (uint32_t)(a->clique_step_s * 1e3);
     opt.key_file = a->key;
@@ -69,6 +71,7 @@ static int check_alone(const struct cnn_worker_args *a, struct ps_error *err)
                 {"clique-name", a->clique_name != NULL},
                 {"clique-listen", a->clique_listen != NULL},
                 {"links", a->links != 0},
+                {"algorithm", a->algorithm != NULL},
                 {"clique-timeout", a->clique_timeout_s != 0},
                 {"clique-step", a->clique_step_s != 0}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -87,6 +90,7 @@ static int check_meeting(const struct cnn_worker_args *a, bool meets, struct ps_
                 {"clique-name", a->clique_name != NULL},
                 {"clique-listen", a->clique_listen != NULL},
                 {"links", a->links != 0},
+                {"algorithm", a->algorithm != NULL},
                 {"clique-step", a->clique_step_s != 0}};
     if (a->members == 0)
         return ps_fail(err, -EINVAL,
@@ -114,6 +118,9 @@ int cnn_clique_check(const struct cnn_worker_args *a, struct ps_error *err)
         return ps_fail(err, -EINVAL, "--clique: \"%.60s\"; allowed: ring, mpi", a->clique);
     if (a->evaluate)
         return ps_fail(err, -EINVAL, "--clique: given with --evaluate; allowed: for training");
+    if (a->algorithm != NULL && strcmp(a->algorithm, "ring") != 0 && strcmp(a->algorithm, "tree") != 0 &&
+        strcmp(a->algorithm, "auto") != 0)
+        return ps_fail(err, -EINVAL, "--algorithm: \"%.60s\"; allowed: ring, tree, auto", a->algorithm);
     return check_meeting(a, kinds[kind].meets, err);
 }
 

@@ -16,8 +16,8 @@
 const char bench_allreduce_help[] = "sums over the ring of libpsclient, compared with MPI_Allreduce";
 
 static const char usage_text[] =
-    "usage: psbench allreduce [--road tcp|unix] [--floats 431080] [--ranks 2] [--codec raw|all|NAME] "
-    "[--links 1]\n"
+    "usage: psbench allreduce [--road tcp|unix] [--floats 431080] [--ranks 2] [--codec raw|all|NAME]\n"
+    "                         [--algorithm ring|tree|auto] [--links 1]\n"
     "                         [--segment 131072] [--busy 0] [--repeat 7] [--small] [--no-mpi] [--json]\n"
     "  --road R     tcp on loopback (default), or unix: UNIX sockets, compared with MPI's shared memory\n"
     "  --busy N     N further processes that only use CPU time\n"
@@ -73,6 +73,7 @@ static int parse(int argc, char **argv, struct options *o)
                                           {"floats", required_argument, NULL, 'n'},
                                           {"ranks", required_argument, NULL, 'p'},
                                           {"codec", required_argument, NULL, 'c'},
+                                          {"algorithm", required_argument, NULL, 'a'},
                                           {"links", required_argument, NULL, 'l'},
                                           {"segment", required_argument, NULL, 's'},
                                           {"busy", required_argument, NULL, 'b'},
@@ -103,6 +104,12 @@ static int parse(int argc, char **argv, struct options *o)
         }
         if (letter == 'c' && !check_codec(o->crowd.codec = optarg))
             return 2;
+        if (letter == 'a' && strcmp(o->crowd.algorithm = optarg, "ring") != 0 &&
+            strcmp(optarg, "tree") != 0 && strcmp(optarg, "auto") != 0) {
+            fprintf(stderr, "psbench allreduce: --algorithm is '%s'; allowed are ring, tree and auto\n",
+                    optarg);
+            return 2;
+        }
         o->small = o->small || letter == 'S';
         o->no_mpi = o->no_mpi || letter == 'M';
         o->json = o->json || letter == 'j';
@@ -151,12 +158,13 @@ static void print_json(const struct options *o, const char *what, const struct b
 {
     printf("{\"bench\":\"allreduce\",\"vector\":\"%s\",\"floats\":%.0f,\"messages\":%zu,\"ranks\":%d,"
            "\"road\":\"%s\","
-           "\"codec\":\"%s\",\"links\":%u,\"segment_bytes\":%u,\"busy\":%llu,\"repeats\":%d,\"calls\":%d,"
+           "\"codec\":\"%s\",\"algorithm\":\"%s\",\"links\":%u,\"segment_bytes\":%u,\"busy\":%llu,"
+           "\"repeats\":%d,\"calls\":%d,"
            "\"ring_ms\":%.4f,"
            "\"ring_min_ms\":%.4f,\"ring_max_ms\":%.4f,\"gb_s\":%.3f,\"max_error\":%.3g,\"max_sum\":%.6g",
            what, bytes_of(parts) / sizeof(float), parts->n, o->crowd.ranks, o->crowd.road, o->crowd.codec,
-           o->crowd.links, o->crowd.segment_bytes, (unsigned long long)o->busy, o->crowd.repeats,
-           o->crowd.calls, ring->median_ms, ring->min_ms, ring->max_ms,
+           o->crowd.algorithm, o->crowd.links, o->crowd.segment_bytes, (unsigned long long)o->busy,
+           o->crowd.repeats, o->crowd.calls, ring->median_ms, ring->min_ms, ring->max_ms,
            bytes_of(parts) * 1e-6 / ring->median_ms, t->max_error, t->max_sum);
     if (mpi != NULL)
         printf(",\"mpi_ms\":%.4f,\"mpi_min_ms\":%.4f,\"mpi_max_ms\":%.4f,\"speedup\":%.3f", mpi->median_ms,
@@ -176,8 +184,8 @@ static void print_text(const struct options *o, const char *what, const struct b
            o->crowd.links, o->crowd.links > 1 ? "s" : "", o->crowd.segment_bytes, (unsigned long long)o->busy,
            o->crowd.repeats, o->crowd.calls);
     printf("  %-22s %9.3f ms (%.3f to %.3f), %.2f GB/s; largest error of a sum %.3g, of sums up to %.3g\n",
-           "ring", ring->median_ms, ring->min_ms, ring->max_ms, mb / ring->median_ms, t->max_error,
-           t->max_sum);
+           o->crowd.algorithm, ring->median_ms, ring->min_ms, ring->max_ms, mb / ring->median_ms,
+           t->max_error, t->max_sum);
     if (mpi != NULL)
         printf("  %-22s %9.3f ms (%.3f to %.3f), %.2f GB/s; the ring is %.2f times as fast\n", mpi_name(o),
                mpi->median_ms, mpi->min_ms, mpi->max_ms, mb / mpi->median_ms,
@@ -255,7 +263,7 @@ static void burn(void)
 
 int bench_allreduce(int argc, char **argv)
 {
-    struct options o = {.crowd = {.road = "tcp", .codec = "raw"},
+    struct options o = {.crowd = {.road = "tcp", .codec = "raw", .algorithm = "ring"},
                         .floats = 431080,
                         .ranks = 2,
                         .repeats = 7,

@@ -26,6 +26,7 @@ struct bench_crowd {
     int calls;        /* consecutive calls of a repetition, between two barriers */
     const char *road; /* "tcp", "unix" */
     const char *codec;
+    const char *algorithm; /* "ring", "tree", "auto" */
     uint32_t links, segment_bytes;
 };
 

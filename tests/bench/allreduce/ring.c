@@ -85,6 +85,7 @@ static void be_rank(const struct bench_crowd *c, const struct bench_parts *parts
     opt.rank = rank;
     opt.rendezvous = place;
     opt.listen = strcmp(c->road, "unix") == 0 ? "unix:" : "tcp://127.0.0.1";
+    opt.algorithm = c->algorithm;
     opt.links = c->links;
     opt.segment_bytes = c->segment_bytes;
     page->rc[rank] = psc_ring_open(&opt, &q);

@@ -16,14 +16,18 @@ struct rig_kind {
     const char *name;
     const char *listen;
     uint32_t links, segment_bytes;
+    const char *algorithm; /* NULL: ring */
 };
 
 /* Kinds of cliques: one row each. */
 static const struct rig_kind rig_kinds[] = {
-    {"ring over tcp", "tcp://127.0.0.1", 1, 65536},
-    {"ring over unix sockets", "unix:", 1, 65536},
-    {"ring with small segments", "unix:", 1, 4096},
-    {"ring with three links", "tcp://127.0.0.1", 3, 4096},
+    {"ring over tcp", "tcp://127.0.0.1", 1, 65536, NULL},
+    {"ring over unix sockets", "unix:", 1, 65536, NULL},
+    {"ring with small segments", "unix:", 1, 4096, NULL},
+    {"ring with three links", "tcp://127.0.0.1", 3, 4096, NULL},
+    {"tree over tcp", "tcp://127.0.0.1", 1, 65536, "tree"},
+    {"tree of small segments and three links", "unix:", 3, 4096, "tree"},
+    {"ring or tree by size", "unix:", 1, 16384, "auto"},
 };
 
 struct rig;
@@ -68,6 +72,7 @@ static inline void rig_init(struct rig *r, const struct rig_kind *kind, int memb
         m->opt.listen = kind->listen;
         m->opt.links = kind->links;
         m->opt.segment_bytes = kind->segment_bytes;
+        m->opt.algorithm = kind->algorithm != NULL ? kind->algorithm : "ring";
         m->opt.timeout_ms = 60000;
     }
 }

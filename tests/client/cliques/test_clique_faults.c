@@ -119,6 +119,32 @@ START_TEST(a_member_that_leaves_is_named_by_all)
 }
 END_TEST
 
+/* Rank 1 takes the tree where the others take the ring: nobody sends what another waits for, and nobody is
+ * silent. It cannot happen by the options, which are compared. */
+static void take_another_way(struct rig_member *m)
+{
+    static const char *const says[] = {"members call differently", "by the tree", "by the ring", "rank 1 "};
+    float x[1000] = {0};
+    rig_ok(m, m->rc);
+    if (m->index == 1)
+        crowd_own_ring()->algorithm = PSC_ALGORITHM_TREE;
+    else
+        crowd_own_ring()->algorithm = PSC_ALGORITHM_RING;
+    int reduces = *(const int *)m->arg;
+    int rc = reduces ? psc_reduce(m->q, x, 1000, 2, NULL) : psc_allreduce(m->q, x, 1000, NULL);
+    if (rc == PSC_OK) /* nothing to wait for in that call */
+        rc = psc_barrier(m->q);
+    crowd_expect_failure(m, rc, says, 4);
+}
+
+START_TEST(calls_of_two_algorithms_end)
+{
+    static const struct rig_kind kind = {"tree", "unix:", 1, 65536, "tree"};
+    int reduces = _i;
+    crowd_run(&kind, 4, take_another_way, &reduces);
+}
+END_TEST
+
 /* The rendezvous. */
 
 static void expect_refusal(struct rig_member *m)
@@ -153,13 +179,15 @@ END_TEST
 static const struct {
     uint32_t members, links, segment_bytes;
     int32_t rank;
+    const char *algorithm;
     const char *says[5];
 } odd_ones[] = {
-    {4, 1, 65536, 2, {"disagree", "has members ", "rank 2 at", NULL}},
-    {2, 1, 65536, 1, {"disagree", "rank 1 at", "2", "3", NULL}},
-    {3, 2, 65536, 2, {"disagree", "links", "rank 2 at", NULL}},
-    {3, 1, 8192, 2, {"disagree", "segment_bytes", "65536", "8192", NULL}},
-    {3, 1, 65536, 1, {"rank 1 came twice, at ", "and at", NULL}},
+    {4, 1, 65536, 2, "ring", {"disagree", "has members ", "rank 2 at", NULL}},
+    {2, 1, 65536, 1, "ring", {"disagree", "rank 1 at", "2", "3", NULL}},
+    {3, 2, 65536, 2, "ring", {"disagree", "links", "rank 2 at", NULL}},
+    {3, 1, 8192, 2, "ring", {"disagree", "segment_bytes", "65536", "8192", NULL}},
+    {3, 1, 65536, 1, "ring", {"rank 1 came twice, at ", "and at", NULL}},
+    {3, 1, 65536, 2, "tree", {"disagree", "algorithm", "tree", "ring", NULL}},
 };
 
 START_TEST(members_that_disagree_are_named_to_all)
@@ -174,6 +202,7 @@ START_TEST(members_that_disagree_are_named_to_all)
         o->links = odd_ones[_i].links;
         o->segment_bytes = odd_ones[_i].segment_bytes;
         o->rank = odd_ones[_i].rank;
+        o->algorithm = odd_ones[_i].algorithm;
         for (int i = 0; i < 3; i++) {
             crowd_start(&r, i);
             test_clock_await_idle(crowd_acting, NULL); /* in this order */
@@ -449,18 +478,21 @@ static const struct {
 } hostile[] = {
     {"sent no segment of a ring", 48, {"GET / HTTP/1.1"}},
     {"sent a segment of version 9", 48, {'p', 's', 'd', 'R', 9, 0, 1, 0}},
-    {"sent a segment of kind 77", 48, {'p', 's', 'd', 'R', 2, 0, 77, 0}},
-    {"sent a notice of 0 bytes", 48, {'p', 's', 'd', 'R', 2, 0, 3, 0}},
-    {"sent a segment of call 200", 48, {'p', 's', 'd', 'R', 2, 0, 1, 0, 200}},
+    {"sent a segment of kind 77", 48, {'p', 's', 'd', 'R', PSC_WIRE_VERSION, 0, 77, 0}},
+    {"sent a notice of 0 bytes", 48, {'p', 's', 'd', 'R', PSC_WIRE_VERSION, 0, 3, 0}},
+    {"sent a segment of call 200", 48, {'p', 's', 'd', 'R', PSC_WIRE_VERSION, 0, 1, 0, 200}},
     {"rank 0 allreduce of 0 floats as raw (call 0), rank 1 allreduce of 100 floats as raw (call 2)",
      48,
-     {'p', 's', 'd', 'R', 2, 0, 1, 0}},
-    {"rank 0 sent a beat over a link", 48, {'p', 's', 'd', 'R', 2, 0, 2, 0, [24] = 200}},
+     {'p', 's', 'd', 'R', PSC_WIRE_VERSION, 0, 1, 0}},
+    {"rank 0 sent a beat over a link", 48, {'p', 's', 'd', 'R', PSC_WIRE_VERSION, 0, 2, 0, [24] = 200}},
     {"sent no segment of a ring", 48, {"GET / HTTP/1.1"}, true},
-    {"sent what is no beat of its own", 48, {'p', 's', 'd', 'R', 2, 0, 1, 0}, true},
-    {"sent what is no beat of its own", 48, {'p', 's', 'd', 'R', 2, 0, 2, 0, [12] = 7, [24] = 200}, true},
-    {"sent a beat that bears 5 ms", 48, {'p', 's', 'd', 'R', 2, 0, 2, 0, [24] = 5}, true},
-    {"rank 0 is gone", 20, {'p', 's', 'd', 'R', 2, 0, 1, 0}},
+    {"sent what is no beat of its own", 48, {'p', 's', 'd', 'R', PSC_WIRE_VERSION, 0, 1, 0}, true},
+    {"sent what is no beat of its own",
+     48,
+     {'p', 's', 'd', 'R', PSC_WIRE_VERSION, 0, 2, 0, [12] = 7, [24] = 200},
+     true},
+    {"sent a beat that bears 5 ms", 48, {'p', 's', 'd', 'R', PSC_WIRE_VERSION, 0, 2, 0, [24] = 5}, true},
+    {"rank 0 is gone", 20, {'p', 's', 'd', 'R', PSC_WIRE_VERSION, 0, 1, 0}},
 };
 
 /* The other one has met them: only then does a connection end that says nothing else. */
@@ -540,6 +572,7 @@ int main(void)
     } tests[] = {{members_that_call_differently_are_named, ROWS(differences)},
                  {a_skipped_call_is_noticed, 1},
                  {a_member_that_leaves_is_named_by_all, 2 * 4},
+                 {calls_of_two_algorithms_end, 2},
                  {missing_ranks_are_named, ROWS(rig_kinds)},
                  {members_that_disagree_are_named_to_all, ROWS(odd_ones)},
                  {ranks_are_given_to_those_who_want_any, 1},

@@ -1,4 +1,4 @@
-/* The bits of a ring's sum depend on the values and on the members alone. */
+/* The bits of a sum depend on the values, on the members and on the algorithm alone. */
 #include <string.h>
 
 #include "client/cliques/clique.h"
@@ -42,7 +42,8 @@ static void sum_by_calls(struct rig_member *m)
 START_TEST(bits_depend_neither_on_links_nor_on_calls)
 {
     static const char *const codecs[] = {"raw", "int8"};
-    struct rig_kind kind = {"ring", "unix:", 1, 16384};
+    static const char *const algorithms[] = {"ring", "tree"};
+    struct rig_kind kind = {algorithms[_i], "unix:", 1, 16384, algorithms[_i]};
     float *want = malloc(CUT_N * sizeof *want), *found = malloc(CUT_N * sizeof *found);
     for (int p = 2; p <= 4; p++)
         for (size_t i = 0; i < ROWS(codecs); i++) {
@@ -52,8 +53,8 @@ START_TEST(bits_depend_neither_on_links_nor_on_calls)
                 for (size_t calls = 2; calls <= 7; calls += 5) {
                     rig_run(&kind, p, sum_by_calls, &(struct cut_sum){codecs[i], calls, found});
                     ck_assert_msg(memcmp(want, found, CUT_N * sizeof *want) == 0,
-                                  "%d members, %s, %u links, %zu calls: other bits", p, codecs[i], kind.links,
-                                  calls);
+                                  "%s, %d members, %s, %u links, %zu calls: other bits", kind.name, p,
+                                  codecs[i], kind.links, calls);
                 }
         }
     free(want);
@@ -65,7 +66,7 @@ int main(void)
 {
     Suite *suite = suite_create("clique-stripes");
     TCase *tcase = tcase_create("stripes");
-    tcase_add_test(tcase, bits_depend_neither_on_links_nor_on_calls);
+    tcase_add_loop_test(tcase, bits_depend_neither_on_links_nor_on_calls, 0, 2);
     suite_add_tcase(suite, tcase);
     return unit_run(suite);
 }

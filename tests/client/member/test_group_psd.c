@@ -155,7 +155,49 @@ START_TEST(psd_keeps_what_one_clique_moves)
 }
 END_TEST
 
-/* You et al. 2017, eq. 1-2, in double. */
+/* The tree's sums, and those of whichever is taken by size: every member has the bits that psd gets. */
+START_TEST(psd_says_how_sums_are_made)
+{
+    static float center[N];
+    char place[64];
+    snprintf(place, sizeof place, "file:/tmp/psd-test-tree-%d-%d", (int)getpid(), _i);
+    struct run *r = run_of("", 4);
+    r->ring = place;
+    r->salt = 2;
+    train(SETTINGS("method=d-sync", "clique.publish=5",
+                   _i == 0 ? "clique.algorithm=tree" : "clique.algorithm=auto"),
+          &r, 1, center);
+    run_assert_same_x(r);
+    ck_assert_mem_eq(center, r->member[0].x, sizeof center);
+}
+END_TEST
+
+/* A kind of clique without a choice says so, at every member, before training. */
+START_TEST(a_clique_without_the_algorithm_says_so)
+{
+    struct daemon d;
+    struct run *r = run_of("", 2);
+    rig_start(&d, SETTINGS("method=d-sync", "clique.algorithm=tree"));
+    r->server = d.endpoint;
+    run_start(r);
+    run_end(r);
+    for (int k = 0; k < 2; k++) {
+        ck_assert_int_eq(r->member[k].rc, PSC_EUNSUPPORTED);
+        assert_says(r->member[k].error, "clique.algorithm: found tree");
+        assert_says(r->member[k].error, "allowed is ring");
+    }
+    daemon_remove(&d);
+}
+END_TEST
+
+/* You et al. 2017, eq. 1-2, in double; over the tree and with overlap, their Sync EASGD3, the same. */
+static const char *const vectors[][2] = {
+    {"clique.algorithm=ring", "parameters.overlap=false"},
+    {"clique.algorithm=ring", "parameters.overlap=true"},
+    {"clique.algorithm=tree", "parameters.overlap=false"},
+    {"clique.algorithm=tree", "parameters.overlap=true"},
+};
+
 START_TEST(vectors_follow_their_equations)
 {
     enum { P = 3, PERIOD = 2 };
@@ -163,9 +205,12 @@ START_TEST(vectors_follow_their_equations)
     static double x[P][N], middle[N];
     struct run *r = run_of("", P);
     struct dice dice = {110};
+    char place[64];
+    snprintf(place, sizeof place, "file:/tmp/psd-test-vectors-%d-%d", (int)getpid(), _i);
+    r->ring = place;
     r->salt = 2;
     train(SETTINGS("method=sync-easgd", "clique.mode=vectors", "parameters.beta=0.6", "parameters.period=2",
-                   "clique.publish=1", "parameters.schedule.warmup_steps=0"),
+                   "clique.publish=1", "parameters.schedule.warmup_steps=0", vectors[_i][0], vectors[_i][1]),
           &r, 1, center);
     for (int i = 0; i < N; i++)
         x[0][i] = x[1][i] = x[2][i] = middle[i] = dice_float(&dice);
@@ -192,6 +237,50 @@ START_TEST(vectors_follow_their_equations)
 }
 END_TEST
 
+static char vector_paths[MOST][100];
+
+static int save_vectors(struct member *m, int t)
+{
+    return t == 7 ? psc_save(m->c, vector_paths[m->rank], m->x, NULL, 0) : PSC_OK;
+}
+
+static int load_vectors(struct member *m, int t)
+{
+    return t == 0 ? psc_load(m->c, vector_paths[m->rank], m->x, NULL, 0, NULL) : PSC_OK;
+}
+
+/* Bit for bit the same with a sum that travels while the gradient is computed, and from a state that was
+ * saved while it did. */
+START_TEST(vectors_that_overlap_have_the_same_bits)
+{
+    enum { P = 3 };
+    static float centers[3][N], x[P][N];
+    for (int i = 0; i < P; i++)
+        snprintf(vector_paths[i], sizeof vector_paths[i], "/tmp/psd-test-vectors-%d-%d", (int)getpid(), i);
+    for (int k = 0; k < 3; k++) {
+        struct run *r = run_of("", P);
+        r->salt = 2;
+        r->before = k == 1 ? save_vectors : k == 2 ? load_vectors : NULL;
+        r->steps = k == 2 ? STEPS - 7 : STEPS;
+        train(SETTINGS("method=sync-easgd", "clique.mode=vectors", "parameters.beta=0.6",
+                       _i == 0 ? "parameters.period=1" : "parameters.period=7", "clique.publish=1",
+                       k == 0 ? "parameters.overlap=false" : "parameters.overlap=true",
+                       _i == 0 ? "optimizer=sgd" : "optimizer=nesterov",
+                       _i == 0 ? "lanes=3" : "parameters.momentum=0.5"),
+              &r, 1, centers[k]);
+        for (int i = 0; i < P; i++) {
+            if (k == 0)
+                memcpy(x[i], r->member[i].x, sizeof x[i]);
+            ck_assert_msg(memcmp(x[i], r->member[i].x, sizeof x[i]) == 0, "run %d, rank %d: other bits", k,
+                          i);
+        }
+        ck_assert_msg(memcmp(centers[0], centers[k], sizeof centers[0]) == 0, "run %d: another center", k);
+    }
+    for (int i = 0; i < P; i++)
+        unlink(vector_paths[i]);
+}
+END_TEST
+
 static int drain_at_four(struct member *m, int t)
 {
     return t == 4 && m->rank == 0 ? (kill(*(pid_t *)m->run->local.codec, SIGTERM), PSC_OK) : PSC_OK;
@@ -200,9 +289,13 @@ static int drain_at_four(struct member *m, int t)
 /* All members stop after the same step, under either way of sharing. */
 START_TEST(a_drain_stops_all_members_at_one_step)
 {
-    static const char *const methods[] = {"method=mpi-asgd", "method=d-sync", "method=pipe-sgd"};
+    static const char *const methods[][3] = {
+        {"method=mpi-asgd", "clique.mode=gradients", "parameters.overlap=false"},
+        {"method=d-sync", "clique.mode=gradients", "parameters.overlap=false"},
+        {"method=pipe-sgd", "clique.mode=gradients", "parameters.overlap=false"},
+        {"method=sync-easgd", "clique.mode=vectors", "parameters.overlap=true"}};
     struct daemon d;
-    rig_start(&d, SETTINGS(methods[_i]));
+    rig_start(&d, SETTINGS(methods[_i][0], methods[_i][1], methods[_i][2]));
     struct run *r = run_of("", 3);
     r->server = d.endpoint;
     r->salt = 4;
@@ -307,8 +400,11 @@ int main(void)
     tcase_add_loop_test(tc, a_clique_of_one_is_a_worker, 0, ROWS(presets));
     tcase_add_test(tc, sync_sgd_over_cliques_is_sync_sgd);
     tcase_add_loop_test(tc, psd_keeps_what_one_clique_moves, 0, 2);
-    tcase_add_test(tc, vectors_follow_their_equations);
-    tcase_add_loop_test(tc, a_drain_stops_all_members_at_one_step, 0, 3);
+    tcase_add_loop_test(tc, psd_says_how_sums_are_made, 0, 2);
+    tcase_add_test(tc, a_clique_without_the_algorithm_says_so);
+    tcase_add_loop_test(tc, vectors_follow_their_equations, 0, 4);
+    tcase_add_loop_test(tc, vectors_that_overlap_have_the_same_bits, 0, 2);
+    tcase_add_loop_test(tc, a_drain_stops_all_members_at_one_step, 0, 4);
     tcase_add_test(tc, members_follow_their_leader_through_changes_of_the_method);
     tcase_add_test(tc, by_hand_a_clique_pulls_the_whole_vector_alone);
     suite_add_tcase(suite, tc);

@@ -134,6 +134,7 @@ class psc_ring_options(C.Structure):
         ("key_file", C.c_char_p),
         ("server_key", C.c_char_p),
         ("step_ms", C.c_uint32),
+        ("algorithm", C.c_char_p),
     ]
 
 

@@ -18,7 +18,8 @@ class Ring:
 
     rendezvous: where the members find each other: "file:PATH", "psd:URL" or "psd:@FILE". rank: the requested rank; -1: the
     lowest free one. name: distinguishes cliques with the same rendezvous. CliqueError names a member whose process is silent
-    for timeout_ms, or that keeps the others waiting in a call for step_ms."""
+    for timeout_ms, or that keeps the others waiting in a call for step_ms. algorithm: "ring", "tree", or
+    "auto", by size."""
 
     def __init__(
         self,
@@ -31,6 +32,7 @@ class Ring:
         links: int = 1,
         timeout_ms: int = 60000,
         step_ms: int = 3600000,
+        algorithm: str = "ring",
         key_file: str | os.PathLike[str] | None = None,
         server_key: str | None = None,
     ) -> None:
@@ -39,6 +41,7 @@ class Ring:
         options.members, options.rank, options.links = members, rank, links
         options.rendezvous, options.name, options.listen = rendezvous.encode(), name.encode(), listen.encode()
         options.timeout_ms, options.step_ms = timeout_ms, step_ms
+        options.algorithm = algorithm.encode()
         options.key_file = None if key_file is None else os.fspath(key_file).encode()
         options.server_key = None if server_key is None else server_key.encode()
         self._handle = C.c_void_p()
