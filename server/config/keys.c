@@ -205,6 +205,9 @@ const struct psd_config_key psd_config_keys[] = {
      .help = "algorithm of a clique's sums: a ring; a binomial tree, for short vectors; auto: by size"},
     {"clique.publish", PSD_CONFIG_U32, RESTART, AT(clique.publish), .min = 1, .max = 1000000, .value = "64",
      .help = "job of one clique: steps between two copies of the center to psd"},
+    {"clique.bucket_floats", PSD_CONFIG_U64, RESTART, AT(clique.bucket_floats), .min = 1, .max = 1e12,
+     .word = "auto", .word_value = 0, .value = "auto",
+     .help = "floats of the parts in which a clique sums gradients, each as soon as it is complete"},
 
     {"codec", PSD_CONFIG_GROUP, RELOAD, .help = "how the values of exchanges are encoded"},
     {"codec.message", PSD_CONFIG_WORD, RELOAD, TEXT(codec.message), .choices = codecs, .value = "raw",
