@@ -13,6 +13,9 @@ uint64_t cnn_machine_bytes(void);
 enum { CNN_MOST_CORES = 1024 };
 uint32_t cnn_machine_cores(void);
 
+/* The quota of the process's cgroup, in cores, rounded up; UINT32_MAX: none. */
+uint32_t cnn_machine_quota(void);
+
 /* What a cgroup's cpu.max ("150000 100000": microseconds in each so many) lets run at once, rounded up, at
  * least 1; UINT32_MAX: as many as there are. */
 uint32_t cnn_quota_cores(const char *text);

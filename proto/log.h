@@ -21,6 +21,9 @@ void ps_log_setup(const char *program, enum ps_log_level lowest);
 /* Changes the level; any thread. */
 void ps_log_set_lowest(enum ps_log_level lowest);
 
+/* Of the calling thread alone, where that is higher: for threads that all do the same, of which one tells. */
+void ps_log_set_thread_lowest(enum ps_log_level lowest);
+
 /* `event` is a stable lower-case name such as "session.ended"; it is what a log search looks for. */
 void ps_log(enum ps_log_level level, const char *event, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

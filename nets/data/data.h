@@ -20,6 +20,8 @@ struct cnn_data_info {
     uint64_t n_train; /* images an epoch; digits and synthetic make new ones every epoch */
     uint64_t n_test;
     bool is_sequential; /* better read in sequence: see cnn_sampling */
+    uint64_t
+        held_bytes; /* of the images that the set keeps in memory; 0: it makes or reads them when asked */
 };
 
 struct cnn_data_options {
@@ -88,6 +90,9 @@ struct cnn_stream_options {
     uint32_t height, width;       /* of the images wanted; 0 and 0: as they are stored */
     uint32_t prefetch; /* batches that threads prepare in advance; 0: the caller makes each when it asks */
     uint32_t threads;  /* threads that make them, cooperating on one batch where they can; 0: 1 */
+    /* Training: the stream gives part `part` of each batch of parts x batch images that the same options
+     * without parts would give. parts 0: there is only one. */
+    uint32_t part, parts;
 };
 
 #define CNN_MAX_RANKS        (1u << 16)

@@ -18,7 +18,9 @@ struct cnn_pick {
 struct cnn_order {
     enum cnn_split split;
     uint64_t seed;
-    uint32_t rank, n;       /* n: images an epoch */
+    uint32_t rank, n; /* n: images an epoch */
+    uint32_t part,
+        parts; /* of each batch that is drawn, the picks of this part are given; parts at least 1 */
     struct cnn_position at; /* of the next pick */
     uint32_t *permutation;  /* [n], of epoch at.epoch; NULL for the test split */
     struct cnn_sampling sampling;
@@ -35,7 +37,8 @@ void cnn_order_finish(struct cnn_order *o);
 int cnn_order_check(const struct cnn_order *o, const struct cnn_position *to, struct ps_error *err);
 void cnn_order_seek(struct cnn_order *o, const struct cnn_position *to); /* one that was checked */
 
-/* The next picks [batch]. Returns how many: fewer only at the end of a test split. Cannot fail. */
+/* The next picks [batch], of as many for each part. Returns how many: fewer only at the end of a test split.
+ * Cannot fail. */
 uint32_t cnn_order_draw(struct cnn_order *o, uint32_t batch, struct cnn_pick *picks);
 
 #endif
