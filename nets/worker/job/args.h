@@ -21,15 +21,18 @@ struct cnn_worker_args {
     uint64_t train_sample; /* images; 0: not given */
     uint64_t accumulate;   /* batches a step */
     double label_smoothing;
-    double clip_norm;        /* NaN: gradients are not clipped */
-    uint64_t step_ms;        /* that a gradient takes at least */
-    int64_t rank;            /* -1: any */
-    int64_t warmup;          /* of --method; -1: its own */
-    uint64_t members, links; /* of the clique; 0: not given */
-    int64_t member;          /* its rank in it; -1: any */
-    int64_t pipeline_warmup; /* of --method pipe-sgd; -1: its own */
-    double clique_timeout_s; /* 0: not given */
-    double clique_step_s;    /* likewise */
+    double clip_norm;           /* NaN: gradients are not clipped */
+    uint64_t step_ms;           /* that a gradient takes at least */
+    int64_t rank;               /* -1: any */
+    int64_t warmup;             /* of --method; -1: its own */
+    uint64_t members, links;    /* of the clique; 0: not given */
+    int64_t member;             /* its rank in it; -1: any */
+    int64_t pipeline_warmup;    /* of --method pipe-sgd; -1: its own */
+    const char *partitions;     /* NULL: the worker is not divided */
+    uint64_t n_partitions;      /* 0: auto */
+    uint64_t partition_threads; /* of each; 0: as many as it has cores */
+    double clique_timeout_s;    /* 0: not given */
+    double clique_step_s;       /* likewise */
     double every_s;
     double learning_rate, momentum, averaging_rate, weight_decay; /* of --method; NaN: its own */
     bool evaluate, predict, center, once, json, help, version;
