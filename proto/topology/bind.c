@@ -39,6 +39,15 @@ int ps_topology_bind(const struct ps_topology *t, const struct ps_placement *p, 
     return rc == 0 && p->parts[part].node >= 0 ? bind_memory(t, p->parts[part].node, err) : rc;
 }
 
+int ps_topology_bind_group(const struct ps_topology *t, enum ps_near near, uint32_t group,
+                           struct ps_error *err)
+{
+    const struct ps_near_group *g = &t->groups[near][group];
+    if (t->machine == NULL)
+        return ps_fail(err, -ENOTSUP, "the topology is not this machine's");
+    return bind_cpus(t, g->first_core, g->n_cores, err);
+}
+
 int ps_topology_pin(const struct ps_topology *t, const struct ps_placement *p, uint32_t part, uint32_t index,
                     struct ps_error *err)
 {

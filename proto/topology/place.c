@@ -17,6 +17,11 @@ const char *ps_near_name(enum ps_near near)
     return names[near];
 }
 
+uint32_t ps_topology_share(const struct ps_topology *t, enum ps_near near, uint32_t i, uint32_t n)
+{
+    return t->cores[(uint64_t)t->n_cores * i / n].group[near];
+}
+
 /* Partitions of so many threads that the groups have room for. */
 static uint32_t room_for(const struct ps_topology *t, enum ps_near near, uint32_t threads)
 {

@@ -101,6 +101,12 @@ const char *ps_near_name(enum ps_near near);
  */
 int ps_topology_bind(const struct ps_topology *t, const struct ps_placement *p, uint32_t part,
                      struct ps_error *err);
+/* The group of thread i of n that share the cores evenly: neighbours lie together. */
+uint32_t ps_topology_share(const struct ps_topology *t, enum ps_near near, uint32_t i, uint32_t n);
+/* The calling thread, and threads that it creates later, run on the cores of that group. -errno with a
+ * sentence. */
+int ps_topology_bind_group(const struct ps_topology *t, enum ps_near near, uint32_t group,
+                           struct ps_error *err);
 /* The calling thread alone runs on the partition's core `index`, below threads. */
 int ps_topology_pin(const struct ps_topology *t, const struct ps_placement *p, uint32_t part, uint32_t index,
                     struct ps_error *err);

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "proto/log.h"
+#include "proto/topology/topology.h"
 #include "proto/transports/transport.h"
 #include "proto/wire/frame.h"
 #include "ps.pb-c.h"
@@ -113,6 +114,8 @@ struct psd_fragment {
 struct psd_lane {
     uint32_t index;
     struct psd_shared *shared;
+    const struct ps_topology *topology;             /* NULL: the thread runs where the system puts it */
+    uint32_t node;                                  /* the group of cores that it is bound to */
     struct psd_lane_port ports[PSD_MAX_TRANSPORTS]; /* the listener's own first */
     struct ps_lent lent; /* by clients, on all of them; the loop says how much may be */
     uint32_t

@@ -21,7 +21,8 @@ struct psd_lanes {
     struct psd_transports transports;
     struct psd_lane **list; /* [n]: its own, at the head followed by other servers' */
     uint32_t n, n_own;
-    uv_poll_t *polls; /* [n_own]: notes from the lanes */
+    struct ps_topology topology; /* n_cores 0: the machine has one memory, and lanes run anywhere */
+    uv_poll_t *polls;            /* [n_own]: notes from the lanes */
     /* Tells a lane of another server, or all of them where lane is NULL. NULL: there are none. */
     void (*command_remote)(struct psd *psd, const struct psd_lane *lane, const struct psd_lane_message *msg);
     struct psd *psd; /* for command_remote */

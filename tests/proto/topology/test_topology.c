@@ -270,6 +270,23 @@ START_TEST(uneven_groups_are_shared_evenly)
 }
 END_TEST
 
+/* psd's lanes: each on one node, neighbours together. */
+START_TEST(threads_share_the_nodes)
+{
+    static const struct {
+        uint32_t n, group[8];
+    } rows[] = {{1, {0}}, {2, {0, 4}}, {3, {0, 2, 5}}, {8, {0, 1, 2, 3, 4, 5, 6, 7}}};
+    struct ps_topology t;
+
+    read_machine(EPYC, NULL, 0, &t);
+    for (size_t i = 0; i < ROWS(rows); i++)
+        for (uint32_t k = 0; k < rows[i].n; k++)
+            ck_assert_uint_eq(ps_topology_share(&t, PS_NEAR_NODE, k, rows[i].n), rows[i].group[k]);
+    ck_assert_uint_eq(ps_topology_share(&t, PS_NEAR_NODE, 63, 64), 7);
+    ps_topology_finish(&t);
+}
+END_TEST
+
 START_TEST(what_cannot_be_is_refused)
 {
     static const struct {
@@ -356,6 +373,7 @@ int main(void)
     tcase_add_test(tc, masks_and_quotas_are_honoured);
     tcase_add_loop_test(tc, partitions_lie_as_the_table_says, 0, (int)ROWS(placements));
     tcase_add_test(tc, uneven_groups_are_shared_evenly);
+    tcase_add_test(tc, threads_share_the_nodes);
     tcase_add_test(tc, what_cannot_be_is_refused);
     tcase_add_test(tc, the_limit_of_the_process_counts);
     tcase_add_test(tc, threads_are_bound);
