@@ -282,16 +282,18 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("partitions");
-    TCase *tc = tcase_create("partitions");
-    tcase_set_timeout(tc, UNIT_HANG_S);
+    TCase *steps = tcase_create("steps"), *threads = tcase_create("threads");
+    tcase_set_timeout(steps, UNIT_HANG_S);
+    tcase_set_timeout(threads, UNIT_HANG_S);
     if (cnn_machine_cores() >= PARTS) { /* on one core there is nothing to divide */
-        tcase_add_loop_test(tc, partitions_make_the_steps_of_the_undivided_worker, 0, (int)ROWS(divided));
-        tcase_add_test(tc, a_signal_stops_all_after_the_same_step);
-        tcase_add_test(tc, a_saved_state_goes_on_bit_for_bit);
-        tcase_add_loop_test(tc, partitions_are_one_client_of_psd, 0, (int)ROWS(served));
+        tcase_add_loop_test(steps, partitions_make_the_steps_of_the_undivided_worker, 0, (int)ROWS(divided));
+        tcase_add_test(threads, a_signal_stops_all_after_the_same_step);
+        tcase_add_test(threads, a_saved_state_goes_on_bit_for_bit);
+        tcase_add_loop_test(threads, partitions_are_one_client_of_psd, 0, (int)ROWS(served));
     }
-    tcase_add_test(tc, a_single_partition_changes_no_bit);
-    tcase_add_test(tc, what_does_not_go_together_is_refused);
-    suite_add_tcase(suite, tc);
+    tcase_add_test(threads, a_single_partition_changes_no_bit);
+    tcase_add_test(threads, what_does_not_go_together_is_refused);
+    suite_add_tcase(suite, steps);
+    suite_add_tcase(suite, threads);
     return unit_run(suite);
 }
