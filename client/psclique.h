@@ -1,4 +1,5 @@
-/* psclique.h: cliques, groups of processes that sum their vectors and that psd may see as one client.
+/* psclique.h: cliques, groups of processes or threads that sum their vectors and that psd may see as one
+ * client.
  *
  *     psc_ring_options_init(&opt, sizeof opt);  opt.rendezvous = "file:/shared/job/ring";  opt.members = 4;
  *     psc_ring_open(&opt, &q);
@@ -63,9 +64,23 @@ void psc_ring_options_init(struct psc_ring_options *opt, size_t size);
  * NULL if there was no memory. PSC_ECLIQUE names the missing ranks, or what two members disagree on. */
 int psc_ring_open(const struct psc_ring_options *opt, struct psc_clique **out);
 
+/* Threads of one process, which sum their vectors where they lie: by the order of a binary tree over the
+ * ranks, each member its own part of all. Nothing travels, so that a codec changes nothing. */
+struct psc_threads_options {
+    size_t size;      /* set by psc_threads_options_init */
+    uint32_t members; /* of the clique, 1 to 1024 */
+    uint32_t step_ms; /* how long a call waits for a member that does not come to it; at least 100. 3600000 */
+};
+
+void psc_threads_options_init(struct psc_threads_options *opt, size_t size);
+
+/* Fills out[members] with the handles of ranks 0 to members - 1; each is for one thread, which closes it.
+ * PSC_EINVAL: options that are not allowed; PSC_ENOMEM: out is as it was. */
+int psc_threads_open(const struct psc_threads_options *opt, struct psc_clique **out);
+
 int psc_clique_rank(const struct psc_clique *q);
 int psc_clique_size(const struct psc_clique *q);
-const char *psc_clique_kind(const struct psc_clique *q);  /* "ring", "mpi"; a static string */
+const char *psc_clique_kind(const struct psc_clique *q);  /* "ring", "threads", "mpi"; a static string */
 const char *psc_clique_error(const struct psc_clique *q); /* of the last failure, or ""; owned by q */
 
 /* x, n floats, becomes the sum over all members. codec: of the floats in messages, a name of psd's codecs

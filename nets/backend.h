@@ -53,6 +53,8 @@ struct cnn_backend {
     void (*destroy)(void *state);
     /* Bytes that create has allocated outside the arena. */
     size_t (*own_bytes)(const void *state);
+    /* As cnn_net_each_thread; NULL: it computes in the calling thread alone. */
+    uint32_t (*each_thread)(void *state, void (*call)(void *arg, uint32_t index), void *arg);
     /* Seconds that the state has spent in kernels of its library; NULL: it uses none. */
     double (*library_s)(const void *state);
     /* net.c has checked the arguments: 1 <= n <= batch, labels < classes. These functions do not allocate.

@@ -82,12 +82,16 @@ uint32_t cnn_quota_cores(const char *text)
     return n < 1 ? 1 : n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 }
 
-uint32_t cnn_machine_cores(void)
+uint32_t cnn_machine_quota(void)
 {
     char quota[64] = "";
-    uint32_t n = allowed_cores();
     read_cgroup("cpu.max", quota, sizeof quota);
-    uint32_t most = cnn_quota_cores(quota);
+    return cnn_quota_cores(quota);
+}
+
+uint32_t cnn_machine_cores(void)
+{
+    uint32_t n = allowed_cores(), most = cnn_machine_quota();
     n = most < n ? most : n;
     return n < CNN_MOST_CORES ? n : CNN_MOST_CORES;
 }

@@ -13,6 +13,9 @@ uint64_t cnn_machine_bytes(void);
 enum { CNN_MOST_CORES = 1024 };
 uint32_t cnn_machine_cores(void);
 
+/* The quota of the process's cgroup, in cores, rounded up; UINT32_MAX: none. */
+uint32_t cnn_machine_quota(void);
+
 /* The cores that a cgroup's cpu.max allows ("150000 100000": quota and period in microseconds), rounded up,
  * at least 1. UINT32_MAX: no limit. */
 uint32_t cnn_quota_cores(const char *text);

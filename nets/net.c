@@ -76,13 +76,18 @@ static int find_backend(const struct cnn_net_options *opt, const struct cnn_back
     return b->probe != NULL ? b->probe(opt->precision, err) : 0;
 }
 
-static int check_options(const struct cnn_net_options *opt, const struct cnn_plan *plan, struct ps_error *err)
+static int check_options(const struct cnn_net_options *opt, const struct cnn_backend *backend,
+                         const struct cnn_plan *plan, struct ps_error *err)
 {
     if (opt->batch < 1 || opt->batch > MAX_BATCH)
         return ps_fail(err, -EINVAL, "batch %u; allowed are 1 to %d images", opt->batch, MAX_BATCH);
     if (opt->threads > CNN_MOST_CORES)
         return ps_fail(err, -EINVAL, "%u threads; allowed are 0 (all that the process may use) to %d",
                        opt->threads, CNN_MOST_CORES);
+    if (opt->first_image > 0 && backend == &cnn_backend_cuda)
+        return ps_fail(err, -ENOTSUP,
+                       "backend 'cuda' computes whole batches: no part that begins at image %u",
+                       opt->first_image);
     if (!(opt->label_smoothing >= 0 && opt->label_smoothing < 1))
         return ps_fail(err, -EINVAL, "label smoothing %g; allowed are 0 to below 1", opt->label_smoothing);
     for (size_t i = 0; i < plan->n_layers; i++)
@@ -168,7 +173,7 @@ static int prepare(struct cnn_net *net, const struct cnn_net_options *opt, struc
     if (rc == 0)
         rc = cnn_plan_create(opt->model, &net->plan, err);
     if (rc == 0)
-        rc = check_options(opt, net->plan, err);
+        rc = check_options(opt, net->backend, net->plan, err);
     if (rc != 0)
         return rc;
     *setup = (struct cnn_setup){net->plan, opt->batch, opt->threads > 0 ? opt->threads : cnn_machine_cores(),
@@ -185,6 +190,7 @@ int cnn_net_create(const struct cnn_net_options *opt, struct cnn_net **out, stru
         return ps_fail(err, -ENOMEM, "no memory for a net");
     net->batch = opt->batch;
     net->label_smoothing = opt->label_smoothing;
+    net->draw.first_image = opt->first_image;
     int rc = prepare(net, opt, &setup, err);
     if (rc == 0)
         rc = check_limit(net, &setup, opt->memory_limit, err);
@@ -293,7 +299,8 @@ void cnn_net_update_buffers(struct cnn_net *net, float *x)
 
 void cnn_net_seed(struct cnn_net *net, uint64_t seed, uint64_t step)
 {
-    net->draw = (struct cnn_draw){seed, step};
+    net->draw.seed = seed;
+    net->draw.step = step;
 }
 
 int cnn_net_predict(struct cnn_net *net, const float *x, const struct cnn_batch *batch,
@@ -317,6 +324,14 @@ int cnn_net_score(struct cnn_net *net, const float *x, const float *images, cons
 {
     const struct cnn_batch batch = {.images = images, .labels = labels, .n = n};
     return cnn_net_score_of(net, x, &batch, score);
+}
+
+uint32_t cnn_net_each_thread(struct cnn_net *net, void (*call)(void *arg, uint32_t index), void *arg)
+{
+    if (net->backend->each_thread != NULL)
+        return net->backend->each_thread(net->state, call, arg);
+    call(arg, 0);
+    return 1;
 }
 
 double cnn_net_library_s(const struct cnn_net *net)

@@ -24,6 +24,8 @@ struct cnn_net_options {
     enum cnn_precision precision;
     double label_smoothing; /* of gradients and their loss: 0 to below 1; scores do not use it */
     uint64_t memory_limit;  /* bytes of net, x and g together; 0: the available memory */
+    uint32_t
+        first_image; /* start of this net's part in a larger batch that several nets share, for dropout */
 };
 
 /* The images and labels of a call, borrowed until it returns. */
@@ -105,6 +107,10 @@ struct cnn_predictions {
 /* cnn_net_score_of that also returns the outputs. */
 int cnn_net_predict(struct cnn_net *net, const float *x, const struct cnn_batch *batch,
                     const struct cnn_predictions *out, struct cnn_score *score);
+
+/* Calls call(arg, index) in each thread that the net computes with, all at once: index 0 in the calling one,
+ * whose calls of the net the others serve. To bind them. Returns how many there are. */
+uint32_t cnn_net_each_thread(struct cnn_net *net, void (*call)(void *arg, uint32_t index), void *arg);
 
 /* Memory of a net, in bytes. */
 struct cnn_net_memory {

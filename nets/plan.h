@@ -63,6 +63,7 @@ struct cnn_plan {
 /* The random numbers that a gradient uses. */
 struct cnn_draw {
     uint64_t seed, step;
+    uint32_t first_image; /* the number of the batch's first, where several nets share a larger one */
 };
 
 static inline bool cnn_is_loss(const struct cnn_layer *l)

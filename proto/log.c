@@ -32,6 +32,8 @@ static struct {
     _Atomic int lowest;
 } setup = {.program = "psd", .lowest = PS_LOG_INFO};
 
+static _Thread_local int thread_lowest = PS_LOG_DEBUG;
+
 /* The queue between threads that log and the writer thread. A logging thread holds the mutex while it copies
  * a line, the writer only while it updates the counters: it writes bytes that no other thread touches. */
 static struct {
@@ -240,6 +242,11 @@ void ps_log_set_lowest(enum ps_log_level lowest)
     atomic_store_explicit(&setup.lowest, (int)lowest, memory_order_relaxed);
 }
 
+void ps_log_set_thread_lowest(enum ps_log_level lowest)
+{
+    thread_lowest = (int)lowest;
+}
+
 struct ps_log_counts ps_log_count(void)
 {
     pthread_mutex_lock(&queue.mutex);
@@ -267,7 +274,7 @@ void ps_log(enum ps_log_level level, const char *event, const char *fmt, ...)
     char sentence[SENTENCE_BYTES], line[LINE_BYTES];
     va_list ap;
 
-    if ((int)level < atomic_load_explicit(&setup.lowest, memory_order_relaxed))
+    if ((int)level < thread_lowest || (int)level < atomic_load_explicit(&setup.lowest, memory_order_relaxed))
         return;
     va_start(ap, fmt);
     vsnprintf(sentence, sizeof sentence, fmt, ap);

@@ -22,6 +22,9 @@ void ps_log_setup(const char *program, enum ps_log_level lowest);
 /* Changes the level; any thread. */
 void ps_log_set_lowest(enum ps_log_level lowest);
 
+/* Raises the level for the calling thread alone: for threads that do the same work, of which one logs. */
+void ps_log_set_thread_lowest(enum ps_log_level lowest);
+
 /* `event` is a stable lower-case name such as "session.ended", to search logs for. */
 void ps_log(enum ps_log_level level, const char *event, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -88,6 +88,7 @@ const struct cnn_data_type cnn_data_cifar10 = {
     .deviation = {0.2470f, 0.2435f, 0.2616f},
     .views = cnn_cifar_views,
     .n_views = CNN_CIFAR_VIEWS,
+    .is_held = true,
     .open = cifar10_open,
     .close = cifar10_close,
     .image = cifar10_image,

@@ -153,6 +153,7 @@ const struct cnn_data_type cnn_data_cifar100 = {
     .deviation = {0.2673f, 0.2564f, 0.2762f},
     .views = cnn_cifar_views,
     .n_views = CNN_CIFAR_VIEWS,
+    .is_held = true,
     .open = cifar100_open,
     .close = cifar100_close,
     .image = cifar100_image,

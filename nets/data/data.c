@@ -76,6 +76,9 @@ void cnn_data_close(struct cnn_data *data)
 void cnn_data_get_info(const struct cnn_data *data, struct cnn_data_info *info)
 {
     *info = data->info;
+    info->held_bytes = data->type->is_held ? (info->n_train + info->n_test) *
+                                                 ((uint64_t)info->channels * info->height * info->width + 1)
+                                           : 0;
 }
 
 /* The i-th size that the set supports; false past the last. */

@@ -20,6 +20,8 @@ struct cnn_data_info {
     uint64_t n_train; /* images per epoch; digits and synthetic generate new ones every epoch */
     uint64_t n_test;
     bool is_sequential; /* faster to read in sequence: see cnn_sampling */
+    uint64_t
+        held_bytes; /* of the images that the set keeps in memory; 0: it generates or reads them on demand */
 };
 
 struct cnn_data_options {
@@ -88,6 +90,9 @@ struct cnn_stream_options {
     uint32_t height, width;       /* requested image size; 0 and 0: the stored size */
     uint32_t prefetch; /* batches prepared in advance by threads; 0: the calling thread prepares each batch */
     uint32_t threads;  /* threads that prepare batches, cooperating on one batch if possible; 0: 1 */
+    /* Training: the stream gives part `part` of each batch of parts x batch images that the same options
+     * without parts would give. parts 0: there is only one. */
+    uint32_t part, parts;
 };
 
 #define CNN_MAX_RANKS        (1u << 16)

@@ -45,6 +45,7 @@ struct cnn_data_type {
     const struct cnn_view *views;                              /* NULL: only the stored size, not cropped */
     uint32_t n_views;
     bool has_views; /* supports options.view */
+    bool is_held;   /* all images lie in memory, as they are stored */
     /* arg: the text after "NAME:" in the spec; NULL without a colon. Fills *info and *self. */
     int (*open)(const char *arg, const struct cnn_data_options *opt, struct cnn_data_info *info, void **self,
                 struct ps_error *err);

@@ -27,6 +27,8 @@ static int check_options(const struct cnn_stream_options *opt, struct ps_error *
         return ps_fail(err, -EINVAL, "a batch of %u images; allowed: 1 to %d", opt->batch, INT32_MAX);
     if (opt->rank >= CNN_MAX_RANKS)
         return ps_fail(err, -EINVAL, "rank %u of a stream; allowed: 0 to %u", opt->rank, CNN_MAX_RANKS - 1);
+    if (opt->parts > 0 && opt->part >= opt->parts)
+        return ps_fail(err, -EINVAL, "part %u of a batch; allowed: 0 to %u", opt->part, opt->parts - 1);
     if (opt->prefetch > CNN_MAX_PREFETCH)
         return ps_fail(err, -EINVAL, "%u prefetched batches; allowed: 0 to %d", opt->prefetch,
                        CNN_MAX_PREFETCH);

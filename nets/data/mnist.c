@@ -92,6 +92,7 @@ const struct cnn_data_type cnn_data_mnist = {
     .usage = "mnist:DIR",
     .mean = {0.1307f},
     .deviation = {0.3081f},
+    .is_held = true,
     .open = mnist_open,
     .close = mnist_close,
     .image = mnist_image,

@@ -31,6 +31,8 @@ int cnn_order_init(struct cnn_order *o, const struct cnn_data_info *info,
                             .seed = trains ? opt->seed : 0,
                             .rank = trains ? opt->rank : 0,
                             .n = (uint32_t)(trains ? info->n_train : info->n_test),
+                            .part = trains && opt->parts > 0 ? opt->part : 0,
+                            .parts = trains && opt->parts > 0 ? opt->parts : 1,
                             .sampling = sampling_of(info, opt)};
     if (!trains)
         return 0;
@@ -76,19 +78,28 @@ static uint32_t expected_at(const struct cnn_order *o, uint32_t place)
     return (uint32_t)(((uint64_t)o->start + place + o->sampling.buffer) % o->n);
 }
 
+/* False at the end of a test split. */
+static bool draw_one(struct cnn_order *o, struct cnn_pick *pick)
+{
+    if (o->at.index == o->n) {
+        if (o->split == CNN_TEST)
+            return false;
+        o->at.index = 0;
+        o->at.epoch++;
+        fill(o);
+    }
+    uint32_t place = (uint32_t)o->at.index++;
+    *pick = (struct cnn_pick){o->at.epoch, o->permutation != NULL ? o->permutation[place] : place,
+                              expected_at(o, place)};
+    return true;
+}
+
 uint32_t cnn_order_draw(struct cnn_order *o, uint32_t batch, struct cnn_pick *picks)
 {
-    for (uint32_t i = 0; i < batch; i++) {
-        if (o->at.index == o->n) {
-            if (o->split == CNN_TEST)
+    struct cnn_pick others;
+    for (uint32_t part = 0; part < o->parts; part++)
+        for (uint32_t i = 0; i < batch; i++)
+            if (!draw_one(o, part == o->part ? &picks[i] : &others))
                 return i;
-            o->at.index = 0;
-            o->at.epoch++;
-            fill(o);
-        }
-        uint32_t place = (uint32_t)o->at.index++;
-        picks[i] = (struct cnn_pick){o->at.epoch, o->permutation != NULL ? o->permutation[place] : place,
-                                     expected_at(o, place)};
-    }
     return batch;
 }

@@ -19,6 +19,7 @@ struct cnn_order {
     enum cnn_split split;
     uint64_t seed;
     uint32_t rank, n;       /* n: images per epoch */
+    uint32_t part, parts;   /* only this part of each drawn batch is given; parts at least 1 */
     struct cnn_position at; /* of the next pick */
     uint32_t *permutation;  /* [n], of epoch at.epoch; NULL for the test split */
     struct cnn_sampling sampling;
@@ -35,8 +36,8 @@ void cnn_order_finish(struct cnn_order *o);
 int cnn_order_check(const struct cnn_order *o, const struct cnn_position *to, struct ps_error *err);
 void cnn_order_seek(struct cnn_order *o, const struct cnn_position *to); /* to: a checked position */
 
-/* Writes the next picks [batch]. Returns their number, fewer than batch only at the end of a test split.
- * Cannot fail. */
+/* Writes the next picks [batch], as many for each part. Returns their number, fewer than batch only at the
+ * end of a test split. Cannot fail. */
 uint32_t cnn_order_draw(struct cnn_order *o, uint32_t batch, struct cnn_pick *picks);
 
 #endif

@@ -35,7 +35,7 @@ void cnn_dropout_mask(const struct cnn_layer *l, const struct cnn_draw *draw, si
     struct cnn_philox_block at = {
         {0, (uint32_t)l->index, (uint32_t)draw->step, (uint32_t)(draw->step >> 32)}};
     uint64_t dropped_below = cnn_dropout_dropped_below(l);
-    size_t e = from, end = from + n;
+    size_t e = from + draw->first_image * cnn_shape_count(l->in), end = e + n;
 
     while (e < end) {
         at.v[0] = (uint32_t)(e / 4);

@@ -186,6 +186,16 @@ static size_t own_bytes(const void *state)
     return d->own_bytes + d->n_primitives * CODE_BYTES;
 }
 
+/* OpenMP keeps the threads of a team, and their numbers, for the next team of the same size. */
+static uint32_t each_thread(void *state, void (*call)(void *arg, uint32_t index), void *arg)
+{
+    const struct cnn_dnnl *d = state;
+
+#pragma omp parallel num_threads(d->threads)
+    call(arg, (uint32_t)omp_get_thread_num());
+    return d->threads;
+}
+
 static double library_s(const void *state)
 {
     return ((const struct cnn_dnnl *)state)->library_s;
@@ -420,6 +430,7 @@ const struct cnn_backend cnn_backend_onednn = {
     .create = create,
     .destroy = destroy,
     .own_bytes = own_bytes,
+    .each_thread = each_thread,
     .library_s = library_s,
     .score = score,
     .gradient = gradient,

@@ -25,6 +25,7 @@ struct description {
     struct cnn_net_memory memory;
     const char *backend; /* NULL: not measured */
     double measured_bytes;
+    const struct cnn_partitions *parts; /* of --partitions; NULL */
 };
 
 static double output_bytes(const struct description *d, const struct cnn_layer_row *row)
@@ -149,6 +150,29 @@ static void print_inputs(FILE *out, const struct description *d, size_t i)
         fprintf(out, "%s%s", k == 0 ? "  of " : ", ", row->inputs[k]);
 }
 
+static void print_partitions(FILE *out, const struct cnn_partitions *parts)
+{
+    const struct ps_topology *t = &parts->topology;
+    fprintf(
+        out,
+        "\n%s.\nOf the cores that this process may use %u have a part, %u none; left out are %u of a slower "
+        "kind, %u beyond the quota,\nand %u further hardware threads of these cores.\n",
+        parts->placement.why, t->n_cores - parts->placement.n_idle, parts->placement.n_idle, t->n_slower,
+        t->n_over_quota, t->n_siblings);
+}
+
+static void print_partitions_json(FILE *out, const struct cnn_partitions *parts)
+{
+    const struct ps_topology *t = &parts->topology;
+    const struct ps_placement *p = &parts->placement;
+    fprintf(out,
+            ",\"partitions\":{\"partitions\":%u,\"threads\":%u,\"bytes\":%" PRIu64
+            ",\"near\":\"%s\",\"fits\":%s,\"cores\":%u,\"idle\":%u,\"slower\":%u,\"over_quota\":%u,"
+            "\"siblings\":%u,\"why\":\"%s\"}",
+            p->n, p->threads, p->bytes, ps_near_name(p->near), p->fits ? "true" : "false", t->n_cores,
+            p->n_idle, t->n_slower, t->n_over_quota, t->n_siblings, p->why);
+}
+
 static void print_text(FILE *out, const struct description *d)
 {
     const struct cnn_model *m = &d->model;
@@ -178,6 +202,8 @@ static void print_text(FILE *out, const struct description *d)
     if (d->backend != NULL)
         fprintf(out, "; measured on %s: %.2f MiB", d->backend, d->measured_bytes / MIB);
     fputc('\n', out);
+    if (d->parts != NULL)
+        print_partitions(out, d->parts);
 }
 
 static void print_json(FILE *out, const struct description *d)
@@ -205,9 +231,12 @@ static void print_json(FILE *out, const struct description *d)
             d->n_params, d->n_buffers, d->forward_flops, d->backward_flops, d->image_bytes,
             d->activation_bytes, d->memory.values, d->memory.own, d->memory.vectors, total_bytes(d));
     if (d->backend != NULL)
-        fprintf(out, ",\"backend\":\"%s\",\"measured_bytes\":%.0f}\n", d->backend, d->measured_bytes);
+        fprintf(out, ",\"backend\":\"%s\",\"measured_bytes\":%.0f", d->backend, d->measured_bytes);
     else
-        fputs(",\"backend\":null,\"measured_bytes\":null}\n", out);
+        fputs(",\"backend\":null,\"measured_bytes\":null", out);
+    if (d->parts != NULL)
+        print_partitions_json(out, d->parts);
+    fputs("}\n", out);
 }
 
 /* A net that does not fit into this machine's memory is described but not measured. */
@@ -229,15 +258,37 @@ static int describe(struct description *d, const struct cnn_worker_args *args, s
     return rc == 0 && has_room(d) ? measure(d, args, err) : rc;
 }
 
+/* With the copy of --data that each part would hold. Logs what is wrong. */
+static int divide(struct description *d, const struct cnn_worker_args *args, struct cnn_partitions *parts)
+{
+    struct cnn_data_info info;
+    struct cnn_data *data;
+    struct ps_error err;
+    if (cnn_data_open(args->data, &data, &err) != 0) {
+        ps_log(PS_LOG_ERROR, "data.failed", "--data: %s", err.text);
+        return CNN_EXIT_DATA;
+    }
+    cnn_data_get_info(data, &info);
+    cnn_data_close(data);
+    int rc = cnn_partitions_plan(args, &d->model, &info, parts);
+    d->parts = parts;
+    return rc;
+}
+
 int cnn_describe(const struct cnn_worker_args *args, FILE *out)
 {
     struct description d = {.batch = args->batch};
+    struct cnn_partitions parts;
     struct ps_error err;
-    int rc = describe(&d, args, &err);
+    int rc = describe(&d, args, &err), exit = CNN_EXIT_OK;
     if (rc != 0)
         ps_log(PS_LOG_ERROR, "describe.failed", "--describe %s: %s", args->describe, err.text);
-    else
+    else if (args->partitions != NULL)
+        exit = divide(&d, args, &parts);
+    if (rc == 0 && exit == CNN_EXIT_OK)
         (args->json ? print_json : print_text)(out, &d);
+    if (d.parts != NULL)
+        cnn_partitions_finish(&parts);
     free(d.rows);
-    return rc == 0 ? CNN_EXIT_OK : rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;
+    return rc == 0 ? exit : rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;
 }

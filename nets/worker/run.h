@@ -11,6 +11,14 @@
 /* Opens the job and trains, evaluates or predicts. Returns an enum cnn_exit. */
 int cnn_worker_run(const struct cnn_worker_args *args);
 
+struct cnn_stop;
+/* The same in the calling thread, which is the partition, or NULL: the whole worker. */
+int cnn_worker_run_job(const struct cnn_worker_args *args, const struct cnn_partition *partition,
+                       struct cnn_stop *stop);
+/* Divides the worker by --partitions, and runs each partition in a thread of its own. Returns an enum
+ * cnn_exit. */
+int cnn_worker_run_partitions(const struct cnn_worker_args *args, struct cnn_stop *stop);
+
 /* Trains to the last step. drained: the server is already draining. Returns an enum cnn_exit. */
 int cnn_train(struct cnn_job *job, bool drained);
 

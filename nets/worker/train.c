@@ -171,6 +171,10 @@ static int training_init(struct training *t, struct cnn_job *job)
                                      .width = job->model.width,
                                      .prefetch = (uint32_t)job->args->prefetch,
                                      .threads = (uint32_t)job->args->data_threads};
+    if (job->partition != NULL) {
+        opt.part = job->partition->index;
+        opt.parts = job->partition->all->placement.n;
+    }
     cnn_sampling_read(job->args->sampling, &opt.sampling, NULL); /* args.c has validated it */
     if (cnn_stream_create(job->data, &opt, &t->stream, &err) != 0) {
         ps_log(PS_LOG_ERROR, "data.failed", "%s", err.text);
@@ -194,6 +198,8 @@ static int training_init(struct training *t, struct cnn_job *job)
     cnn_meter_start(&t->reported, t->started);
     cnn_meter_start(&t->whole, t->started);
     cnn_progress_init(&t->progress, stdout, job->args->json, t->started);
+    if (job->partition != NULL) /* last: what was started so far may run on all of the partition's cores */
+        cnn_partition_pin(job->partition, job->net);
     return CNN_EXIT_OK;
 }
 
@@ -229,6 +235,8 @@ static void report(struct training *t, double now)
 
 static void print_progress(struct training *t, double now)
 {
+    if (!cnn_job_tells(t->job))
+        return;
     if (now - t->reported.since >= REPORT_EVERY_S)
         report(t, now);
     if (cnn_progress_is_due(&t->progress, now)) {
@@ -367,6 +375,21 @@ static int begin_step(struct training *t, struct cnn_score *score)
     return rc == PSC_OK ? compute_all(t, score) : rc;
 }
 
+/* Counts a step with n images, of this partition or of the undivided worker. */
+static void count_step(struct training *t, const struct cnn_score *score, uint32_t n)
+{
+    const struct cnn_partition *p = t->job->partition;
+    double loss_sum = 0;
+    uint64_t steps = 0, images = 0, correct = 0;
+    struct cnn_meter *meters[] = {&t->shown, &t->reported, &t->whole};
+    if (p != NULL && p->index == 0)
+        cnn_partition_take(p, &loss_sum, &steps, &images, &correct);
+    for (size_t i = 0; i < sizeof meters / sizeof *meters; i++) {
+        cnn_meter_add(meters[i], score->loss, score->n_correct, n);
+        cnn_meter_add_steps(meters[i], loss_sum, steps, correct, images);
+    }
+}
+
 /* One step. PSC_OK to continue, PSC_DRAINED, or a negative PSC_E…. */
 static int train_step(struct training *t)
 {
@@ -379,7 +402,9 @@ static int train_step(struct training *t)
     if (!isfinite(score.loss) && !cnn_job_is_shared(job))
         return start_over(t, "the loss is not finite");
     if (!isfinite(score.loss))
-        t->g[0] = NAN; /* makes all members refuse the step */
+        t->g[0] = NAN;            /* makes all members refuse the step */
+    else if (!cnn_job_tells(job)) /* before the sum, after which the first partition reads the counts */
+        cnn_partition_count(job->partition, &score, n);
 
     rc = end_step(t);
     if (rc == PSC_EVALUE)
@@ -390,14 +415,14 @@ static int train_step(struct training *t)
     t->step++;
     count_workers(t);
     t->passed += (uint64_t)n * t->workers;
-    cnn_meter_add(&t->shown, score.loss, score.n_correct, n);
-    cnn_meter_add(&t->reported, score.loss, score.n_correct, n);
-    cnn_meter_add(&t->whole, score.loss, score.n_correct, n);
+    count_step(t, &score, n);
     return rc;
 }
 
 static void say_end(struct training *t, const char *how)
 {
+    if (!cnn_job_tells(t->job))
+        return;
     double now = now_of(t);
     struct cnn_progress_state s = state_of(t, t->shown.steps > 0 ? &t->shown : &t->whole, now);
     s.rate = cnn_meter_rate(&t->whole, now);
@@ -433,13 +458,20 @@ static int examine(struct training *t, bool last)
     return rc;
 }
 
+/* Whether a signal ends training before the next step. */
+static bool stops(const struct training *t)
+{
+    bool asked = cnn_stop_asked(t->job->stop);
+    return t->job->partition != NULL ? cnn_partition_stops(t->job->partition, t->step, asked) : asked;
+}
+
 /* Runs until the last step, a drain, a signal or a failure. */
 static int loop(struct training *t, bool drained)
 {
     int rc = PSC_OK, failed = CNN_EXIT_OK;
     const char *how = "finished";
     while (!drained && t->step < last_step(t)) {
-        if (cnn_stop_asked(t->job->stop)) {
+        if (stops(t)) {
             ps_log(PS_LOG_INFO, "train.stopped", "a signal asked to stop: stopped after %" PRIu64 " steps",
                    t->step);
             how = "stopped";
@@ -485,7 +517,7 @@ int cnn_train(struct cnn_job *job, bool drained)
 {
     struct training t;
     int rc = training_init(&t, job);
-    if (rc == CNN_EXIT_OK && job->args->steps == 0)
+    if (rc == CNN_EXIT_OK && job->args->steps == 0 && cnn_job_tells(job))
         report(&t, now_of(&t)); /* the number of steps in --epochs is known now */
     if (rc == CNN_EXIT_OK)
         rc = loop(&t, drained);

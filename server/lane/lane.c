@@ -169,6 +169,15 @@ bool psd_lane_turn(struct psd_lane *lane)
     return work_in_background(lane) || more;
 }
 
+/* Before it touches its slice: pages come from the node of the thread that touches them first. */
+static void bind_to_node(const struct psd_lane *lane)
+{
+    struct ps_error err;
+    if (lane->topology != NULL && ps_topology_bind_group(lane->topology, PS_NEAR_NODE, lane->node, &err) != 0)
+        ps_log(PS_LOG_WARN, "lanes.not_bound", "lane %u runs where the system puts it: %s", lane->index,
+               err.text);
+}
+
 /* Receives until the transports are empty, so that it is safe to wait on their descriptors; looks at commands
  * once a batch. */
 static void *lane_thread(void *arg)
@@ -179,6 +188,7 @@ static void *lane_thread(void *arg)
 
     snprintf(name, sizeof name, "psd-lane-%u", lane->index % 1000);
     pthread_setname_np(pthread_self(), name);
+    bind_to_node(lane);
     for (uint32_t i = 0; i < lane->n_ports; i++)
         fds[1 + i] =
             (struct pollfd){.fd = lane->ports[i].transport->port_fd(lane->ports[i].port), .events = POLLIN};

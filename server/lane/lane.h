@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "proto/log.h"
+#include "proto/topology/topology.h"
 #include "proto/transports/transport.h"
 #include "proto/wire/frame.h"
 #include "ps.pb-c.h"
@@ -115,6 +116,8 @@ struct psd_fragment {
 struct psd_lane {
     uint32_t index;
     struct psd_shared *shared;
+    const struct ps_topology *topology;             /* NULL: the thread runs where the system puts it */
+    uint32_t node;                                  /* the group of cores that it is bound to */
     struct psd_lane_port ports[PSD_MAX_TRANSPORTS]; /* the listener's own first */
     /* memory that clients have registered, on all transports; the loop sets the limit */
     struct ps_registered registered;

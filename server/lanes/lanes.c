@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "proto/log.h"
 #include "server/config/config.h"
 
 static int open_own(struct psd_lanes *lanes, const struct psd_config *cfg, const char *control_url,
@@ -32,6 +33,28 @@ static int open_others(struct psd_lanes *lanes, const struct psd_config *cfg, st
     return rc;
 }
 
+/* Where the machine has several memories, each lane to the cores of one: its slice will lie there. */
+static void place_own(struct psd_lanes *lanes)
+{
+    const struct ps_topology_source here = {.quota_cores = 0};
+    struct ps_error err;
+    if (ps_topology_read(&here, &lanes->topology, &err) != 0) {
+        ps_log(PS_LOG_WARN, "lanes.not_bound", "lanes run where the system puts them: %s", err.text);
+        return;
+    }
+    uint32_t n_nodes = lanes->topology.n_groups[PS_NEAR_NODE];
+    if (n_nodes < 2) {
+        ps_topology_finish(&lanes->topology);
+        return;
+    }
+    for (uint32_t i = 0; i < lanes->n_own; i++) {
+        lanes->list[i]->topology = &lanes->topology;
+        lanes->list[i]->node = ps_topology_share(&lanes->topology, PS_NEAR_NODE, i, lanes->n_own);
+    }
+    ps_log(PS_LOG_INFO, "lanes.placed", "%u lanes over the cores of %u NUMA nodes, each with its slice",
+           lanes->n_own, n_nodes);
+}
+
 int psd_lanes_open(struct psd_lanes *lanes, const struct psd_config *cfg, const char *control_url,
                    uint32_t want, const struct ps_transport_limits *limits, struct ps_error *err)
 {
@@ -40,6 +63,8 @@ int psd_lanes_open(struct psd_lanes *lanes, const struct psd_config *cfg, const 
     if (lanes->list == NULL || lanes->polls == NULL)
         return ps_fail(err, -ENOMEM, "no memory for %u lanes", want);
     int rc = open_own(lanes, cfg, control_url, want, limits, err);
+    if (rc == 0)
+        place_own(lanes);
     return rc < 0 ? rc : open_others(lanes, cfg, err);
 }
 
@@ -47,6 +72,7 @@ void psd_lanes_stop(struct psd_lanes *lanes)
 {
     for (uint32_t i = 0; i < lanes->n; i++)
         psd_lane_destroy(lanes->list[i]);
+    ps_topology_finish(&lanes->topology);
 }
 
 void psd_lanes_finish(struct psd_lanes *lanes)

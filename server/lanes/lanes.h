@@ -21,7 +21,8 @@ struct psd_lanes {
     struct psd_transports transports;
     struct psd_lane **list; /* [n]: its own; at the head followed by the other servers' */
     uint32_t n, n_own;
-    uv_poll_t *polls; /* [n_own]: wake the loop for events of the lanes */
+    struct ps_topology topology; /* n_cores 0: one memory node, and lanes are not bound */
+    uv_poll_t *polls;            /* [n_own]: wake the loop for events of the lanes */
     /* Sends a command to a lane of another server, or to all of them if lane is NULL. NULL: there are
      * none. */
     void (*command_remote)(struct psd *psd, const struct psd_lane *lane, const struct psd_lane_message *msg);

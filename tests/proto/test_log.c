@@ -164,6 +164,32 @@ START_TEST(a_level_changes_while_others_log)
 }
 END_TEST
 
+/* The calling thread's own level holds for it alone. */
+static void *log_one(void *arg)
+{
+    ps_log(PS_LOG_INFO, "test.other", "%s", (const char *)arg);
+    return NULL;
+}
+
+START_TEST(a_thread_may_keep_silent)
+{
+    pthread_t thread;
+    uint64_t read = 0;
+    FILE *from = fdopen(take_stderr(), "r");
+    ps_log_setup("test", PS_LOG_INFO);
+    ps_log_set_thread_lowest(PS_LOG_WARN);
+    log_many(5);
+    ck_assert_int_eq(pthread_create(&thread, NULL, log_one, "of another thread"), 0);
+    pthread_join(thread, NULL);
+    ps_log_set_thread_lowest(PS_LOG_DEBUG);
+    ps_log(PS_LOG_INFO, "test.after", "the end");
+    ck_assert(read_until(from, "of another thread", &read));
+    ck_assert(read_until(from, "the end", &read));
+    ck_assert_uint_eq(read, 0);
+    fclose(from);
+}
+END_TEST
+
 enum { CHANGES = 1000 };
 static atomic_bool over;
 
@@ -194,6 +220,7 @@ int main(void)
     TCase *tcase = tcase_create("log");
     tcase_add_test(tcase, a_reader_that_stands_still_keeps_nobody_waiting);
     tcase_add_test(tcase, a_reader_that_dies_costs_lines_alone);
+    tcase_add_test(tcase, a_thread_may_keep_silent);
     tcase_add_test(tcase, the_last_lines_are_written_at_exit);
     tcase_add_test(tcase, an_exit_waits_for_no_reader);
     tcase_add_test(tcase, a_child_of_fork_writes_its_own);

@@ -25,6 +25,7 @@ struct row {
 #define LOWEST_S    0.1
 #define HIGHEST_S   86400.0
 #define HIGHEST_U64 UINT64_MAX
+#define NOT_GIVEN   UINT64_MAX /* of --threads, which may be 0 */
 
 static const struct row rows[] = {
     {"server", TEXT, AT(server), 0, 0, "URL|@FILE",
@@ -61,6 +62,8 @@ static const struct row rows[] = {
      "seed of the initial point and of the order of the images (1)"},
     {"threads", NUMBER, AT(threads), 0, 1024, "T",
      "threads for the net and the local step; 0: one for each core (1)"},
+    {"partitions", TEXT, AT(partitions), 0, 0, "P|auto",
+     "divide cores and batch into P parts, each with its own threads, net and data in near memory"},
     {"prefetch", NUMBER, AT(prefetch), 0, CNN_MAX_PREFETCH, "N",
      "batches prepared ahead by threads; 0: none (4)"},
     {"data-threads", NUMBER, AT(data_threads), 1, CNN_MAX_DATA_THREADS, "T",
@@ -299,11 +302,49 @@ static int check_predict(const struct cnn_worker_args *a, struct ps_error *err)
     return 0;
 }
 
+static int read_partitions(const struct cnn_worker_args *a, uint64_t *out, struct ps_error *err)
+{
+    static const struct row number = {"partitions", NUMBER, 0, 1, 1024, "P|auto", ""};
+    struct ps_error why;
+    *out = 0;
+    if (a->partitions == NULL || strcmp(a->partitions, "auto") == 0)
+        return 0;
+    if (read_number(&number, a->partitions, out, &why) == 0)
+        return 0;
+    return ps_fail(err, -EINVAL, "%s, or auto", why.text);
+}
+
+/* Partitions are a clique by themselves, of CPU cores. */
+static int check_partitions(const struct cnn_worker_args *a, struct ps_error *err)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } others[] = {{"evaluate", a->evaluate}, {"predict", a->predict}, {"clique", a->clique != NULL}};
+    uint64_t n;
+    if (a->partitions == NULL)
+        return 0;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i].given)
+            return ps_fail(err, -EINVAL, "--%s and --partitions: both given; allowed: one of them",
+                           others[i].name);
+    if (a->backend != NULL && strcmp(a->backend, "cuda") == 0)
+        return ps_fail(
+            err, -EINVAL,
+            "--partitions: given with --backend cuda; allowed: with a backend that computes on cores");
+    if (a->method != NULL && strcmp(a->method, "d-sync") != 0 && strcmp(a->method, "pipe-sgd") != 0)
+        return ps_fail(err, -EINVAL,
+                       "--partitions: given with --method %s, which is a worker's by itself; allowed: with "
+                       "--server, or with --method d-sync or pipe-sgd",
+                       a->method);
+    return read_partitions(a, &n, err);
+}
+
 /* Rules between options. */
 static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
 {
     int rc = check_method(a, err);
-    if (rc != 0 || (rc = cnn_clique_check(a, err)) != 0)
+    if (rc != 0 || (rc = cnn_clique_check(a, err)) != 0 || (rc = check_partitions(a, err)) != 0)
         return rc;
     if (a->server_key != NULL && a->key == NULL)
         return ps_fail(err, -EINVAL, "--server-key: given without --key; allowed: with it");
@@ -372,6 +413,9 @@ static void fill_defaults(struct cnn_worker_args *a)
         a->epochs = 1;
     if (a->every_s == 0)
         a->every_s = 3;
+    read_partitions(a, &a->n_partitions, NULL); /* it was found good */
+    a->partition_threads = a->threads != NOT_GIVEN ? a->threads : 0;
+    a->threads = a->threads != NOT_GIVEN ? a->threads : 1;
     if (a->clique == NULL)
         return;
     a->links = a->links == 0 ? 1 : a->links;
@@ -385,7 +429,7 @@ int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, s
     struct cnn_worker_args a = {.net = "lenet",
                                 .data = "digits",
                                 .seed = 1,
-                                .threads = 1,
+                                .threads = NOT_GIVEN,
                                 .prefetch = 4,
                                 .data_threads = 1,
                                 .max_damaged = CNN_MAX_DAMAGED,

@@ -9,6 +9,7 @@
 #include "nets/training/freeze.h"
 #include "nets/worker/job/args.h"
 #include "nets/worker/job/clique.h"
+#include "nets/worker/job/partition.h"
 #include "nets/worker/job/signals.h"
 
 enum cnn_exit {
@@ -23,7 +24,8 @@ enum cnn_exit {
 };
 
 struct cnn_job {
-    const struct cnn_worker_args *args;
+    const struct cnn_worker_args *args;    /* of a partition: its own batch and threads */
+    const struct cnn_partition *partition; /* NULL: the worker is not divided */
     struct cnn_stop *stop;
     struct cnn_model model;
     struct cnn_data *data;
@@ -42,12 +44,16 @@ struct cnn_job {
     bool stopped; /* a signal came before `joined` */
 };
 
-/* Opens data, net and session, and reads the start point into job->x. Returns an enum cnn_exit, after logging
- * the cause. *drained: the server is already draining. If job->stopped, there is nothing to do. The job must
- * be closed even after an error. */
-int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct cnn_stop *stop,
-                 bool *drained);
+/* Opens data, net and session, and reads the start point into job->x. partition: the calling thread's, whose
+ * clique is taken over; NULL: the worker is not divided. Returns an enum cnn_exit, after logging the cause.
+ * *drained: the server is already draining. If job->stopped, there is nothing to do. The job must be closed
+ * even after an error. */
+int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args,
+                 const struct cnn_partition *partition, struct cnn_stop *stop, bool *drained);
 void cnn_job_close(struct cnn_job *job);
+
+/* Opens job->data, for job->model, and reads its info. An enum cnn_exit, after logging the cause. */
+int cnn_job_open_data(struct cnn_job *job);
 
 /* --init: reads the file into job->first, and logs which tensors it lacks. An enum cnn_exit, after logging
  * the cause. */
@@ -61,10 +67,12 @@ void cnn_first_point_begun(struct cnn_job *job);
 /* Logs what failed and returns the exit status. rc: a negative result of the client library. */
 int cnn_job_fail(struct cnn_job *job, const char *what, int rc);
 
-/* The rank of this process among all training processes, from the client's rank and its rank in the clique. 0
- * for an observer. */
+/* The rank of this process among all training processes, from the client's rank and its rank in the clique;
+ * the same for all partitions of a worker. 0 for an observer. */
 uint32_t cnn_job_rank(const struct cnn_job *job);
-/* Whether other processes share this worker's steps. */
+/* Whether other processes, or partitions, share this worker's steps. */
 bool cnn_job_is_shared(const struct cnn_job *job);
+/* Whether this partition, or undivided worker, shows what the worker does. */
+bool cnn_job_tells(const struct cnn_job *job);
 
 #endif

@@ -14,8 +14,14 @@ void cnn_meter_start(struct cnn_meter *m, double now)
 
 void cnn_meter_add(struct cnn_meter *m, double loss, uint32_t correct, uint32_t images)
 {
-    m->loss_sum += loss;
-    m->steps++;
+    cnn_meter_add_steps(m, loss, 1, correct, images);
+}
+
+void cnn_meter_add_steps(struct cnn_meter *m, double loss_sum, uint64_t steps, uint64_t correct,
+                         uint64_t images)
+{
+    m->loss_sum += loss_sum;
+    m->steps += steps;
     m->images += images;
     m->correct += correct;
 }

@@ -18,6 +18,9 @@ struct cnn_meter {
 
 void cnn_meter_start(struct cnn_meter *m, double now);
 void cnn_meter_add(struct cnn_meter *m, double loss, uint32_t correct, uint32_t images);
+/* Several steps at once, by the sums over them. */
+void cnn_meter_add_steps(struct cnn_meter *m, double loss_sum, uint64_t steps, uint64_t correct,
+                         uint64_t images);
 double cnn_meter_loss(const struct cnn_meter *m);             /* NaN before the first step */
 double cnn_meter_accuracy(const struct cnn_meter *m);         /* NaN before the first step */
 double cnn_meter_rate(const struct cnn_meter *m, double now); /* images a second */

@@ -43,7 +43,13 @@ int cnn_job_fail(struct cnn_job *job, const char *what, int rc)
     }
 }
 
-static int open_data(struct cnn_job *job)
+/* The data that all partitions have in common; NULL: each has its own. */
+static struct cnn_data *common_data(const struct cnn_job *job)
+{
+    return job->partition != NULL ? job->partition->all->data : NULL;
+}
+
+int cnn_job_open_data(struct cnn_job *job)
 {
     struct ps_error err;
     const struct cnn_model *m = &job->model;
@@ -53,7 +59,10 @@ static int open_data(struct cnn_job *job)
                                    .height = m->height,
                                    .width = m->width,
                                    .threads = (uint32_t)job->args->data_threads};
-    int rc = cnn_data_open_with(job->args->data, &opt, &job->data, &err);
+    int rc = 0;
+    job->data = common_data(job);
+    if (job->data == NULL)
+        rc = cnn_data_open_with(job->args->data, &opt, &job->data, &err);
     if (rc == 0)
         rc = cnn_data_fits(job->data, m, &err);
     if (rc != 0) {
@@ -112,6 +121,8 @@ static int open_net(struct cnn_job *job)
                                   .batch = (uint32_t)job->args->batch,
                                   .threads = (uint32_t)job->args->threads,
                                   .label_smoothing = job->args->label_smoothing};
+    if (job->partition != NULL)
+        opt.first_image = job->partition->index * opt.batch;
     int rc = cnn_net_create(&opt, &job->net, &err);
     if (rc != 0) {
         ps_log(PS_LOG_ERROR, "net.failed", "--net %s: %s", job->model.name, err.text);
@@ -225,6 +236,8 @@ static int open_session(struct cnn_job *job, bool *drained)
 static int open_clique(struct cnn_job *job)
 {
     struct ps_error err;
+    if (job->partition != NULL)
+        return CNN_EXIT_OK;
     int rc = cnn_clique_open(job->args, &job->clique, &err);
     if (rc == PSC_OK || was_stopped(job, rc))
         return CNN_EXIT_OK;
@@ -243,11 +256,16 @@ bool cnn_job_is_shared(const struct cnn_job *job)
 uint32_t cnn_job_rank(const struct cnn_job *job)
 {
     int rank = psc_rank(job->psc), members = 1, member = 0;
-    if (cnn_job_is_shared(job)) {
+    if (cnn_job_is_shared(job) && job->partition == NULL) {
         members = psc_clique_size(job->clique.q);
         member = psc_clique_rank(job->clique.q);
     }
     return rank >= 0 ? (uint32_t)(rank * members + member) : 0;
+}
+
+bool cnn_job_tells(const struct cnn_job *job)
+{
+    return job->partition == NULL || job->partition->index == 0;
 }
 
 /* Checks at the start that the final state can be saved. */
@@ -272,18 +290,20 @@ static bool needs_session(const struct cnn_worker_args *args)
     return !args->predict || args->server != NULL;
 }
 
-int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args, struct cnn_stop *stop,
-                 bool *drained)
+int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args,
+                 const struct cnn_partition *partition, struct cnn_stop *stop, bool *drained)
 {
     struct ps_error err;
-    *job = (struct cnn_job){.args = args, .stop = stop};
+    *job = (struct cnn_job){.args = args, .partition = partition, .stop = stop};
+    if (partition != NULL)
+        job->clique.q = partition->q;
     if (cnn_model_read(args->net, &job->model, &err) != 0) {
         ps_log(PS_LOG_ERROR, "net.failed", "--net: %s", err.text);
         return CNN_EXIT_USAGE;
     }
     int rc = check_state(args->state);
     if (rc == CNN_EXIT_OK)
-        rc = open_data(job);
+        rc = cnn_job_open_data(job);
     if (rc == CNN_EXIT_OK)
         rc = open_model(job);
     if (rc == CNN_EXIT_OK)
@@ -311,5 +331,6 @@ void cnn_job_close(struct cnn_job *job)
     free(job->params);
     free(job->rates);
     cnn_freeze_finish(&job->freeze);
-    cnn_data_close(job->data);
+    if (common_data(job) == NULL)
+        cnn_data_close(job->data);
 }

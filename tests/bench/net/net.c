@@ -14,6 +14,7 @@
 #include "nets/plan.h"
 #include "tests/bench/net/conv_limit.h"
 #include "tests/bench/net/fma.h"
+#include "tests/bench/net/partitions.h"
 
 const char bench_net_help[] = "training steps of a net: images/s, compared with the machine's limits";
 
@@ -24,6 +25,8 @@ struct options {
     const char *net, *backend;
     struct cnn_model model; /* of net */
     uint32_t batch, threads;
+    const char *partitions; /* NULL: one net on all threads */
+    uint32_t n_partitions;  /* 0: auto */
     double seconds;
     bool json;
 };
@@ -48,8 +51,10 @@ struct bench {
 
 static void usage(FILE *out)
 {
-    fprintf(out, "usage: psbench net [--net lenet] [--backend NAME] [--batch 64] [--threads 1] [--seconds 5] "
-                 "[--json]\n  backends:");
+    fprintf(
+        out,
+        "usage: psbench net [--net lenet] [--backend NAME] [--batch 64] [--threads 1] [--partitions P|auto] "
+        "[--seconds 5] [--json]\n  backends:");
     for (size_t i = 0; cnn_backend_name(i) != NULL; i++)
         fprintf(out, " %s", cnn_backend_name(i));
     fprintf(out, "\n  nets:");
@@ -90,6 +95,10 @@ static bool parse_value(struct options *o, const char *option, const char *text)
         return parse_count(option, text, 65536, &o->batch);
     if (strcmp(option, "--threads") == 0)
         return parse_count(option, text, 1024, &o->threads);
+    if (strcmp(option, "--partitions") == 0) {
+        o->partitions = text;
+        return strcmp(text, "auto") == 0 || parse_count(option, text, 1024, &o->n_partitions);
+    }
     if (strcmp(option, "--seconds") == 0)
         return parse_number(option, text, 0.1, 3600, &o->seconds);
     if (strcmp(option, "--net") == 0)
@@ -101,9 +110,10 @@ static bool parse_value(struct options *o, const char *option, const char *text)
 
 static bool parse(int argc, char **argv, struct options *o)
 {
-    static const char *const with_value[] = {"--net", "--backend", "--batch", "--threads", "--seconds"};
+    static const char *const with_value[] = {"--net",     "--backend",    "--batch",
+                                             "--threads", "--partitions", "--seconds"};
 
-    *o = (struct options){.net = "lenet", .batch = 64, .threads = 1, .seconds = 5};
+    *o = (struct options){.net = "lenet", .batch = 64, .seconds = 5};
     for (int i = 1; i < argc; i++) {
         bool known = false;
         if (strcmp(argv[i], "--json") == 0) {
@@ -125,6 +135,8 @@ static bool parse(int argc, char **argv, struct options *o)
             return false;
         i++;
     }
+    if (o->threads == 0 && o->partitions == NULL)
+        o->threads = 1;
     struct ps_error err = {""};
     if (cnn_model_read(o->net, &o->model, &err) == 0)
         return true;
@@ -353,6 +365,15 @@ int bench_net(int argc, char **argv)
         usage(stdout);
     else if (!parse(argc, argv, &b->opt))
         code = 2;
+    else if (b->opt.partitions != NULL)
+        code = bench_net_partitions(&(struct bench_partitions){.net = b->opt.net,
+                                                               .backend = b->opt.backend,
+                                                               .model = &b->opt.model,
+                                                               .batch = b->opt.batch,
+                                                               .partitions = b->opt.n_partitions,
+                                                               .threads = b->opt.threads,
+                                                               .seconds = b->opt.seconds,
+                                                               .json = b->opt.json});
     else if ((code = run_command(b, "net")) == 0)
         report(b);
     tear_down(b);

@@ -14,12 +14,13 @@ enum { RIG_MAX_MEMBERS = 8 };
 
 struct rig_kind {
     const char *name;
-    const char *listen;
+    const char
+        *listen; /* of rings; NULL: threads, which have no options and find each other by being opened */
     uint32_t links, segment_bytes;
     const char *algorithm; /* NULL: ring */
 };
 
-/* Kinds of cliques: one row each. */
+/* Kinds of rings: one row each. */
 static const struct rig_kind rig_kinds[] = {
     {"ring over tcp", "tcp://127.0.0.1", 1, 65536, NULL},
     {"ring over unix sockets", "unix:", 1, 65536, NULL},
@@ -29,6 +30,14 @@ static const struct rig_kind rig_kinds[] = {
     {"tree of small segments and three links", "unix:", 3, 4096, "tree"},
     {"ring or tree by size", "unix:", 1, 16384, "auto"},
 };
+enum { RIG_N_KINDS = (int)ROWS(rig_kinds) + 1 };
+
+/* Every kind: the rings, and threads. */
+static inline const struct rig_kind *rig_kind_of(int i)
+{
+    static const struct rig_kind threads = {"threads", NULL, 0, 0};
+    return i < (int)ROWS(rig_kinds) ? &rig_kinds[i] : &threads;
+}
 
 struct rig;
 
@@ -75,12 +84,22 @@ static inline void rig_init(struct rig *r, const struct rig_kind *kind, int memb
         m->opt.algorithm = kind->algorithm != NULL ? kind->algorithm : "ring";
         m->opt.timeout_ms = 60000;
     }
+    if (kind->listen == NULL) {
+        struct psc_clique *cliques[RIG_MAX_MEMBERS];
+        struct psc_threads_options opt;
+        psc_threads_options_init(&opt, sizeof opt);
+        opt.members = (uint32_t)members;
+        ck_assert_int_eq(psc_threads_open(&opt, cliques), PSC_OK);
+        for (int i = 0; i < members; i++)
+            r->member[i].q = cliques[i];
+    }
 }
 
 static inline void *rig_thread(void *arg)
 {
     struct rig_member *m = arg;
-    m->rc = psc_ring_open(&m->opt, &m->q);
+    if (m->rig->kind->listen != NULL)
+        m->rc = psc_ring_open(&m->opt, &m->q);
     m->rig->body(m);
     psc_clique_close(m->q);
     return NULL;

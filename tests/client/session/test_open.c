@@ -361,6 +361,8 @@ START_TEST(library_exports_its_functions_and_nothing_else)
                                             "psc_clique_error",
                                             "psc_clique_wait",
                                             "psc_clique_close",
+                                            "psc_threads_options_init",
+                                            "psc_threads_open",
                                             "psc_allreduce",
                                             "psc_allreduce_start",
                                             "psc_reduce",

@@ -89,6 +89,43 @@ static char *describe(const char *net, uint64_t batch, bool json)
     return text;
 }
 
+/* What was chosen, and why, in both forms; what cannot be is refused. */
+START_TEST(partitions_are_explained)
+{
+    struct cnn_worker_args args = {.describe = "lenet",
+                                   .data = "digits",
+                                   .batch = 64,
+                                   .threads = 1,
+                                   .backend = "ref",
+                                   .partitions = "1",
+                                   .n_partitions = 1,
+                                   .json = _i == 1};
+    char *text = NULL;
+    size_t len = 0;
+    FILE *out = open_memstream(&text, &len);
+    ck_assert_int_eq(cnn_describe(&args, out), CNN_EXIT_OK);
+    ck_assert_int_eq(fclose(out), 0);
+    if (_i == 0) {
+        assert_says(text, "1 partition of ");
+        assert_says(text, "cores that this process may use");
+    } else {
+        json_t *all = json_loads(text, 0, NULL);
+        ck_assert_ptr_nonnull(all);
+        const json_t *parts = json_object_get(all, "partitions");
+        ck_assert_int_eq(json_integer_value(json_object_get(parts, "partitions")), 1);
+        ck_assert_int_eq(json_integer_value(json_object_get(parts, "threads")),
+                         json_integer_value(json_object_get(parts, "cores")));
+        assert_says(json_string_value(json_object_get(parts, "why")), "1 partition of ");
+        json_decref(all);
+    }
+    free(text);
+    args.n_partitions = 63;
+    out = fopen("/dev/null", "w");
+    ck_assert_int_eq(cnn_describe(&args, out), CNN_EXIT_USAGE);
+    fclose(out);
+}
+END_TEST
+
 /* What ref runs through in no time. */
 static const char *const small[] = {"lenet", "linear", "resnet8:size=16", "cifar100-convex:size=16",
                                     "cifar7:classes=300"};
@@ -149,6 +186,7 @@ int main(void)
     tcase_add_loop_test(tc, rows_add_up, 0, (int)n_models());
     tcase_add_test(tc, lenet_by_hand);
     tcase_add_loop_test(tc, json_says_the_same, 0, (int)(sizeof small / sizeof *small));
+    tcase_add_loop_test(tc, partitions_are_explained, 0, 2);
     tcase_add_test(tc, text_has_every_layer);
     tcase_add_test(tc, a_batch_without_room_is_not_tried);
     return run_case(tc, "describe");

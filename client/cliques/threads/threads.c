@@ -1,0 +1,289 @@
+/* threads.c: cliques whose members are threads of one process. Vectors are summed where they lie.
+ *
+ * A collective has two meetings. Members come to the first with their arrays; the last of them checks that
+ * all made the same call. Then each sums its own part of all vectors, in the order of a binary tree over the
+ * ranks, and writes it to every vector that is to have it. After the second meeting nobody touches another's
+ * array.
+ *
+ * The first has a deadline, and ends early when a member leaves. The second has none: whoever was at the
+ * first is in this file, and comes. */
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cliques/clique.h"
+#include "client/session/errors.h"
+#include "proto/clock.h"
+#include "proto/vec/vec.h"
+
+enum { MAX_MEMBERS = 1024, LEVELS = 11 }; /* 2^10 members, and the result */
+/* Floats that are summed at a time: the partial sums of all levels stay in the cache. */
+enum { BLOCK = 2048, LINE_FLOATS = 16 };
+
+struct circle {
+    int members, users;
+    uint32_t step_ms;
+    const struct ps_vec *vec;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
+    int come, gone; /* of the current collective */
+    uint64_t met;   /* first meetings so far */
+    int left;       /* the rank that has left; -1: none */
+    bool broken;
+    struct ps_error why;        /* it is broken */
+    struct psc_collective *ops; /* [members]: of the current collective */
+    bool *here;                 /* [members]: has come */
+};
+
+struct seat {
+    struct circle *circle;
+    int rank;
+    float blocks[LEVELS][BLOCK];
+};
+
+/* With the lock. */
+static int fail_broken(const struct circle *c, struct ps_error *err)
+{
+    return ps_fail(err, PSC_ECLIQUE, "%s", c->why.text);
+}
+
+static void break_up(struct circle *c)
+{
+    c->broken = true;
+    ps_cond_wake(&c->changed);
+}
+
+static const char *const kind_names[] = {[PSC_ALLREDUCE] = "allreduce",
+                                         [PSC_REDUCE] = "reduce",
+                                         [PSC_BROADCAST] = "broadcast",
+                                         [PSC_BARRIER] = "barrier"};
+
+/* With the lock, by the last to come: whether all make one call. */
+static bool agree(struct circle *c)
+{
+    const struct psc_collective *first = &c->ops[0];
+    for (int r = 1; r < c->members; r++) {
+        const struct psc_collective *op = &c->ops[r];
+        if (op->kind == first->kind && op->n == first->n && op->root == first->root)
+            continue;
+        ps_fail(&c->why, PSC_ECLIQUE, "rank 0 calls %s of %zu with root %d, rank %d %s of %zu with root %d",
+                kind_names[first->kind], first->n, first->root, r, kind_names[op->kind], op->n, op->root);
+        return false;
+    }
+    return true;
+}
+
+static void blame_missing(struct circle *c)
+{
+    int r = 0;
+    while (c->here[r])
+        r++;
+    ps_fail(&c->why, PSC_ECLIQUE, "rank %d has not come to the call within %g s", r, c->step_ms / 1e3);
+    break_up(c);
+}
+
+/* With the lock: waits until all have come. */
+static void await_all(struct circle *c)
+{
+    uint64_t meeting = c->met, until_ns = ps_ns_after(c->step_ms / 1e3);
+    while (c->met == meeting && !c->broken)
+        if (ps_cond_wait_until(&c->changed, &c->lock, until_ns) == -ETIMEDOUT && c->met == meeting &&
+            !c->broken)
+            blame_missing(c);
+}
+
+static int meet(struct seat *s, const struct psc_collective *op, struct ps_error *err)
+{
+    struct circle *c = s->circle;
+    uint64_t meeting;
+    pthread_mutex_lock(&c->lock);
+    meeting = c->met;
+    if (!c->broken) {
+        c->ops[s->rank] = *op;
+        c->here[s->rank] = true;
+        if (++c->come < c->members) {
+            await_all(c);
+        } else if (!agree(c)) {
+            break_up(c);
+        } else {
+            memset(c->here, 0, (size_t)c->members * sizeof *c->here);
+            c->come = c->gone = 0;
+            c->met++;
+            ps_cond_wake(&c->changed);
+        }
+    }
+    int rc = c->met > meeting ? PSC_OK : fail_broken(c, err);
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
+
+/* Until all are done with each other's arrays. */
+static void part(struct circle *c)
+{
+    pthread_mutex_lock(&c->lock);
+    if (++c->gone == c->members)
+        ps_cond_wake(&c->changed);
+    while (c->gone < c->members) /* the next meeting, which sets it to 0, waits for this member */
+        pthread_cond_wait(&c->changed, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* n floats from `at` on, of `count` members from `first` on, into block `level`: the sum of each half, then
+ * of both. */
+static void sum_tree(struct seat *s, int first, int count, size_t at, size_t n, int level)
+{
+    const struct circle *c = s->circle;
+    float *sum = s->blocks[level];
+    const float *other = (const float *)c->ops[first + count / 2].data + at;
+    int low = count / 2, high = count - low;
+    if (count == 1) {
+        c->vec->copy(sum, other, n);
+        return;
+    }
+    sum_tree(s, first, low, at, n, level);
+    if (high > 1) {
+        sum_tree(s, first + low, high, at, n, level + 1);
+        other = s->blocks[level + 1];
+    }
+    c->vec->axpy(sum, other, 1, n);
+}
+
+/* This member's part of the vectors, at whole cache lines. */
+static void sum_part(struct seat *s, const struct psc_collective *op)
+{
+    const struct circle *c = s->circle;
+    size_t lines = (op->n + LINE_FLOATS - 1) / LINE_FLOATS, members = (size_t)c->members;
+    size_t at = lines * (size_t)s->rank / members * LINE_FLOATS;
+    size_t end = lines * ((size_t)s->rank + 1) / members * LINE_FLOATS;
+    end = end < op->n ? end : op->n;
+    for (size_t n; at < end; at += n) {
+        n = end - at < BLOCK ? end - at : BLOCK;
+        sum_tree(s, 0, c->members, at, n, 0);
+        for (int r = 0; r < c->members; r++)
+            if (op->kind == PSC_ALLREDUCE || r == op->root)
+                c->vec->copy((float *)c->ops[r].data + at, s->blocks[0], n);
+    }
+}
+
+static int run(void *state, const struct psc_collective *op, struct ps_error *err)
+{
+    struct seat *s = state;
+    struct circle *c = s->circle;
+    int rc = meet(s, op, err);
+    if (rc != PSC_OK)
+        return rc;
+    if (op->kind == PSC_ALLREDUCE || op->kind == PSC_REDUCE)
+        sum_part(s, op);
+    else if (op->kind == PSC_BROADCAST && s->rank != op->root && op->n > 0)
+        memcpy(op->data, c->ops[op->root].data, op->n);
+    if (op->kind != PSC_BARRIER)
+        part(c);
+    return PSC_OK;
+}
+
+static void give_up(void *state)
+{
+    struct seat *s = state;
+    struct circle *c = s->circle;
+    pthread_mutex_lock(&c->lock);
+    if (!c->broken)
+        ps_fail(&c->why, PSC_ECLIQUE, "rank %d has left the clique", s->rank);
+    break_up(c);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void circle_free(struct circle *c)
+{
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->lock);
+    free(c->ops);
+    free(c->here);
+    free(c);
+}
+
+static void drop(struct circle *c)
+{
+    pthread_mutex_lock(&c->lock);
+    bool last = --c->users == 0;
+    pthread_mutex_unlock(&c->lock);
+    if (last)
+        circle_free(c);
+}
+
+static void destroy(void *state)
+{
+    struct circle *c = ((struct seat *)state)->circle;
+    free(state);
+    drop(c);
+}
+
+static const struct psc_clique_ops threads_kind = {.size = sizeof(struct psc_clique_ops),
+                                                   .name = "threads",
+                                                   .any_thread = true,
+                                                   .run = run,
+                                                   .give_up = give_up,
+                                                   .destroy = destroy};
+
+void psc_threads_options_init(struct psc_threads_options *opt, size_t size)
+{
+    const struct psc_threads_options defaults = {.size = size, .step_ms = 3600000};
+    memset(opt, 0, size);
+    memcpy(opt, &defaults, size < sizeof defaults ? size : sizeof defaults);
+}
+
+static struct circle *circle_make(uint32_t members, uint32_t step_ms)
+{
+    struct circle *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return NULL;
+    c->users = 1; /* whoever opens it */
+    c->members = (int)members;
+    c->step_ms = step_ms;
+    c->vec = ps_vec_best();
+    pthread_mutex_init(&c->lock, NULL);
+    ps_cond_init(&c->changed);
+    c->ops = calloc(members, sizeof *c->ops);
+    c->here = calloc(members, sizeof *c->here);
+    if (c->ops != NULL && c->here != NULL)
+        return c;
+    circle_free(c);
+    return NULL;
+}
+
+/* The member's handle. Takes a share of the circle. */
+static int sit_down(struct circle *c, int rank, struct psc_clique **out)
+{
+    struct seat *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return PSC_ENOMEM;
+    s->circle = c;
+    s->rank = rank;
+    pthread_mutex_lock(&c->lock);
+    c->users++;
+    pthread_mutex_unlock(&c->lock);
+    return psc_clique_create(&threads_kind, s, rank, c->members, out);
+}
+
+int psc_threads_open(const struct psc_threads_options *opt, struct psc_clique **out)
+{
+    struct psc_threads_options o;
+    psc_threads_options_init(&o, sizeof o);
+    if (opt == NULL || opt->size < sizeof opt->size || opt->size > 4096 || out == NULL ||
+        psc_take_struct(&o, sizeof o, opt, opt->size, "options", NULL) != PSC_OK)
+        return PSC_EINVAL;
+    if (o.members < 1 || o.members > MAX_MEMBERS || o.step_ms < 100)
+        return PSC_EINVAL;
+    struct circle *c = circle_make(o.members, o.step_ms);
+    int rc = c != NULL ? PSC_OK : PSC_ENOMEM;
+    uint32_t n = 0;
+    while (n < o.members && rc == PSC_OK)
+        if ((rc = sit_down(c, (int)n, &out[n])) == PSC_OK)
+            n++;
+    while (rc != PSC_OK && n > 0)
+        psc_clique_close(out[--n]);
+    if (c != NULL)
+        drop(c);
+    return rc;
+}

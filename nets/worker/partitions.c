@@ -1,0 +1,164 @@
+/* partitions.c: --partitions: each partition trains in a thread of its own, as a psworker of a clique would.
+ */
+#include "nets/worker/run.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "nets/worker/job/signals.h"
+#include "proto/log.h"
+#include "proto/thread.h"
+
+struct part {
+    struct cnn_partition partition;
+    struct cnn_worker_args args;
+    struct cnn_stop *stop;
+    char state[PATH_MAX];
+    pthread_t thread;
+    int rc;
+};
+
+static void *run_part(void *arg)
+{
+    struct part *p = arg;
+    if (p->partition.index > 0)
+        ps_log_set_thread_lowest(PS_LOG_WARN); /* the first tells what all do */
+    cnn_partition_bind(&p->partition);
+    p->rc = cnn_worker_run_job(&p->args, &p->partition, p->stop);
+    return NULL;
+}
+
+/* Each part's own arguments. -1: the name of its state file would be too long. */
+static int fill_part(struct part *p, const struct cnn_worker_args *args, const struct ps_placement *place)
+{
+    p->args = *args;
+    p->args.batch = args->batch / place->n;
+    p->args.threads = place->threads;
+    if (args->state == NULL || p->partition.index == 0)
+        return 0;
+    p->args.state = p->state;
+    return snprintf(p->state, sizeof p->state, "%s.%u", args->state, p->partition.index) <
+                   (int)sizeof p->state
+               ? 0
+               : -1;
+}
+
+/* Either all parts go on from a state, or none. */
+static int check_states(const struct part *parts, const struct ps_placement *place)
+{
+    uint32_t n_there = 0;
+    const char *missing = NULL;
+    for (uint32_t i = 0; parts[0].args.state != NULL && i < place->n; i++) {
+        bool is_there = access(parts[i].args.state, F_OK) == 0;
+        n_there += is_there;
+        missing = is_there ? missing : parts[i].args.state;
+    }
+    if (n_there == 0 || n_there == place->n)
+        return CNN_EXIT_OK;
+    ps_log(PS_LOG_ERROR, "state.failed",
+           "--state: %s is not there, and %u files of %u partitions are; allowed: all of them, or none",
+           missing, n_there, place->n);
+    return CNN_EXIT_USAGE;
+}
+
+/* What ended the worker: rather a partition's own failure than that another has left the clique. */
+static int worst_of(const struct part *parts, uint32_t n)
+{
+    int rc = CNN_EXIT_OK;
+    for (uint32_t i = 0; i < n; i++)
+        if (parts[i].rc != CNN_EXIT_OK && (rc == CNN_EXIT_OK || rc == CNN_EXIT_CLIQUE))
+            rc = parts[i].rc;
+    return rc;
+}
+
+/* Those that could not be started leave the clique, so that the others end. */
+static int run_parts(struct part *parts, uint32_t n)
+{
+    uint32_t n_started = 0;
+    while (n_started < n && pthread_create(&parts[n_started].thread, NULL, run_part, &parts[n_started]) == 0)
+        n_started++;
+    for (uint32_t i = n_started; i < n; i++) {
+        ps_log(PS_LOG_ERROR, "start.failed", "--partitions: cannot start the thread of partition %u", i);
+        psc_clique_close(parts[i].partition.q);
+        parts[i].rc = CNN_EXIT_INTERNAL;
+    }
+    for (uint32_t i = 0; i < n_started; i++)
+        pthread_join(parts[i].thread, NULL);
+    return worst_of(parts, n);
+}
+
+/* The handles of the clique, one for each part; a single part needs none. */
+static int open_clique(struct part *parts, uint32_t n)
+{
+    struct psc_threads_options opt;
+    struct psc_clique **q = calloc(n, sizeof *q);
+    psc_threads_options_init(&opt, sizeof opt);
+    opt.members = n;
+    int rc = q == NULL ? PSC_ENOMEM : n > 1 ? psc_threads_open(&opt, q) : PSC_OK;
+    for (uint32_t i = 0; i < n && rc == PSC_OK; i++)
+        parts[i].partition.q = q[i];
+    free(q);
+    if (rc != PSC_OK)
+        ps_log(PS_LOG_ERROR, "start.failed", "--partitions: no clique of %u threads (%s)", n,
+               psc_result_name(rc));
+    return rc == PSC_OK ? CNN_EXIT_OK : CNN_EXIT_INTERNAL;
+}
+
+static int divide(struct cnn_partitions *all, const struct cnn_worker_args *args, struct cnn_stop *stop)
+{
+    const struct ps_placement *place = &all->placement;
+    struct part *parts = calloc(place->n, sizeof *parts);
+    int rc = CNN_EXIT_OK;
+    if (parts == NULL) {
+        ps_log(PS_LOG_ERROR, "start.failed", "no memory for %u partitions", place->n);
+        return CNN_EXIT_INTERNAL;
+    }
+    ps_log(PS_LOG_INFO, "partitions.placed", "--partitions %s: %s", args->partitions, place->why);
+    for (uint32_t i = 0; i < place->n && rc == CNN_EXIT_OK; i++) {
+        parts[i].partition = (struct cnn_partition){.all = all, .index = i};
+        parts[i].stop = stop;
+        if (fill_part(&parts[i], args, place) < 0) {
+            ps_log(PS_LOG_ERROR, "state.failed", "--state %s: its name is too long", args->state);
+            rc = CNN_EXIT_USAGE;
+        }
+    }
+    if (rc == CNN_EXIT_OK)
+        rc = check_states(parts, place);
+    if (rc == CNN_EXIT_OK)
+        rc = open_clique(parts, place->n);
+    if (rc == CNN_EXIT_OK)
+        rc = run_parts(parts, place->n);
+    free(parts);
+    return rc;
+}
+
+/* The data that is opened to learn what it takes is kept if all can share it. */
+int cnn_worker_run_partitions(const struct cnn_worker_args *args, struct cnn_stop *stop)
+{
+    struct cnn_job probe = {.args = args};
+    struct cnn_partitions all;
+    struct ps_error err;
+    if (cnn_model_read(args->net, &probe.model, &err) != 0) {
+        ps_log(PS_LOG_ERROR, "net.failed", "--net: %s", err.text);
+        return CNN_EXIT_USAGE;
+    }
+    int rc = cnn_job_open_data(&probe);
+    if (rc != CNN_EXIT_OK) {
+        cnn_data_close(probe.data);
+        return rc;
+    }
+    rc = cnn_partitions_plan(args, &probe.model, &probe.info, &all);
+    if (probe.info.held_bytes == 0) {
+        all.data = probe.data;
+    } else {
+        cnn_data_close(probe.data);
+        probe.data = NULL;
+    }
+    if (rc == CNN_EXIT_OK)
+        rc = divide(&all, args, stop);
+    cnn_data_close(probe.data);
+    cnn_partitions_finish(&all);
+    return rc;
+}
