@@ -84,7 +84,7 @@ static const struct {
     {FIELD(client), RIG_SLOTS, PS__CODE__NO_SESSION, "client 4 has no session"},
     {FIELD(client), UINT32_MAX, PS__CODE__NO_SESSION, "has no session"},
     {FIELD(incarnation), INC - 1, PS__CODE__STALE,
-     "incarnation 6 is stale: client 1 is in its incarnation 7"},
+     "incarnation 6 is stale: client 1 is at incarnation 7"},
     {FIELD(incarnation), INC + 1, PS__CODE__STALE, "incarnation 8 is stale"},
     {FIELD(incarnation), 0, PS__CODE__STALE, "incarnation 0 is stale"},
     {FIELD(generation), 1, PS__CODE__GENERATION, "generation 1"},
