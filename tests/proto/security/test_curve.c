@@ -50,7 +50,7 @@ static const struct {
     {"public: ######################################## \n",
      "key:1: public: found an invalid value of 40 characters"},
     {"name: a b\n", "key:1: name: found an invalid value of 3 characters"},
-    {"name:\n", "key:1: name: found 0"},
+    {"name:\n", "key:1: name: found an invalid value of 0"},
     {"\n\nprivate: " SEC "\n", "key:3: found another line than name:, public:"},
     {PUB "\n", "key:1: found another line than"},
 };
