@@ -144,7 +144,7 @@ enum { PS_MAX_MILESTONES = 16 };
 
 struct ps_schedule {
     enum ps_schedule_kind kind;
-    double gamma; /* step: factor at each step; inv-sqrt: eta / sqrt(1 + gamma t) (Zhang 2015, section 5) */
+    double gamma; /* step: factor at each step; inv-sqrt: eta / sqrt(1 + gamma t) (Zhang 2015, Supplement) */
     uint64_t step_steps;   /* step: worker steps between two reductions */
     uint64_t warmup_steps; /* eta grows linearly from eta/warmup_steps over these first steps */
     /* cosine: eta (floor + (1 - floor) (1 + cos(pi t / total_steps)) / 2), from total_steps on eta floor

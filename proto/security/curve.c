@@ -83,8 +83,8 @@ static int take_line(const char *place, unsigned at, char *line, struct ps_curve
         if (to[0] != 0)
             return ps_fail(err, -EINVAL, "%s:%u: %s: found twice; allowed is once", place, at, key);
         if (rows[i].is_key ? !ps_curve_is_key(value) : !ps_curve_is_name(value))
-            return ps_fail(err, -EINVAL, "%s:%u: %s: found %zu characters; allowed %s", place, at,
-                           key, strlen(value),
+            return ps_fail(err, -EINVAL, "%s:%u: %s: found an invalid value of %zu characters; allowed %s",
+                           place, at, key, strlen(value),
                            rows[i].is_key ? "is a key of 40 characters of Z85, as psctl keygen writes it"
                                           : "are 1 to 63 letters, digits and ._@:-");
         memcpy(to, value, strlen(value) + 1);

@@ -1,5 +1,5 @@
 /* plateau.h: schedule kind plateau: the learning rate drops when the loss stops improving (Zhang et al. 2015:
- * "divided by 5, then by 2, when the online loss stagnates").
+ * on ImageNet it is divided by 5, then by 2, when the online loss stagnates).
  *
  * An observation is an evaluator's test loss of a center that was not evaluated before, or the mean of the
  * losses that workers reported over every_s seconds. One that is below the best by the fraction `threshold`

@@ -24,7 +24,7 @@ static bool is_own(const struct psd_arrival *a, const struct psd_lane_client *c,
     if (pass != NULL ? attached : c->identity == 0 || t->message_sender(&a->message) == c->identity)
         return true;
     t->message_describe(&a->message, sender, sizeof sender);
-    ps_fail(err, 0, "the session of client %u is another identity's, not of %s", a->frame.client, sender);
+    ps_fail(err, 0, "the session of client %u belongs to another identity than %s", a->frame.client, sender);
     return false;
 }
 

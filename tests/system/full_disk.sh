@@ -88,7 +88,7 @@ the_last_one() {
     said=$("$psctl" --socket "$disk/state/psd.sock" drain 2>&1) || status=$?
     end_of "$psd_pid"
     row "the last checkpoint" "psctl $status, psd $code" "psctl 1, psd 7" "$said" \
-        "the last checkpoint was not written" "is lost" "No space left on device"
+        "the last checkpoint was not written" "are lost" "No space left on device"
 }
 
 the_last_one_of_psrun() {

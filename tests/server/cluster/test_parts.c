@@ -121,8 +121,8 @@ static const struct {
     const char *from, *to, *says;
 } damages[] = {
     {"\"psd.part\":\"1\"", "\"psd.part\":\"3\"", "psd.part is '3'; allowed is 0 to 2"},
-    {"\"psd.part\":\"1\"", "\"psd.part\":\"2\"", "part 2 of 3 holds"},
-    {"\"psd.parts\":\"3\"", "\"psd.parts\":\"2\"", "holds"},
+    {"\"psd.part\":\"1\"", "\"psd.part\":\"2\"", "part 2 of 3 needs"},
+    {"\"psd.parts\":\"3\"", "\"psd.parts\":\"2\"", "needs values"},
     {"\"psd.parts\":\"3\"", "\"psd.parts\":\"1\"", "psd.parts is '1'; allowed is 2 to 32"},
     {"[\\\"b\\\",[210]]", "[\\\"b\\\",[21x]]", "psd.model is not JSON"},
     {"[\\\"b\\\",[210]]", "[\\\"b\\\",[990]]", "ends above the limit (limits.floats: 900)"},

@@ -480,7 +480,7 @@ START_TEST(set_carries_every_line)
     ck_assert_int_eq(run_with(&script, "--socket psd.sock method diloco 'schedule={kind: step}' 'a&b=%+'",
                               text, sizeof text),
                      0);
-    ck_assert_str_eq(text, "set: method diloco, generation 3\nset above the file: method=diloco\n");
+    ck_assert_str_eq(text, "set: method diloco, generation 3\nsettings above the file: method=diloco\n");
     ck_assert_str_eq(script.set, "method=diloco\nschedule={kind: step}\na&b=%+");
     ck_assert_uint_eq(script.asked, 2);
 }
@@ -677,7 +677,7 @@ static const struct {
     {"--socket x unset", 2, "unset needs KEY"},
     {"--socket x unset period=4", 2, "allowed is the name of a key that is set"},
     {"--socket x allow", 2, "allow needs NAME"},
-    {"--socket x allow a/b", 2, "found 'a/b'; allowed is a name of the allow-list"},
+    {"--socket x allow a/b", 2, "found 'a/b'; allowed is a name in the allow-list"},
     {"allow w0", 2, "--socket is missing"},
     {"keygen", 2, "keygen needs FILE"},
     {"keygen a b", 2, "'b' after keygen"},

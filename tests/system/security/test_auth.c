@@ -78,7 +78,7 @@ START_TEST(strangers_are_turned_away)
 
     ck_assert_int_eq(chmod(h.key[0], 0640), 0);
     house_step_as(&h, &s, 0, 0, STEPS);
-    house_assert_ends(&s, PSC_EAUTH, "mode 0640: others can read it");
+    house_assert_ends(&s, PSC_EAUTH, "mode 0640: others can read or write it");
     assert_says(s.page->error, h.key[0]);
     house_close(&h);
 }
@@ -247,8 +247,8 @@ START_TEST(a_bad_start_is_no_start)
         {"none", "none", 0600, "listen: tcp://0.0.0.0:0 can be reached from other machines"},
         {"center.key", "none", 0600, "auth.allow: found none beside auth.key"},
         {"none", "allow", 0600, "auth.key: found none beside auth.allow"},
-        {"center.key", "allow", 0644, "center.key' has mode 0644: others can read it"},
-        {"center.key", "allow", 0620, "center.key' has mode 0620: others can read it or write it"},
+        {"center.key", "allow", 0644, "center.key' has mode 0644: others can read or write it"},
+        {"center.key", "allow", 0620, "center.key' has mode 0620: others can read or write it"},
         {"absent.key", "allow", 0600, "absent.key': No such file"},
         {"center.key", "absent", 0600, "absent': No such file"},
         {"allow", "allow", 0600, "allow' has mode 0644"},

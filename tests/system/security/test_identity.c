@@ -127,7 +127,7 @@ static void assert_lane_refuses(struct house *h, const struct hand *owner, int p
         hand_send(&thief, lane, &f, x, kind == PS_FRAME_PULL ? 0 : f.count * sizeof *x);
         int code = hand_answer(&thief, lane, &f, answer, TEST_HANG_S);
         ck_assert_msg(code == PS__CODE__AUTH, "kind %d: code %d: %s", kind, code, thief.sentence);
-        assert_says(thief.sentence, "another identity's, not of w1 at 127.0.0.1");
+        assert_says(thief.sentence, "belongs to another identity than w1 at 127.0.0.1");
     }
     hand_close(&thief);
 }
@@ -167,18 +167,17 @@ START_TEST(a_session_is_its_owners)
     for (size_t i = 0; i < ROWS(said); i++) {
         hand_tell(&thief, said[i].what, said[i].message);
         ck_assert_int_eq(hand_hear_error(&thief, TEST_HANG_S), PS__CODE__AUTH);
-        assert_says(thief.sentence, "another identity's, not of w1");
+        assert_says(thief.sentence, "belongs to another identity than w1");
     }
     hand_close(&thief);
-    house_assert_logged(
-        &h,
-        "control.refused\",\"msg\":\"127.0.0.1: the session of client 0 is another identity's, not of w1");
+    house_assert_logged(&h, "control.refused\",\"msg\":\"127.0.0.1: the session of client 0 belongs to "
+                            "another identity than w1");
     hello.token = 77; /* its own Hello, heard of somehow */
-    refuse_hello(&h, 2, hello, "the session of rank 0 is another identity's, not of w2");
+    refuse_hello(&h, 2, hello, "the session of rank 0 belongs to another identity than w2");
     hello.token = 0;
     hello.client = owner.client;
     hello.incarnation = owner.incarnation;
-    refuse_hello(&h, 2, hello, "the session of rank 0 is another identity's, not of w2");
+    refuse_hello(&h, 2, hello, "the session of rank 0 belongs to another identity than w2");
 
     static const uint8_t kinds[] = {PS_FRAME_EXCHANGE, PS_FRAME_PUSH, PS_FRAME_PULL, PS_FRAME_SET,
                                     PS_FRAME_ADD};
@@ -223,7 +222,7 @@ START_TEST(a_reload_takes_rights_away)
     kill(h.d.pid, SIGHUP);
     house_assert_ends(&s[1], PSC_EAUTH, NULL); /* told at once, or at its next word */
     house_assert_ends(&s[2], PSC_EAUTH, NULL);
-    house_assert_logged(&h, "the allow-list does not let w1 be rank 1 any more");
+    house_assert_logged(&h, "the allow-list no longer allows w1 to be rank 1");
     house_step_as(&h, &s[1], 1, 1, HOUSE_ENDLESS);
     house_assert_ends(&s[1], PSC_EAUTH, "is not in its allow-list");
     had = s[0].page->steps;
