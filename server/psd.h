@@ -3,7 +3,8 @@
  * belongs to the loop's thread but what server/lane/lane.h says is shared.
  *
  * Threads: the loop (libuv: control socket, sessions, timers, signals, status socket), one for each lane
- * (server/lane/lane.h), libzmq's I/O threads, and one of libuv's pool while a checkpoint is written. The loop
+ * (server/lane/lane.h), libzmq's I/O threads, one of libuv's pool while a checkpoint is written, and one that
+ * writes TensorBoard's file where it is asked for. The loop
  * and a lane talk through two queues. */
 #ifndef PSD_PSD_H
 #define PSD_PSD_H

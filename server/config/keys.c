@@ -248,6 +248,8 @@ const struct psd_config_key psd_config_keys[] = {
      .help = "directory of checkpoints and sockets"},
     {"endpoint_file", PSD_CONFIG_STRING, RESTART, TEXT(endpoint_file), .value = "",
      .help = "file that tells workers the address"},
+    {"tensorboard", PSD_CONFIG_STRING, RESTART, TEXT(tensorboard), .value = "",
+     .help = "folder where TensorBoard finds the job over time"},
     {"log_level", PSD_CONFIG_WORD, RELOAD, TEXT(log_level), .choices = log_levels, .value = "info",
      .help = "the lowest level that is logged"},
 

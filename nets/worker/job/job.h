@@ -22,6 +22,8 @@ enum cnn_exit {
     CNN_EXIT_AUTH = 9,   /* the server refused this client, or the key file cannot be used */
 };
 
+struct ps_event_file;
+
 struct cnn_job {
     const struct cnn_worker_args *args;
     struct cnn_stop *stop;
@@ -38,8 +40,9 @@ struct cnn_job {
     float *first; /* the first point of --init [n_floats], until the job has begun; NULL: the model's own */
     struct psc *psc;
     struct cnn_clique clique;
-    bool joined;  /* training may begin: a signal now lets the current step end */
-    bool stopped; /* a signal came before `joined` */
+    struct ps_event_file *events; /* --tensorboard; NULL: not asked for, or not open yet */
+    bool joined;                  /* training may begin: a signal now lets the current step end */
+    bool stopped;                 /* a signal came before `joined` */
 };
 
 /* Opens data, net and session, and reads the start point into job->x. An enum cnn_exit, after logging the
