@@ -15,9 +15,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "event.pb-c.h"
 #include "proto/tensorboard/event_file.h"
 #include "tests/support/driven_clock.h"
+#include "tests/support/event_reader.h"
 #include "tests/support/unit.h"
 
 static char dir[] = "/tmp/psd-events-XXXXXX";
@@ -129,54 +129,31 @@ START_TEST(every_value_is_counted_in_its_bucket)
 }
 END_TEST
 
-/* The record at `bytes`, its checks made. */
-static PsBoard__Event *read_record(const uint8_t *bytes, size_t left)
+/* The steps of a file's events of values. Before these it has its version and a start. */
+struct steps {
+    int64_t *list;
+    size_t n, n_events, max;
+};
+
+static void see_step(void *arg, const PsBoard__Event *event)
 {
-    ck_assert_uint_ge(left, PS_RECORD_HEAD_BYTES + PS_RECORD_TAIL_BYTES);
-    size_t len = ps_record_bytes(bytes), n = len - PS_RECORD_HEAD_BYTES - PS_RECORD_TAIL_BYTES;
-    uint32_t head, tail;
-    ck_assert_uint_le(len, left);
-    memcpy(&head, bytes + 8, 4);
-    memcpy(&tail, bytes + len - 4, 4);
-    ck_assert_uint_eq(le32toh(head), ps_crc32c_masked(bytes, 8));
-    ck_assert_uint_eq(le32toh(tail), ps_crc32c_masked(bytes + PS_RECORD_HEAD_BYTES, n));
-    PsBoard__Event *event = ps_board__event__unpack(NULL, n, bytes + PS_RECORD_HEAD_BYTES);
-    ck_assert_ptr_nonnull(event);
-    return event;
+    struct steps *s = arg;
+    ck_assert_int_eq(event->what_case, s->n_events == 0   ? PS_BOARD__EVENT__WHAT_FILE_VERSION
+                                       : s->n_events == 1 ? PS_BOARD__EVENT__WHAT_SESSION_LOG
+                                                          : PS_BOARD__EVENT__WHAT_SUMMARY);
+    if (s->n_events++ < 2)
+        return;
+    ck_assert_uint_lt(s->n, s->max);
+    s->list[s->n++] = event->step;
 }
 
-static size_t read_file(const char *run, uint8_t *bytes, size_t size)
-{
-    char pattern[200];
-    glob_t found;
-    snprintf(pattern, sizeof pattern, "%s/%s/events.out.tfevents.*", dir, run);
-    ck_assert_int_eq(glob(pattern, 0, NULL, &found), 0);
-    ck_assert_uint_eq(found.gl_pathc, 1);
-    int fd = open(found.gl_pathv[0], O_RDONLY);
-    ssize_t len = read(fd, bytes, size);
-    ck_assert_int_ge(len, 0);
-    close(fd);
-    globfree(&found);
-    return (size_t)len;
-}
-
-/* The steps of all events of values in the only file of RUN, which holds whole records: version, start and
- * these. */
 static size_t read_steps(const char *run, int64_t *steps, size_t max)
 {
-    static uint8_t bytes[1 << 20];
-    size_t n = 0, len = read_file(run, bytes, sizeof bytes);
-    for (size_t at = 0, i = 0; at < len; at += ps_record_bytes(bytes + at), i++) {
-        PsBoard__Event *event = read_record(bytes + at, len - at);
-        ck_assert_int_eq(event->what_case, i == 0   ? PS_BOARD__EVENT__WHAT_FILE_VERSION
-                                           : i == 1 ? PS_BOARD__EVENT__WHAT_SESSION_LOG
-                                                    : PS_BOARD__EVENT__WHAT_SUMMARY);
-        ck_assert_uint_lt(n, max);
-        if (i > 1)
-            steps[n++] = event->step;
-        ps_board__event__free_unpacked(event, NULL);
-    }
-    return n;
+    char folder[200];
+    struct steps s = {.list = steps, .max = max};
+    snprintf(folder, sizeof folder, "%s/%s", dir, run);
+    ck_assert_uint_eq(event_each(folder, see_step, &s), 1);
+    return s.n;
 }
 
 static struct ps_event_file *open_file(const char *run)
@@ -298,6 +275,21 @@ static void *close_it(void *arg)
     struct closing *c = arg;
     c->lost = ps_event_file_close(c->f);
     return NULL;
+}
+
+static size_t read_file(const char *run, uint8_t *bytes, size_t size)
+{
+    char pattern[200];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s/%s/events.out.tfevents.*", dir, run);
+    ck_assert_int_eq(glob(pattern, 0, NULL, &found), 0);
+    ck_assert_uint_eq(found.gl_pathc, 1);
+    int fd = open(found.gl_pathv[0], O_RDONLY);
+    ssize_t len = read(fd, bytes, size);
+    ck_assert_int_ge(len, 0);
+    close(fd);
+    globfree(&found);
+    return (size_t)len;
 }
 
 /* Records that are there in full. */
