@@ -75,6 +75,44 @@ class Killed(PsdCase):
         train_until(lambda: worker.info.exchanges > exchanges)
 
 
+CARRIES_ON = """
+import sys
+import torch
+import psclient.torch
+net = torch.nn.Linear(4, 2)
+optimizer = torch.optim.AdamW(net.parameters())
+with psclient.torch.Trainer(net, optimizer, server=sys.argv[1]) as worker:
+    told = set()
+    for _ in worker.steps():
+        optimizer.zero_grad()
+        net(torch.ones(3, 4)).square().sum().backward()
+        worker.step(3)
+        for word in ["saved"] * (worker.info.save_version > 0) + ["back"] * (worker.info.reconnects > 0):
+            if word not in told:
+                told.add(word)
+                print(word, flush=True)
+print("drained", flush=True)
+"""
+
+
+class Restarted(PsdCase):
+    def test_a_trainer_carries_on_when_psd_is_killed_and_resumed(self) -> None:
+        """The program is a plain loop: nothing in it knows of the restart. (What it prints is for the test.)"""
+        psd = self.psd("async-easgd", "optimizer=external", "alpha=0.1", "period=2", "checkpoint.every_s=1")
+        process = subprocess.Popen([sys.executable, "-c", CARRIES_ON, psd.endpoint], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait, HANG_S)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), "saved\n")
+        psd.kill()
+        psd.start("--resume")
+        self.assertEqual(process.stdout.readline(), "back\n")
+        psd.drain()
+        self.assertEqual(process.stdout.readline(), "drained\n")
+        self.assertEqual(process.wait(HANG_S), 0)
+
+
 DDP = """
 import sys
 import torch
