@@ -21,6 +21,7 @@ static const char usage[] =
     "  --endpoint-file FILE  write the URL there once psd is ready\n"
     "  --status unix:PATH    status socket\n"
     "  --state-dir DIR       checkpoints, history, lock\n"
+    "  --tensorboard DIR     write the job over time to DIR/psd, as TensorBoard reads it\n"
     "  --shard I/N           serve part I of a center that N psd processes hold; 0 is the head\n"
     "  --head URL|@FILE      address of the head, for the other servers\n"
     "  --resume              resume from the newest readable checkpoint\n"
@@ -44,6 +45,7 @@ enum {
     OPT_ENDPOINT,
     OPT_STATUS,
     OPT_STATE,
+    OPT_TENSORBOARD,
     OPT_SHARD,
     OPT_HEAD,
     OPT_RESUME,
@@ -63,6 +65,7 @@ static const struct option options[] = {
     {"endpoint-file", required_argument, NULL, OPT_ENDPOINT},
     {"status", required_argument, NULL, OPT_STATUS},
     {"state-dir", required_argument, NULL, OPT_STATE},
+    {"tensorboard", required_argument, NULL, OPT_TENSORBOARD},
     {"shard", required_argument, NULL, OPT_SHARD},
     {"head", required_argument, NULL, OPT_HEAD},
     {"resume", no_argument, NULL, OPT_RESUME},
@@ -196,6 +199,9 @@ static int read_options(int argc, char **argv, struct arguments *a)
             break;
         case OPT_STATE:
             rc = set_key(a, "state_dir", optarg);
+            break;
+        case OPT_TENSORBOARD:
+            rc = set_quoted(a, "tensorboard", optarg);
             break;
         case OPT_SHARD:
             rc = set_shard(a, optarg);

@@ -407,6 +407,16 @@ static void announce(struct psd *d)
     psd_notify_ready(&d->job.notify);
 }
 
+static int open_tensorboard(struct psd *d)
+{
+    struct ps_error err;
+    int rc = psd_tensorboard_open(&d->job, &err);
+    if (rc == 0)
+        return PSD_EXIT_OK;
+    ps_log(PS_LOG_ERROR, "start.tensorboard", "%s", err.text);
+    return rc == -ENOMEM ? PSD_EXIT_SYSTEM : PSD_EXIT_CONFIG;
+}
+
 static void complete(struct psd *d)
 {
     if (d->job.center != NULL)
@@ -480,6 +490,7 @@ static void tear_down(struct psd *d)
     psd_sessions_finish(&d->sessions);
     psd_membership_finish(&d->job);
     psd_history_close(&d->job);
+    psd_tensorboard_close(&d->job);
     psd_notify_finish(&d->job.notify);
     psd_shared_finish(&d->lanes.shared);
     psd_cluster_close(&d->cluster);
@@ -507,6 +518,8 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
     int code = set_up(d, start);
     if (code == PSD_EXIT_OK)
         code = open_sockets(d, start);
+    if (code == PSD_EXIT_OK)
+        code = open_tensorboard(d);
     if (code == PSD_EXIT_OK) {
         start_timers(d);
         code = write_endpoint(d);

@@ -3,7 +3,8 @@
  * loop's thread except what server/lane/lane.h marks as shared.
  *
  * Threads: the loop (libuv: control socket, sessions, timers, signals, status socket), one for each lane
- * (server/lane/lane.h), libzmq's I/O threads, and one of libuv's pool while a checkpoint is written. The loop
+ * (server/lane/lane.h), libzmq's I/O threads, one of libuv's pool while a checkpoint is written, and
+ * one that writes the TensorBoard file. The loop
  * and a lane communicate through two queues. */
 #ifndef PSD_PSD_H
 #define PSD_PSD_H

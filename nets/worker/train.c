@@ -9,6 +9,7 @@
 
 #include "nets/training/gradient.h"
 #include "nets/worker/evaluate/evaluate_local.h"
+#include "nets/worker/job/events.h"
 #include "nets/worker/job/progress.h"
 #include "nets/worker/job/train_state.h"
 #include "proto/clock.h"
@@ -230,6 +231,10 @@ static void report(struct training *t, double now)
                             .test_accuracy = NAN,
                             .steps = last_step(t)};
     psc_report(t->job->psc, &m); /* errors are ignored: the next step reports a lost server */
+    if (t->reported.steps > 0) {
+        struct cnn_progress_state s = state_of(t, &t->reported, now);
+        cnn_events_train(t->job, &s);
+    }
     cnn_meter_start(&t->reported, now);
 }
 

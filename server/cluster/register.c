@@ -12,9 +12,9 @@
 #include "server/admissions/admissions.h"
 
 /* Keys that may differ between servers. */
-static const char *const own_keys[] = {"servers",    "listen",        "advertise", "insecure",
-                                       "state_dir",  "endpoint_file", "log_level", "status",
-                                       "checkpoint", "stop",          "auth"};
+static const char *const own_keys[] = {"servers",   "listen",        "advertise",   "insecure",
+                                       "state_dir", "endpoint_file", "tensorboard", "log_level",
+                                       "status",    "checkpoint",    "stop",        "auth"};
 
 static bool is_own(const char *key)
 {

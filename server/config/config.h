@@ -63,6 +63,7 @@ struct psd_config {
     uint32_t window_chunks;
     char state_dir[256];
     char endpoint_file[256]; /* "" : none */
+    char tensorboard[256];   /* folder of event files; "" : none */
     struct {
         char socket[256]; /* path; relative to the state directory */
         char http[256];   /* "none" or tcp://127.0.0.1:PORT */

@@ -257,6 +257,8 @@ const struct psd_config_key psd_config_keys[] = {
      .help = "directory of checkpoints and sockets"},
     {"endpoint_file", PSD_CONFIG_STRING, RESTART, TEXT(endpoint_file), .value = "",
      .help = "file that psd writes its address to, for workers"},
+    {"tensorboard", PSD_CONFIG_STRING, RESTART, TEXT(tensorboard), .value = "",
+     .help = "folder that psd writes the job's event file for TensorBoard to"},
     {"log_level", PSD_CONFIG_WORD, RELOAD, TEXT(log_level), .choices = log_levels, .value = "info",
      .help = "the lowest level that is logged"},
 

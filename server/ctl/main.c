@@ -21,6 +21,7 @@
 #include "proto/security/curve.h"
 #include "server/checkpoint/join_shards.h"
 #include "server/config/settings.h"
+#include "server/ctl/csv.h"
 #include "server/ctl/format.h"
 #include "server/ctl/http_client.h"
 #include "server/ctl/keygen.h"
@@ -40,7 +41,7 @@ struct call {
     char **more;          /* [n_more]: further words of a command that takes more */
     size_t n_more;
     const char *name; /* of keygen */
-    bool json, once;
+    bool json, csv, once;
     double interval_s;
     uint32_t timeout_s; /* for the whole command */
     double started_s;
@@ -58,6 +59,7 @@ struct command {
     bool is_text;      /* the answer is text for people, without JSON */
     void (*print)(FILE *out,
                   const json_t *answer); /* prints the answer for people; NULL: wait prints everything */
+    void (*print_csv)(FILE *out, const json_t *answer);   /* as a table for programs; NULL: there is none */
     int (*wait)(struct call *call, const json_t *answer); /* waits until it is done and returns the exit
                                                              status; NULL: it is done at once */
     /* Called without an answer: returns the exit status; NULL: psd cannot be reached. */
@@ -327,7 +329,7 @@ static const struct command commands[] = {
      .help = "the configuration in force, as YAML for psd"},
     {"metrics", "GET", "/metrics", .is_text = true, .timeout_s = 10,
      .help = "counters in Prometheus' format"},
-    {"history", "GET", "/history", .print = ctl_print_history, .timeout_s = 10,
+    {"history", "GET", "/history", .print = ctl_print_history, .print_csv = ctl_csv_history, .timeout_s = 10,
      .help = "the job over time: version, updates/s, loss, accuracy"},
     {"checkpoint", "POST", "/checkpoint", .wait = wait_checkpoint, .timeout_s = 60,
      .help = "writes a checkpoint now; waits for it and prints its path"},
@@ -391,6 +393,7 @@ static void print_help(void)
     printf("\n  --socket PATH  psd's status socket (default: ./psd-state/psd.sock if it exists, else "
            "PSD_SOCKET)\n"
            "  --json         print psd's answer as received\n"
+           "  --csv          history: print all of it as CSV (RFC 4180)\n"
            "  --timeout S    give up after S seconds, 1 to %d (10; checkpoint, drain, reload, set,\n"
            "                 method and unset: 60; top: 2, of each look)\n"
            "  --once         top: print one frame as text and end\n"
@@ -455,6 +458,10 @@ static int parse_command(int n, char **words, struct call *call)
         return complain(EXIT_USAGE, "%s has no --json; %s", c->name,
                         c->is_text ? "its output is already for programs"
                                    : "allowed with status and workers");
+    if (call->csv && c->print_csv == NULL)
+        return complain(EXIT_USAGE, "%s has no --csv; allowed with history", c->name);
+    if (call->csv && call->json)
+        return complain(EXIT_USAGE, "--json and --csv: allowed is one of them");
     if (call->once && c->run != run_top)
         return complain(EXIT_USAGE, "--once is for top; %s always ends by itself", c->name);
     return 0;
@@ -473,15 +480,11 @@ static const char *find_socket(void)
 static int parse_arguments(int argc, char **argv, struct call *call)
 {
     static const struct option options[] = {
-        {"socket", required_argument, NULL, 's'},
-        {"json", no_argument, NULL, 'j'},
-        {"timeout", required_argument, NULL, 't'},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'v'},
-        {"once", no_argument, NULL, 'o'},
-        {"interval", required_argument, NULL, 'i'},
-        {"name", required_argument, NULL, 'n'},
-        {NULL, 0, NULL, 0},
+        {"socket", required_argument, NULL, 's'}, {"json", no_argument, NULL, 'j'},
+        {"csv", no_argument, NULL, 'c'},          {"timeout", required_argument, NULL, 't'},
+        {"help", no_argument, NULL, 'h'},         {"version", no_argument, NULL, 'v'},
+        {"once", no_argument, NULL, 'o'},         {"interval", required_argument, NULL, 'i'},
+        {"name", required_argument, NULL, 'n'},   {NULL, 0, NULL, 0},
     };
     int option, status;
 
@@ -492,6 +495,9 @@ static int parse_arguments(int argc, char **argv, struct call *call)
             break;
         case 'j':
             call->json = true;
+            break;
+        case 'c':
+            call->csv = true;
             break;
         case 't':
             if (parse_timeout(optarg, &call->timeout_s) != 0)
@@ -602,7 +608,7 @@ static int run_call(struct call *call)
     else if (!command->is_text && !json_is_object(answer))
         status = complain(EXIT_REFUSED, "psd's answer to %s is not a JSON object", command->name);
     else if (command->print != NULL && !call->json)
-        command->print(stdout, answer);
+        (call->csv ? command->print_csv : command->print)(stdout, answer);
     if (status == EXIT_DONE && command->wait != NULL)
         status = command->wait(call, answer);
     json_decref(answer);

@@ -22,6 +22,7 @@
 #include "server/job/reload.h"
 #include "server/job/sd_notify.h"
 #include "server/job/record/stats.h"
+#include "server/job/record/tensorboard.h"
 #include "server/lanes/lanes.h"
 #include "server/session/send.h"
 #include "server/session/session.h"
@@ -116,6 +117,7 @@ struct psd_job {
     struct psd_reloader reload;
     struct psd_checkpointer checkpointer;
     struct psd_history history;
+    struct psd_tensorboard tensorboard;
     struct psd_evaluation evaluation;
     struct psd_nonfinite nonfinite;
     struct psd_notify notify;

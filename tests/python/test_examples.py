@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import os
 import pathlib
 import re
@@ -38,6 +39,24 @@ class Examples(PsdCase):
         out = self.run_example("line.py", self.psd("async-sgd", "learning_rate=0.1"))
         found = [float(n) for n in re.findall(r"-?[0-9.]+", out)]
         self.assertTrue(abs(found[0] - 2) < 0.05 and abs(found[1] + 1) < 0.05, out)
+
+    @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "this Python has no matplotlib")
+    def test_history_draws_the_run(self) -> None:
+        """From psd itself, and from what psctl has printed."""
+        psd = self.psd("async-sgd", "learning_rate=0.1")
+        self.run_example("line.py", psd)
+        printed = psd.folder / "history.json"
+        printed.write_text(
+            '{"history": [{"t": 1.5, "loss": null, "test_accuracy": null, "staleness": 0.5, "distance": null, '
+            '"event": "why", "event_kind": "drain"}]}'
+        )
+        for source in psd.folder / "state" / "psd.sock", printed:
+            picture = psd.folder / "run.svg"
+            picture.unlink(missing_ok=True)
+            command = [sys.executable, str(EXAMPLES / "history.py"), str(source), str(picture)]
+            out = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=HANG_S).stdout
+            self.assertRegex(out, r"^[1-9][0-9]* records in ")
+            self.assertIn("<svg", picture.read_text())
 
     @unittest.skipUnless(os.environ.get("WITH_TORCH"), "PyTorch's run with its own test")
     def test_mnist_runs(self) -> None:

@@ -274,7 +274,7 @@ class Vector(Case):
         worker.close()
         psd.drain()
         psd.process.wait(HANG_S)
-        path = max((psd.folder / "state" / "checkpoints").glob("*.safetensors"))  # the first may be of the job's beginning
+        path = max((psd.folder / "state" / "checkpoints").glob("center-*.safetensors"))  # the first was taken at once
         psclient.torch.load_checkpoint(other, path)
         for name, values in net.state_dict().items():
             if name != "norm.num_batches_tracked":

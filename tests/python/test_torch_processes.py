@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -13,6 +15,7 @@ from torch import nn
 
 import psclient.torch
 from psd_fixture import HANG_S, PsdCase
+from test_examples import write_mnist
 
 KILLED = """
 import sys
@@ -75,6 +78,44 @@ class Killed(PsdCase):
         train_until(lambda: worker.info.exchanges > exchanges)
 
 
+CARRIES_ON = """
+import sys
+import torch
+import psclient.torch
+net = torch.nn.Linear(4, 2)
+optimizer = torch.optim.AdamW(net.parameters())
+with psclient.torch.Trainer(net, optimizer, server=sys.argv[1]) as worker:
+    told = set()
+    for _ in worker.steps():
+        optimizer.zero_grad()
+        net(torch.ones(3, 4)).square().sum().backward()
+        worker.step(3)
+        for word in ["saved"] * (worker.info.save_version > 0) + ["back"] * (worker.info.reconnects > 0):
+            if word not in told:
+                told.add(word)
+                print(word, flush=True)
+print("drained", flush=True)
+"""
+
+
+class Restarted(PsdCase):
+    def test_a_trainer_carries_on_when_psd_is_killed_and_resumed(self) -> None:
+        """The program is a plain loop: nothing in it knows of the restart. (What it prints is for the test.)"""
+        psd = self.psd("async-easgd", "optimizer=external", "alpha=0.1", "period=2", "checkpoint.every_s=1")
+        process = subprocess.Popen([sys.executable, "-c", CARRIES_ON, psd.endpoint], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait, HANG_S)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), "saved\n")
+        psd.kill()
+        psd.start("--resume")
+        self.assertEqual(process.stdout.readline(), "back\n")
+        psd.drain()
+        self.assertEqual(process.stdout.readline(), "drained\n")
+        self.assertEqual(process.wait(HANG_S), 0)
+
+
 DDP = """
 import sys
 import torch
@@ -105,6 +146,34 @@ class Ddp(PsdCase):
                 self.addCleanup(process.kill)
             found = [process.communicate(timeout=HANG_S)[0] for process in processes]
         self.assertEqual(found, ["[[1.5, 1.5]]\n"] * 2)
+
+
+class Comparison(PsdCase):
+    """The processes of scripts/compare-ddp, over noise: every loss is low enough."""
+
+    def compare(self, way: str, server: str, folder: pathlib.Path) -> None:
+        program = str(pathlib.Path(__file__).with_name("compare_ddp.py"))
+        write_mnist(folder)
+        command = [sys.executable, program, "--way", way, "--ranks", "2", "--data", str(folder), "--folder", str(folder)]
+        command += ["--server", server, "--learning-rate", "0.001", "--batch", "4", "--loss", "100", "--look", "2"]
+        processes = [
+            subprocess.Popen([*command, "--rank", str(rank)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for rank in range(2)
+        ]
+        for process in processes:
+            self.addCleanup(process.kill)
+        found = [process.communicate(timeout=HANG_S)[0] for process in processes]
+        self.assertEqual([process.returncode for process in processes], [0, 0], found)
+        result = json.loads(found[0].splitlines()[-1])
+        self.assertEqual((result["way"], result["reached"], result["steps"]), (way, True, 2), found)
+
+    def test_d_sync_steps_by_torchs_optimizer_over_psds_ring(self) -> None:
+        psd = self.psd("d-sync", "optimizer=external")
+        self.compare("d-sync", psd.endpoint, psd.folder)
+
+    def test_diloco_takes_its_workers_steps(self) -> None:
+        psd = self.psd("diloco", "optimizer=external", "workers=2", "period=2", "codec.message=int8", "codec.answer=fp16")
+        self.compare("diloco", psd.endpoint, psd.folder)
 
 
 if __name__ == "__main__":

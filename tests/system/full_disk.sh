@@ -146,6 +146,27 @@ psds_history() {
         "No space left on device" "lacks"
 }
 
+psds_events() {
+    fill # folders and the names of files take no room there
+    serve "$dir/state" --tensorboard "$disk"
+    train
+    "$psctl" --socket "$dir/state/psd.sock" drain >/dev/null
+    end_of "$psd_pid"
+    row "psd's events (--tensorboard)" "psd $code" "psd 0" "$(in_log psd.log tensorboard.write); $(in_log psd.log tensorboard.lacks)" \
+        "No space left on device" "lacks"
+}
+
+a_workers_events() {
+    serve "$dir/state"
+    fill
+    local status=0
+    train --tensorboard "$disk" || status=$?
+    "$psctl" --socket "$dir/state/psd.sock" drain >/dev/null
+    end_of "$psd_pid"
+    row "a worker's events (--tensorboard)" "psworker $status, psd $code" "psworker 0, psd 0" \
+        "$(in_log psworker.log tensorboard.write); $(in_log psworker.log tensorboard.lacks)" "No space left on device" "lacks"
+}
+
 the_endpoint_file() {
     fill
     local status=0
@@ -154,7 +175,7 @@ the_endpoint_file() {
     [[ ! -s $disk/endpoint ]] || { echo "wrong: an endpoint file in part" >&2; failed=1; }
 }
 
-for save in a_checkpoint the_last_one the_last_one_of_psrun a_workers_state a_workers_history psds_history the_endpoint_file; do
+for save in a_checkpoint the_last_one the_last_one_of_psrun a_workers_state a_workers_history psds_history psds_events a_workers_events the_endpoint_file; do
     "$save"
     rm -rf "${disk:?}"/* "$dir/state" "$dir/endpoint"
 done

@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "nets/worker/job/events.h"
 #include "nets/worker/job/progress.h"
 #include "proto/log.h"
 
@@ -192,6 +194,7 @@ int cnn_scorer_tell(struct cnn_scorer *s, const char *vector, const float *x, do
     if (rc != CNN_EXIT_OK)
         return rc;
     report_score(s, vector, t, m);
+    cnn_events_test(s->job, m, shows_top_5(s) ? s->accuracy_5 : NAN);
     if (s->results.predicted != NULL && cnn_results_write(&s->results, vector, m->center_version) < 0)
         s->lacks = true;
     return CNN_EXIT_OK;

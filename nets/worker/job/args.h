@@ -15,12 +15,13 @@ struct cnn_worker_args {
         *rates;                                   /* NULL: not given; point into argv or to static text */
     uint64_t batch, epochs, steps, seed, threads; /* batch, epochs, steps: 0: not given */
     uint64_t prefetch, data_threads;
-    const char *view;      /* of images; NULL: the default */
-    const char *cache;     /* of decoded images; NULL: none */
-    const char *sampling;  /* NULL: the data set's default */
-    uint64_t max_damaged;  /* unreadable images that may be skipped */
-    uint64_t train_sample; /* images; 0: not given */
-    uint64_t accumulate;   /* batches a step */
+    const char *tensorboard; /* folder; NULL: no event file */
+    const char *view;        /* of images; NULL: the default */
+    const char *cache;       /* of decoded images; NULL: none */
+    const char *sampling;    /* NULL: the data set's default */
+    uint64_t max_damaged;    /* unreadable images that may be skipped */
+    uint64_t train_sample;   /* images; 0: not given */
+    uint64_t accumulate;     /* batches a step */
     double label_smoothing;
     double clip_norm;           /* NaN: gradients are not clipped */
     uint64_t step_ms;           /* minimum time of a gradient */

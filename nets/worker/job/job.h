@@ -23,6 +23,8 @@ enum cnn_exit {
     CNN_EXIT_AUTH = 9,   /* the server refused this client, or the key file cannot be used */
 };
 
+struct ps_event_file;
+
 struct cnn_job {
     const struct cnn_worker_args *args;    /* of a partition: its own batch and threads */
     const struct cnn_partition *partition; /* NULL: the worker is not divided */
@@ -40,8 +42,9 @@ struct cnn_job {
     float *first; /* [n_floats]: --init's point until the job has begun; NULL: the model's own */
     struct psc *psc;
     struct cnn_clique clique;
-    bool joined;  /* training may begin: from now on a signal lets the current step finish */
-    bool stopped; /* a signal came before `joined` */
+    struct ps_event_file *events; /* --tensorboard; NULL: not requested, or not open yet */
+    bool joined;                  /* training may begin: from now on a signal lets the current step finish */
+    bool stopped;                 /* a signal came before `joined` */
 };
 
 /* Opens data, net and session, and reads the start point into job->x. partition: the calling thread's, whose

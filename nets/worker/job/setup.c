@@ -9,6 +9,7 @@
 
 #include "nets/machine.h"
 #include "nets/training/rates.h"
+#include "nets/worker/job/events.h"
 #include "nets/worker/job/no_server.h"
 #include "proto/log.h"
 
@@ -316,14 +317,17 @@ int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args,
         rc = open_clique(job);
     if (rc != CNN_EXIT_OK || job->stopped)
         return rc;
-    if (needs_session(args))
-        return open_session(job, drained);
+    if (needs_session(args)) {
+        rc = open_session(job, drained);
+        return rc == CNN_EXIT_OK && job->joined ? cnn_events_open(job) : rc;
+    }
     job->x = job->first;
     return CNN_EXIT_OK;
 }
 
 void cnn_job_close(struct cnn_job *job)
 {
+    cnn_events_close(job);
     psc_close(job->psc);
     cnn_clique_close(&job->clique);
     cnn_net_destroy(job->net);

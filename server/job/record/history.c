@@ -277,6 +277,7 @@ static void add(struct psd_job *job, enum psd_event kind, char *event)
         thin(h);
     h->records[h->n++] = r;
     append(job, &r);
+    psd_tensorboard_add(job, &r);
 }
 
 void psd_history_add(struct psd_job *job)
@@ -300,6 +301,7 @@ void psd_history_tell(struct psd_job *job, enum psd_event kind, const char *fmt,
 void psd_history_tick(struct psd_job *job)
 {
     const struct psd_history *h = &job->history;
+    psd_tensorboard_look(job);
     if (psd_loop_now_ms(job->loop) - h->last_ms >= EVERY_MS &&
         (psd_version(job->lanes) != h->last_version || job->evaluation.fresh))
         psd_history_add(job);

@@ -11,6 +11,7 @@
 #include "tests/nets/data/cifar_files.h"
 #include "tests/nets/data/suite.h"
 #include "tests/nets/worker/fake_server.h"
+#include "tests/support/event_reader.h"
 
 static void setup(void)
 {
@@ -681,6 +682,38 @@ START_TEST(evaluating_ends_when_a_drained_server_is_gone)
 }
 END_TEST
 
+/* A worker's events are by its own steps, an evaluator's by the center's version. */
+START_TEST(training_and_evaluating_leave_event_files)
+{
+    char dir[] = "/tmp/psd-test-events-XXXXXX", line[256], run[100];
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(line, sizeof line, TRAIN " --steps 7 --tensorboard %s", dir);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
+    snprintf(run, sizeof run, "%s/worker-0", dir);
+    struct event_values loss = event_values(run, "loss"), rate = event_values(run, "learning_rate");
+    ck_assert_uint_ge(loss.n, 1);
+    ck_assert_int_eq(loss.last_step, 7);
+    ck_assert(loss.last > 0 && loss.last < 10);
+    ck_assert_uint_eq(rate.n, loss.n);
+    ck_assert_uint_eq(event_values(run, "test_loss").n, 0);
+
+    setup();
+    snprintf(line, sizeof line, EVALUATE " --once --tensorboard %s", dir);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
+    snprintf(run, sizeof run, "%s/evaluator", dir);
+    struct event_values accuracy = event_values(run, "test_accuracy");
+    ck_assert_uint_eq(accuracy.n, 1);
+    ck_assert_double_eq_tol(accuracy.last, fake_seen.test_accuracy, 1e-7);
+    ck_assert_uint_eq(event_values(run, "train_loss").n, 0); /* nobody asked for it */
+
+    setup();
+    ck_assert_int_eq(run_worker(TRAIN " --tensorboard /dev/null/x"), CNN_EXIT_USAGE);
+    ck_assert_uint_eq(fake_seen.steps, 0);
+    snprintf(line, sizeof line, "rm -r %s", dir);
+    ck_assert_int_eq(system(line), 0);
+}
+END_TEST
+
 #define ALONE "--net linear --batch 32 --steps 40 --every 3600"
 
 /* What is said of the method reaches the library, and the worker evaluates itself, at the end at least. */
@@ -767,6 +800,8 @@ static const struct {
     {"--predict --server tcp://h:1 --evaluate", "--evaluate and --predict: both given", "one of them"},
     {"--predict --init f --center", "--center: given without --server", "with it"},
     {"--predict --server tcp://h:1 --steps 3", "--steps and --predict: both given", "one of them"},
+    {"--predict --server tcp://h:1 --tensorboard d", "--tensorboard and --predict: both given",
+     "one of them"},
     {"--server tcp://h:1 --confusion f", "--confusion: given for training", "--evaluate or --predict"},
     {"--server tcp://h:1 --batch 65536 --accumulate 65536", "--accumulate: 65536 batches", "2^31 - 1 images"},
     {"--server tcp://h:1 --label-smoothing 1", "--label-smoothing: 1", "0 to below 1"},
@@ -921,6 +956,7 @@ int main(void)
     tcase_add_test(tc, evaluating_the_average);
     tcase_add_test(tc, evaluating_ends_when_a_drained_server_is_gone);
     tcase_add_test(tc, evaluating_without_a_server);
+    tcase_add_test(tc, training_and_evaluating_leave_event_files);
     tcase_add_test(tc, training_alone);
     tcase_add_test(tc, schedules_reach_the_library);
     tcase_add_test(tc, training_alone_evaluates_the_average);

@@ -1,5 +1,6 @@
 /* psctl as a user runs it, against a status server with canned answers. */
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <pty.h>
 #include <stdbool.h>
@@ -10,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "server/job/record/history.h"
 #include "server/status/http.h"
 #include "tests/support/unit.h"
 
@@ -434,6 +436,45 @@ START_TEST(history_is_a_table)
 }
 END_TEST
 
+/* RFC 4180, every column of psd's records, whatever their texts hold. */
+START_TEST(history_comes_as_csv)
+{
+    struct psd_record r = {.t_s = 1700000000.125,
+                           .version = 7,
+                           .workers = 2,
+                           .updates_per_s = 1.25,
+                           .staleness = NAN,
+                           .loss = 1.0 / 3,
+                           .test_loss = NAN,
+                           .test_accuracy = NAN,
+                           .center_norm = 2,
+                           .distance = 0.5,
+                           .kind = PSD_EVENT_JOIN,
+                           .event = "a, \"b\" joined"};
+    json_t *record = psd_json_record(&r), *value;
+    json_t *answer = json_pack("{s:[o, {s:f, s:n, s:s}]}", "history", record, "t", 1.5, "loss", "event", "");
+    struct script script = {.history = json_dumps(answer, JSON_COMPACT)};
+    char text[4096];
+    const char *key, *first = "t,center_version,workers,updates_per_s,staleness,loss,test_loss,"
+                              "test_accuracy,center_norm,distance,event_kind,event\r\n";
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock history --csv", text, sizeof text), 0);
+    ck_assert_int_eq(strncmp(text, first, strlen(first)), 0);
+    ck_assert_str_eq(text + strlen(first), "1700000000.125,7,2,1.25,,0.333333333333333,,,2.0,0.5,join,"
+                                           "\"a, \"\"b\"\" joined\"\r\n1.5,,,,,,,,,,,\"\"\r\n");
+    json_object_foreach(record, key, value)
+    {
+        char column[40];
+        snprintf(column, sizeof column, "%s%s", strcmp(key, "t") == 0 ? "" : ",", key);
+        ck_assert_msg(strstr(first, column) != NULL, "%s is no column", key);
+    }
+    free((char *)script.history);
+    script.history = "{\"history\":[]}";
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock history --csv", text, sizeof text), 0);
+    ck_assert_str_eq(text, first);
+    json_decref(answer);
+}
+END_TEST
+
 START_TEST(metrics_come_as_they_are)
 {
     struct script script = {.metrics = "# HELP psd_up Up.\npsd_up 1\n"};
@@ -689,6 +730,8 @@ static const struct {
     {"--socket x evict 1 2", 2, "'2' after evict"},
     {"--socket x metrics --json", 2, "metrics has no --json"},
     {"--socket x top --json", 2, "top has no --json"},
+    {"--socket x status --csv", 2, "status has no --csv; history has"},
+    {"--socket x history --csv --json", 2, "--json and --csv: allowed is one of them"},
     {"--socket x status --once", 2, "--once is for top"},
     {"--socket x top --interval 0", 2, "--interval: found '0'; allowed are 0.1 to 3600"},
     {"--socket x top --interval 1s", 2, "--interval: found '1s'"},
@@ -744,6 +787,7 @@ int main(void)
     tcase_add_test(tc, waiting_ends_with_the_timeout);
     tcase_add_test(tc, config_is_yaml);
     tcase_add_test(tc, history_is_a_table);
+    tcase_add_test(tc, history_comes_as_csv);
     tcase_add_test(tc, metrics_come_as_they_are);
     tcase_add_test(tc, reload_waits_for_the_method);
     tcase_add_test(tc, set_carries_every_line);
