@@ -1,5 +1,5 @@
 /* psworker --partitions, whole, over the real library: what each partition has as x after every step is
- * watched on the way to psc_step. */
+ * watched on the way to the library's step. */
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
@@ -20,6 +20,7 @@ enum { PARTS = 2, STEPS = 8, MOST_FLOATS = 500000 };
 struct seen {
     const struct psc *handle;
     uint64_t steps;
+    const float *begun_x; /* of the step in progress */
     cpu_set_t cpus; /* on which the thread that makes the steps may run */
     size_t n_floats;
     float x[MOST_FLOATS]; /* after the last step */
@@ -45,14 +46,22 @@ static struct seen *seen_of(const struct psc *c)
 
 int __real_psc_step(struct psc *c, float *x, const float *g, size_t n_samples);
 int __wrap_psc_step(struct psc *c, float *x, const float *g, size_t n_samples);
+int __real_psc_step_begin(struct psc *c, float *x, const float *g, size_t n_samples);
+int __wrap_psc_step_begin(struct psc *c, float *x, const float *g, size_t n_samples);
+int __real_psc_step_end(struct psc *c);
+int __wrap_psc_step_end(struct psc *c);
 
-int __wrap_psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
+static struct seen *before_step(struct psc *c)
 {
-    struct psc_info info = {.size = sizeof info};
     struct seen *s = seen_of(c);
     if (raise_at != 0 && s == &seen[0] && s->steps + 1 == raise_at)
         kill(getpid(), SIGTERM);
-    int rc = __real_psc_step(c, x, g, n_samples);
+    return s;
+}
+
+static int after_step(struct psc *c, struct seen *s, const float *x, int rc)
+{
+    struct psc_info info = {.size = sizeof info};
     if (rc < 0)
         return rc;
     psc_info(c, &info);
@@ -62,6 +71,24 @@ int __wrap_psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
     s->n_floats = info.n_floats;
     memcpy(s->x, x, info.n_floats * sizeof *x);
     return rc;
+}
+
+int __wrap_psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
+{
+    struct seen *s = before_step(c);
+    return after_step(c, s, x, __real_psc_step(c, x, g, n_samples));
+}
+
+int __wrap_psc_step_begin(struct psc *c, float *x, const float *g, size_t n_samples)
+{
+    seen_of(c)->begun_x = x;
+    return __real_psc_step_begin(c, x, g, n_samples);
+}
+
+int __wrap_psc_step_end(struct psc *c)
+{
+    struct seen *s = before_step(c);
+    return after_step(c, s, s->begun_x, __real_psc_step_end(c));
 }
 
 static int parse(const char *line, struct cnn_worker_args *args, struct ps_error *err)

@@ -730,7 +730,7 @@ static const struct {
     {"--socket x evict 1 2", 2, "'2' after evict"},
     {"--socket x metrics --json", 2, "metrics has no --json"},
     {"--socket x top --json", 2, "top has no --json"},
-    {"--socket x status --csv", 2, "status has no --csv; history has"},
+    {"--socket x status --csv", 2, "status has no --csv; allowed with history"},
     {"--socket x history --csv --json", 2, "--json and --csv: allowed is one of them"},
     {"--socket x status --once", 2, "--once is for top"},
     {"--socket x top --interval 0", 2, "--interval: found '0'; allowed are 0.1 to 3600"},
