@@ -337,10 +337,12 @@ static int check_overlap(const struct psd_config *cfg, const struct ps_rule_info
             "parameters.overlap: found true; under rule %s the next step needs the answer to this one, "
             "so allowed is false",
             rule->name);
-    if (cfg->hyper.serial)
-        return ps_fail(err, -EINVAL,
-                       "parameters.overlap: found true; with parameters.serial workers wait for each other "
-                       "instead of computing, so allowed is false");
+    if (cfg->hyper.serial && rule->half != PS_HALF_ELASTIC)
+        return ps_fail(
+            err, -EINVAL,
+            "parameters.overlap: found true; with parameters.serial one worker computes at a time, and "
+            "under rule %s its message is made of what it computes, so allowed is false",
+            rule->name);
     return 0;
 }
 

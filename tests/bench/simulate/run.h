@@ -33,6 +33,7 @@ struct sim_client {
     struct sim_piece *pieces, *free;  /* [n_lanes * window]; those not on their way */
     uint32_t lanes_left, lanes_begun; /* of the exchange under way: not answered; where it has begun */
     uint32_t landed;                  /* pieces of it, in the client's first lane */
+    bool computes;                    /* beside its exchange */
     uint32_t joins;                   /* what is waited for: its exchange, and a step beside it */
     double begun_s, computed_s;       /* of the exchange; of the step beside it */
     uint64_t exchanges;
@@ -120,6 +121,8 @@ double sim_own_steps_s(const struct sim *s);                     /* a worker's, 
 
 /* exchange.c */
 void sim_exchange_start(struct sim_client *c);
+/* Sends what the windows allow. */
+void sim_exchange_go_on(struct sim_client *c);
 void sim_answer(struct sim *s, struct sim_piece *p);  /* from its lane on its way back */
 void sim_applied(struct sim *s, struct sim_piece *p); /* it has moved the center */
 
