@@ -393,7 +393,7 @@ static const struct {
     {"method: diloco\nparameters: {fragments: 51}\n",
      {"parameters.period: found 50", "parameters.fragments: 51", "allowed is at least 51"},
      NULL},
-    {"method: downpour\nadmission: ssp\nparameters: {fragments: 4}\n",
+    {"method: downpour\nadmission: ssp\nparameters: {period: 10, fragments: 4}\n",
      {"parameters.fragments: found 4", "admission ssp", "allowed is 1, or admissions fcfs, hogwild, sync"},
      NULL},
     {"method: sync-easgd\nclique: {mode: vectors}\n", {NULL}, NULL},
