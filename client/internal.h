@@ -63,6 +63,15 @@ struct psc {
     struct psc_admm admm;
 };
 
+/* PSC_EINVAL between psc_step_begin and psc_step_end, where only psc_ready is allowed. */
+static inline int psc_check_no_open_step(struct psc *c, const char *call)
+{
+    return c->worker.open.begun
+               ? ps_fail(&c->error, PSC_EINVAL,
+                         "%s: a step has begun; allowed are psc_ready and psc_step_end", call)
+               : PSC_OK;
+}
+
 /* open.c. Whether psc_open has succeeded. */
 bool psc_is_open(const struct psc *c);
 

@@ -19,6 +19,7 @@ void psc_local_init(struct psc_local *local, size_t size, const char *method)
                                        .gamma = 0.1,
                                        .step_steps = 10000,
                                        .codec = "raw",
+                                       .pipeline = 2,
                                        .total_steps = 10000};
     memset(local, 0, size);
     memcpy(local, &defaults, size < sizeof defaults ? size : sizeof defaults);
@@ -63,6 +64,7 @@ static int check_numbers(struct psc *c, const struct psc_local *l)
         {"weight_decay", "0 to 1", l->weight_decay, l->weight_decay >= 0 && l->weight_decay <= 1},
         {"gamma", "0 to 1000", l->gamma, l->gamma >= 0 && l->gamma <= 1000},
         {"step_steps", "at least 1", (double)l->step_steps, l->step_steps >= 1},
+        {"pipeline", "1 to 16", l->pipeline, l->pipeline >= 1 && l->pipeline <= PS_MAX_PIPELINE},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (!rows[i].fine)
@@ -139,7 +141,7 @@ static struct psc_welcome welcome_of(const struct psc_local *l, const struct ps_
                                             .period = 1,
                                             .momentum = l->momentum,
                                             .averaging_rate = l->averaging_rate,
-                                            .pipeline = strcmp(m->name, "pipe-sgd") == 0 ? 2 : 1,
+                                            .pipeline = strcmp(m->name, "pipe-sgd") == 0 ? l->pipeline : 1,
                                             .pipeline_warmup = l->pipeline_warmup,
                                             .weight_decay = l->weight_decay,
                                             .schedule = schedule_of(l)}};
@@ -173,13 +175,13 @@ static uint32_t digest_of(const struct psc_local *l)
 /* What all members must have in common, in one line. */
 static void describe(const struct psc_local *l, char *text, size_t size)
 {
-    snprintf(text, size,
-             "%s: eta %g %s %g %llu %llu %08x, momentum %g, averaging %g, decay %g, pipeline %llu, codec %s, "
-             "buckets %llu",
-             l->method, l->learning_rate, l->schedule, l->gamma, (unsigned long long)l->step_steps,
-             (unsigned long long)l->warmup_steps, digest_of(l), l->momentum, l->averaging_rate,
-             l->weight_decay, (unsigned long long)l->pipeline_warmup, l->codec,
-             (unsigned long long)l->bucket_floats);
+    snprintf(
+        text, size,
+        "%s: eta %g %s %g %llu %llu %08x, momentum %g, averaging %g, decay %g, pipeline %u %llu, codec %s, "
+        "buckets %llu",
+        l->method, l->learning_rate, l->schedule, l->gamma, (unsigned long long)l->step_steps,
+        (unsigned long long)l->warmup_steps, digest_of(l), l->momentum, l->averaging_rate, l->weight_decay,
+        l->pipeline, (unsigned long long)l->pipeline_warmup, l->codec, (unsigned long long)l->bucket_floats);
 }
 
 int psc_local_open(struct psc *c, const struct psc_local *given, struct psc_clique *clique)

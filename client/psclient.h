@@ -115,6 +115,7 @@ struct psc_local {
     uint32_t n_milestones;                   /* gamma. 0 */
     uint64_t bucket_floats; /* d-sync and pipe-sgd: floats of the parts that are summed one by one, see
                                psc_step_begin; 0: the library chooses. 0 */
+    uint32_t pipeline; /* K of pipe-sgd, 1 to 16: a step uses the mean gradient of K - 1 steps before. 2 */
 };
 
 struct psc_options {

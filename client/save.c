@@ -74,7 +74,7 @@ _Static_assert((int)PSC_N_SAVED == (int)PSC_STATE_VECTORS, "the file has a flag 
 /* The parts of the state, in the order of the file. */
 struct contents {
     unsigned char head[PSC_STATE_HEAD_BYTES];
-    const float *vectors[N_VECTORS]; /* NULL: not there */
+    const float *vectors[N_VECTORS + PSC_STATE_MAX_MEANS]; /* NULL: not there */
     size_t vector_bytes;
     const void *extra;
     size_t extra_bytes;
@@ -83,7 +83,7 @@ struct contents {
 static int write_contents(struct writer *w, const struct contents *s)
 {
     int rc = write_all(w, s->head, sizeof s->head);
-    for (size_t i = 0; i < N_VECTORS && rc == 0; i++)
+    for (size_t i = 0; i < N_VECTORS + PSC_STATE_MAX_MEANS && rc == 0; i++)
         if (s->vectors[i] != NULL)
             rc = write_all(w, s->vectors[i], s->vector_bytes);
     if (rc == 0 && s->extra_bytes > 0)
@@ -121,9 +121,10 @@ out:
     return rc;
 }
 
-static int check_finite(struct psc *c, const char *call, const char *path, const float *const *vectors)
+static int check_finite(struct psc *c, const char *call, const char *path, const float *const *vectors,
+                        size_t n)
 {
-    for (size_t i = 0; i < N_VECTORS; i++)
+    for (size_t i = 0; i < n; i++)
         if (vectors[i] != NULL && c->vec->first_nonfinite(vectors[i], c->shard.n_floats) < c->shard.n_floats)
             return ps_fail(&c->error, PSC_EVALUE, "%s: '%.300s': a vector holds values that are not finite",
                            call, path);
@@ -151,6 +152,8 @@ static bool has_landed(struct psc *c)
     const struct psc_prefetch *a = &c->worker.prefetch;
     if (c->rule->gather != NULL)
         c->rule->gather(c); /* a vector that is not finite is not saved */
+    if (c->rule->begin != NULL)
+        return psc_sums(&c->group) > 0;
     if (!a->started)
         return a->landed;
     psc_async_await(c, a->ticket);
@@ -186,6 +189,10 @@ static struct psc_state_head head_of(struct psc *c, size_t extra_bytes)
     h.flags = landed ? PSC_STATE_LANDED : 0;
     for (int k = 0; k < PSC_N_SAVED; k++)
         h.flags |= is_in_force(c, k, landed) ? PSC_VECTOR_BIT(k) : 0;
+    if (landed && c->rule->begin != NULL) {
+        h.flags |= PSC_STATE_AHEAD;
+        h.means = (uint32_t)psc_sums(&c->group) - 1;
+    }
     pthread_mutex_lock(&c->session.shared.lock);
     h.exchanges = c->session.shared.counts.exchanges;
     h.center_version = c->session.shared.counts.center_version;
@@ -194,6 +201,15 @@ static struct psc_state_head head_of(struct psc *c, size_t extra_bytes)
     snprintf(h.rule, sizeof h.rule, "%s", c->rule_name);
     snprintf(h.optimizer, sizeof h.optimizer, "%s", c->optimizer->name);
     return h;
+}
+
+/* The means of a pipeline that wait to be applied, the oldest as the prefetched answer. */
+static void name_means(const struct psc *c, struct contents *s)
+{
+    const struct psc_group *p = &c->group;
+    for (uint64_t k = 0; k < psc_sums(p); k++)
+        s->vectors[k == 0 ? 1 + PSC_VECTOR_PREFETCHED : N_VECTORS - 1 + k] =
+            p->sums[(p->sums_dropped + k) % PSC_MAX_SUMS].vector;
 }
 
 int psc_save(struct psc *c, const char *path, const float *x, const void *extra, size_t extra_bytes)
@@ -208,8 +224,10 @@ int psc_save(struct psc *c, const char *path, const float *x, const void *extra,
                          .extra_bytes = extra_bytes};
     for (int k = 0; k < PSC_N_SAVED; k++)
         s.vectors[1 + k] = (head.flags & PSC_VECTOR_BIT(k)) != 0 ? c->worker.vectors[k] : NULL;
+    if (c->rule->begin != NULL)
+        name_means(c, &s);
     psc_state_pack(&head, s.head);
-    if ((rc = check_finite(c, "psc_save", path, s.vectors)) != PSC_OK)
+    if ((rc = check_finite(c, "psc_save", path, s.vectors, N_VECTORS + head.means)) != PSC_OK)
         return rc;
     rc = write_file(path, &s);
     if (rc == -ENOMEM)
@@ -385,7 +403,7 @@ static void restore_state(struct psc *c, const struct psc_state_head *h, const s
     for (int k = 0; k < PSC_N_SAVED; k++)
         if (p->vectors[k] != NULL && c->worker.vectors[k] != NULL) /* else error feedback is off now */
             memcpy(c->worker.vectors[k], p->vectors[k], len_bytes);
-    c->worker.prefetch.landed = h->flags & PSC_STATE_LANDED;
+    c->worker.prefetch.landed = c->rule->begin == NULL && (h->flags & PSC_STATE_LANDED) != 0;
     c->worker.prefetch.outcome.rate = h->rate;
     c->worker.clock = h->clock;
     take_tempo(c, h);
@@ -394,11 +412,24 @@ static void restore_state(struct psc *c, const struct psc_state_head *h, const s
     pthread_mutex_unlock(&c->session.shared.lock);
 }
 
+/* vectors: of the file. */
+static int restore_means(struct psc *c, const struct psc_state_head *h, const float *const *vectors)
+{
+    bool has = c->rule->begin != NULL && (h->flags & PSC_STATE_AHEAD) != 0;
+    if (h->means > 0 && !has)
+        return ps_fail(&c->error, PSC_EDAMAGED,
+                       "psc_load: the file has means of a pipeline; rule %s has none", c->rule_name);
+    int rc = has ? psc_pipeline_prepare(c, h->means + 1) : PSC_OK;
+    for (uint32_t k = 0; has && rc == PSC_OK && k <= h->means; k++)
+        psc_pipeline_restore(c, vectors[k == 0 ? 1 + PSC_VECTOR_PREFETCHED : N_VECTORS - 1 + k]);
+    return rc;
+}
+
 int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room_bytes, size_t *extra_bytes)
 {
     struct psc_state_head h = {.flags = 0};
     struct psc_state_parts p = {.at = NULL};
-    const float *vectors[N_VECTORS];
+    const float *vectors[N_VECTORS + PSC_STATE_MAX_MEANS] = {NULL};
     unsigned char *bytes = NULL;
     int rc = check_call(c, "psc_load", path, x, extra, room_bytes);
     if (rc != PSC_OK)
@@ -411,9 +442,13 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
     vectors[0] = (const void *)p.at;
     for (int k = 0; k < PSC_N_SAVED; k++)
         vectors[1 + k] = (const void *)p.vectors[k];
-    if ((rc = check_finite(c, "psc_load", path, vectors)) != PSC_OK)
+    for (uint32_t k = 0; k < h.means; k++)
+        vectors[N_VECTORS + k] = (const void *)(p.means + k * c->shard.n_floats * sizeof *x);
+    if ((rc = check_finite(c, "psc_load", path, vectors, N_VECTORS + h.means)) != PSC_OK ||
+        (rc = restore_means(c, &h, vectors)) != PSC_OK)
         goto out;
-    if (p.vectors[PSC_VECTOR_PREFETCHED] != NULL && c->worker.vectors[PSC_VECTOR_PREFETCHED] == NULL &&
+    if (c->rule->begin == NULL && p.vectors[PSC_VECTOR_PREFETCHED] != NULL &&
+        c->worker.vectors[PSC_VECTOR_PREFETCHED] == NULL &&
         (c->worker.vectors[PSC_VECTOR_PREFETCHED] = calloc(c->shard.n_floats, sizeof *x)) == NULL) {
         rc = ps_fail(&c->error, PSC_ENOMEM, "psc_load: no memory for a vector of %" PRIu64 " floats",
                      c->shard.n_floats);

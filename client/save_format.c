@@ -30,6 +30,7 @@ enum {
     AT_PERIOD = 176,
     AT_FRAGMENT = 180,
     AT_FRAGMENTS = 184,
+    AT_MEANS = 188,
     CHECKSUM_BYTES = 8,
 };
 
@@ -71,14 +72,17 @@ static uint32_t flags_from(uint32_t version, uint32_t flags)
            (flags & ~(2u * OLD_LANDED - 1)) << 1;
 }
 
+enum { BEFORE_MEANS = 4 };
+
 void psc_state_pack(const struct psc_state_head *h, void *bytes)
 {
+    uint32_t version = h->version != 0 ? h->version : h->means > 0 ? PSC_STATE_VERSION : BEFORE_MEANS;
     unsigned char *b = bytes;
     uint32_t rate;
     memset(b, 0, PSC_STATE_HEAD_BYTES);
     memcpy(b, magic, sizeof magic);
     memcpy(&rate, &h->rate, sizeof rate);
-    put(b + AT_VERSION, h->version != 0 ? h->version : PSC_STATE_VERSION, 4);
+    put(b + AT_VERSION, version, 4);
     put(b + AT_FLAGS, flags_to(h->version, h->flags), 4);
     put(b + AT_HASH, h->manifest_hash, 8);
     put(b + AT_N_FLOATS, h->n_floats, 8);
@@ -96,6 +100,8 @@ void psc_state_pack(const struct psc_state_head *h, void *bytes)
     put(b + AT_PERIOD, h->period, 4);
     put(b + AT_FRAGMENT, h->fragment, 4);
     put(b + AT_FRAGMENTS, h->fragments, 4);
+    if (version > BEFORE_MEANS)
+        put(b + AT_MEANS, h->means, 4);
 }
 
 static bool get_name(char *name, const unsigned char *from)
@@ -152,10 +158,13 @@ int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_byte
                                     .since = get(b + AT_SINCE, 8),
                                     .period = (uint32_t)get(b + AT_PERIOD, 4),
                                     .fragment = (uint32_t)get(b + AT_FRAGMENT, 4),
-                                    .fragments = (uint32_t)get(b + AT_FRAGMENTS, 4)};
+                                    .fragments = (uint32_t)get(b + AT_FRAGMENTS, 4),
+                                    .means = version > BEFORE_MEANS ? (uint32_t)get(b + AT_MEANS, 4) : 0};
     rate = (uint32_t)get(b + AT_RATE, 4);
     memcpy(&found.rate, &rate, sizeof rate);
-    if (!flags_are_known(found.flags) || found.n_floats < 1 || found.n_floats > MAX_FLOATS ||
+    bool follows = (found.flags & PSC_STATE_AHEAD) != 0;
+    if (!flags_are_known(found.flags) || found.means > (follows ? PSC_STATE_MAX_MEANS : 0) ||
+        (version > BEFORE_MEANS && found.means == 0) || found.n_floats < 1 || found.n_floats > MAX_FLOATS ||
         found.extra_bytes > MAX_EXTRA || found.since > found.clock ||
         (version > PSC_STATE_OLDEST && found.fragment >= found.fragments) ||
         found.fragments > PS_MAX_FRAGMENTS || !(found.rate >= 0 && found.rate < 1e30f) ||
@@ -165,7 +174,8 @@ int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_byte
     psc_state_pack(&found, same);
     if (memcmp(same, b, sizeof same) != 0)
         return ps_fail(err, -EINVAL, "damaged: its head has something between its values");
-    uint64_t want = PSC_STATE_HEAD_BYTES + n_vectors(found.flags) * found.n_floats * sizeof(float) +
+    uint64_t want = PSC_STATE_HEAD_BYTES +
+                    (n_vectors(found.flags) + found.means) * found.n_floats * sizeof(float) +
                     found.extra_bytes + CHECKSUM_BYTES;
     if (file_bytes != want)
         return ps_fail(err, -EINVAL, "damaged: %" PRIu64 " bytes; its head speaks of %" PRIu64, file_bytes,
@@ -192,7 +202,8 @@ int psc_state_decode(struct psc_state_head *h, struct psc_state_parts *parts, co
             parts->vectors[k] = next;
             next += vector_bytes;
         }
-    parts->extra = next;
+    parts->means = next;
+    parts->extra = next + found.means * vector_bytes;
     *h = found;
     return 0;
 }

@@ -7,7 +7,10 @@
  *   0 magic        8 version     12 flags       16 manifest hash   24 n_floats    32 clock
  *  40 exchanges   48 center_version             56 extra_bytes     64 rate        72 method[32]
  * 104 rule[32]   136 optimizer[32]             168 since        176 period       180 fragment     184
- * fragments    188 zeros
+ * fragments    188 means
+ *
+ * Before the extra bytes stand so many vectors more as `means` says: the means of a pipeline of more than two
+ * behind the first, which is the prefetched answer. With none of them the version is 4, and 188 zeros.
  *
  * Versions 2 and 3 are read too. Of version 2 everything from 168 on is zeros. */
 #ifndef PSC_SAVE_FORMAT_H
@@ -17,12 +20,13 @@
 #include <stdint.h>
 
 #include "proto/error.h"
+#include "proto/model/method.h"
 
 #define PSC_STATE_HEAD_BYTES 192
-#define PSC_STATE_VERSION    4
+#define PSC_STATE_VERSION    5
 #define PSC_STATE_OLDEST     2
 
-enum { PSC_STATE_VECTORS = 7 };
+enum { PSC_STATE_VECTORS = 7, PSC_STATE_MAX_MEANS = PS_MAX_PIPELINE - 2 };
 
 enum {
     PSC_STATE_X = 1 << 0, /* the worker's own x, apart from the caller's vector */
@@ -36,7 +40,7 @@ enum {
 };
 
 struct psc_state_head {
-    uint32_t version; /* 0: PSC_STATE_VERSION */
+    uint32_t version; /* 0: the oldest that has what there is, 4 or 5 */
     uint32_t flags;
     uint64_t manifest_hash, n_floats, clock, exchanges, center_version, extra_bytes;
     float rate; /* of that exchange */
@@ -45,11 +49,12 @@ struct psc_state_head {
     uint32_t period;   /* dynamic period in use; 0: the method's */
     uint32_t fragment; /* the next of `fragments`; `fragments` is at least 1 from version 3 on */
     uint32_t fragments;
+    uint32_t means; /* at most PSC_STATE_MAX_MEANS */
 };
 
 /* Positions in the bytes of a whole file, at any alignment. NULL: absent. */
 struct psc_state_parts {
-    const unsigned char *at, *vectors[PSC_STATE_VECTORS], *extra;
+    const unsigned char *at, *vectors[PSC_STATE_VECTORS], *means, *extra;
 };
 
 /* bytes: PSC_STATE_HEAD_BYTES. Names are cut to fit. */

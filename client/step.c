@@ -16,6 +16,13 @@ static const struct ps_tensor *first_with_rate(const struct ps_manifest *m)
     return NULL;
 }
 
+/* Sums at once: after a reload there may be more than the pipeline now takes. */
+static uint64_t pipeline_of(const struct psc *c)
+{
+    uint64_t there = psc_sums(&c->group) + 1, wanted = c->worker.hyper.pipeline;
+    return there > wanted ? there : wanted;
+}
+
 /* Values that are not part of a message, such as frozen ones, stay 0. */
 int psc_step_prepare(struct psc *c)
 {
@@ -42,6 +49,9 @@ int psc_step_prepare(struct psc *c)
                        (unsigned long long)ps_fragments_most(&c->shard));
     if (c->worker.pacing.fragment >= psc_pacing_fragments(c))
         psc_pacing_restart(c);
+    int rc = c->rule->begin != NULL ? psc_pipeline_prepare(c, pipeline_of(c)) : PSC_OK;
+    if (rc != PSC_OK)
+        return rc;
     for (int k = 0; k < PSC_N_VECTORS; k++)
         if ((keeps & PSC_VECTOR_BIT(k)) != 0 && c->worker.vectors[k] == NULL) {
             c->worker.restart = c->worker.restart || k == PSC_VECTOR_X || k == PSC_VECTOR_V;

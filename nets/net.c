@@ -244,10 +244,26 @@ static int check_labels(struct cnn_net *net, const uint16_t *labels, uint32_t n)
     return 0;
 }
 
+/* The backend holds the batch's statistics when it reports the first part of g. */
+struct hand_on {
+    struct cnn_net *net;
+    const struct cnn_ready *ready;
+};
+
+static void hand_on(void *arg, uint64_t offset, uint64_t n)
+{
+    const struct hand_on *h = arg;
+    h->net->has_gradient = true;
+    h->ready->call(h->ready->arg, offset, n);
+}
+
 int cnn_net_gradient_of(struct cnn_net *net, const float *x, const struct cnn_batch *batch, float *g,
                         const struct cnn_ready *ready, struct cnn_score *score)
 {
-    const struct cnn_gradient_call call = {&net->draw, x, batch, g, ready, net->label_smoothing};
+    struct hand_on h = {net, ready};
+    const struct cnn_ready inner = {hand_on, &h};
+    const struct cnn_gradient_call call = {&net->draw,          x, batch, g, ready != NULL ? &inner : NULL,
+                                           net->label_smoothing};
 
     if (batch->n != net->batch)
         return ps_fail(&net->error, -EINVAL, "%u images for a gradient; the net's batch is %u", batch->n,

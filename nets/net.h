@@ -42,7 +42,8 @@ struct cnn_batch {
 };
 
 /* Called in the thread of the gradient as soon as n floats of g from `offset` on are final, so that they can
- * be sent while the rest is computed. Every float is reported once, from the last layer to the first. */
+ * be sent while the rest is computed. Every float is reported once, from the last layer to the first. It may
+ * call cnn_net_update_buffers. */
 struct cnn_ready {
     void (*call)(void *arg, uint64_t offset, uint64_t n);
     void *arg;

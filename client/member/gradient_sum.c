@@ -5,7 +5,9 @@
  * unit 2^k, the largest that is not above what all members had together in any step so far. A power of two
  * changes no bit of the mean. Before the first sum all tell their samples. In a step with more samples than
  * ever before the sum is larger than the mean by as much, once. */
+#include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/cliques/clique.h"
@@ -13,7 +15,7 @@
 #include "client/worker/worker.h"
 
 /* A bucket that is not too small for a clique to be as fast as in one call, and not too many of them. */
-enum { SMALLEST_BUCKET = 1 << 20, MOST_BUCKETS = PSC_CLIQUE_MAX_STARTED / 2 };
+enum { SMALLEST_BUCKET = 1 << 18, MOST_BUCKETS = PSC_CLIQUE_MAX_STARTED / 2 };
 
 void psc_unit_take(struct psc_group *p, float samples)
 {
@@ -92,14 +94,56 @@ int psc_gather_put(struct psc *c, const float *x, const float *g, struct ps_rang
     return psc_sum_go_on(c, tail);
 }
 
-int psc_gather_finish(struct psc *c)
+int psc_gather_land(struct psc *c)
 {
     struct psc_group *p = &c->group;
-    const struct psc_sum *s = psc_sum_oldest(p);
-    int rc = psc_sum_finish(c);
+    const struct psc_sum *s = &p->sums[p->sums_landed % PSC_MAX_SUMS];
+    int rc = psc_sum_land(c);
     if (rc == PSC_OK && p->size > 1)
         c->vec->scale(s->vector, 1 / (float)p->n_samples / s->unit, c->shard.n_floats);
     return rc;
+}
+
+int psc_gather_finish(struct psc *c)
+{
+    int rc = psc_gather_land(c);
+    psc_sum_drop(&c->group);
+    return rc;
+}
+
+int psc_pipeline_prepare(struct psc *c, uint64_t n)
+{
+    float **v = c->group.pipeline;
+    for (uint64_t i = 0; i < n; i++)
+        if (v[i] == NULL && (v[i] = calloc(c->shard.n_floats, sizeof **v)) == NULL)
+            return ps_fail(&c->error, PSC_ENOMEM, "no memory for %" PRIu64 " sums of %" PRIu64 " floats", n,
+                           c->shard.n_floats);
+    return PSC_OK;
+}
+
+static bool is_in_use(const struct psc_group *p, const float *vector)
+{
+    for (uint64_t k = p->sums_dropped; k < p->sums_begun; k++)
+        if (p->sums[k % PSC_MAX_SUMS].vector == vector)
+            return true;
+    return false;
+}
+
+float *psc_pipeline_vector(struct psc_group *p)
+{
+    int i = 0;
+    while (is_in_use(p, p->pipeline[i]))
+        i++;
+    return p->pipeline[i];
+}
+
+void psc_pipeline_restore(struct psc *c, const float *mean)
+{
+    struct psc_group *p = &c->group;
+    float *vector = psc_pipeline_vector(p);
+    memcpy(vector, mean, c->shard.n_floats * sizeof *mean);
+    p->sums[p->sums_begun++ % PSC_MAX_SUMS] = (struct psc_sum){.vector = vector};
+    p->sums_landed++;
 }
 
 void psc_gather_buffers(struct psc *c, float *x, const float *sum)

@@ -134,6 +134,8 @@ void psc_group_close(struct psc *c)
     }
     if (psc_sum_is_pending(&c->group) && c->group.q != NULL)
         psc_clique_wait(c->group.q, psc_sum_newest(&c->group)->ticket);
+    for (int i = 0; i < PSC_MAX_SUMS; i++)
+        free(c->group.pipeline[i]);
     free(c->group.sum);
     free(c->group.copy);
 }

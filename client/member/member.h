@@ -19,6 +19,7 @@
 #include "client/psclique.h"
 #include "client/transfer/async.h"
 #include "proto/error.h"
+#include "proto/model/method.h"
 #include "proto/model/shard.h"
 
 struct psc;
@@ -42,8 +43,8 @@ struct psc_sum {
     float unit;      /* in which samples were counted */
     float scale;     /* of gradients: what this member's are multiplied by */
 };
-/* Sums in progress: of a pipeline, that of the step before and that of the step. */
-enum { PSC_MAX_SUMS = 2 };
+/* Sums at once, at most: a pipeline of K has K - 1 of the steps before, and the current step's. */
+enum { PSC_MAX_SUMS = PS_MAX_PIPELINE };
 
 /* The thread that keeps other members from timing out while the leader waits for its server: it tells them to
  * wait. */
@@ -62,9 +63,12 @@ struct psc_group {
     bool follows;         /* follows a leader: has no session of its own */
     float *sum;           /* [n_floats]: the sum of gradients, of a method that a leader steps */
     struct psc_keeper keeper;
-    struct psc_sum sums[PSC_MAX_SUMS];
-    uint64_t sums_begun, sums_ended; /* sum k is at k % PSC_MAX_SUMS */
-    size_t n_samples;                /* of all members, in the last sum that ended */
+    struct psc_sum sums[PSC_MAX_SUMS]; /* sum k is at k % PSC_MAX_SUMS */
+    uint64_t sums_begun, sums_landed;  /* what lies between them is in progress */
+    uint64_t sums_dropped;             /* between this and sums_landed: ended, and not used yet */
+    float *
+        pipeline[PSC_MAX_SUMS]; /* vectors of sums, of a method whose steps wait for them; NULL: not needed */
+    size_t n_samples;           /* of all members, in the last sum that ended */
     float unit;  /* 2^-k, the unit in which samples are counted: see gradient_sum.c; 0: not known yet */
     bool drains; /* told by the last sum */
     uint64_t save_version;   /* counts requests to save that arrived in sums */
@@ -112,19 +116,29 @@ int psc_sum_go_on(struct psc *c, uint64_t begin);
 int psc_sum_start(struct psc *c, float *vector, size_t n_samples);
 /* Waits for the oldest sum in progress. PSC_EVALUE: it is not finite. When the leader has lost its server:
  * the leader's error there, PSC_EGONE elsewhere. */
+int psc_sum_land(struct psc *c);
+/* The same, and drops it: its vector is the caller's again. */
 int psc_sum_finish(struct psc *c);
+static inline void psc_sum_drop(struct psc_group *p)
+{
+    p->sums_dropped++;
+}
 static inline bool psc_sum_is_pending(const struct psc_group *p)
 {
-    return p->sums_begun != p->sums_ended;
+    return p->sums_begun != p->sums_landed;
 }
-/* The newest, and the oldest in progress. */
+/* Those that were not dropped. */
+static inline uint64_t psc_sums(const struct psc_group *p)
+{
+    return p->sums_begun - p->sums_dropped;
+}
 static inline struct psc_sum *psc_sum_newest(struct psc_group *p)
 {
     return &p->sums[(p->sums_begun - 1) % PSC_MAX_SUMS];
 }
 static inline struct psc_sum *psc_sum_oldest(struct psc_group *p)
 {
-    return &p->sums[p->sums_ended % PSC_MAX_SUMS];
+    return &p->sums[p->sums_dropped % PSC_MAX_SUMS];
 }
 
 /* gradient_sum.c. The same for gradients: `sum` becomes their mean, weighted by samples; for buffers, the
@@ -133,7 +147,14 @@ int psc_gather_begin(struct psc *c, float *sum, size_t n_samples);
 /* g, and x at buffers, are final within r, and all from `tail` on was put before or is now: starts what can
  * be started. Not for the same floats twice. */
 int psc_gather_put(struct psc *c, const float *x, const float *g, struct ps_range r, uint64_t tail);
+int psc_gather_land(struct psc *c);
 int psc_gather_finish(struct psc *c);
+/* Allocates vectors for n sums. PSC_ENOMEM. */
+int psc_pipeline_prepare(struct psc *c, uint64_t n);
+/* One that no sum has. */
+float *psc_pipeline_vector(struct psc_group *p);
+/* A mean that ended in an earlier run, as if its sum had just ended: after psc_pipeline_prepare. */
+void psc_pipeline_restore(struct psc *c, const float *mean);
 /* Floats of a bucket of gradients. */
 uint64_t psc_gather_bucket(const struct psc *c);
 /* Members had so many samples together: see `unit`. */

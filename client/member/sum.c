@@ -87,12 +87,11 @@ static int take_words(struct psc *c, const float *words)
     return ps_fail(&c->error, p->published.rc, "%s", p->published.error.text);
 }
 
-int psc_sum_finish(struct psc *c)
+int psc_sum_land(struct psc *c)
 {
     struct psc_group *p = &c->group;
-    struct psc_sum *s = psc_sum_oldest(p);
+    struct psc_sum *s = &p->sums[p->sums_landed++ % PSC_MAX_SUMS];
     double begin = ps_now_s();
-    p->sums_ended++;
     int rc = p->size > 1 ? psc_clique_wait(p->q, s->ticket) : PSC_OK;
     c->worker.exchange_s += ps_now_s() - begin;
     if (rc != PSC_OK)
@@ -105,4 +104,11 @@ int psc_sum_finish(struct psc *c)
                : ps_fail(&c->error, PSC_EVALUE,
                          "the members' sum is not finite, in tensor '%s': nothing has moved",
                          ps_manifest_tensor(c->manifest, bad)->name);
+}
+
+int psc_sum_finish(struct psc *c)
+{
+    int rc = psc_sum_land(c);
+    psc_sum_drop(&c->group);
+    return rc;
 }

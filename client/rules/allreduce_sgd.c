@@ -1,72 +1,75 @@
 /* The workers are one clique and step by the mean of their gradients (Li et al. 2018): at once (D-Sync), or,
- * in a pipeline of two, by that of the step before, whose sum has travelled while this step's gradient was
+ * in a pipeline of K, by that of K - 1 steps before, whose sum has travelled while later gradients were
  * computed (Pipe-SGD, Algorithm 1):
  *
  *     x_t+1 <- x_t - eta mean_i g_i(x_t - K + 1)
  *
- * The first pipelined step applies nothing, and the last mean is applied when everything is waited for.
- * Buffers follow their mean over the members likewise: in a pipeline, that of a step before. */
+ * The first K - 1 pipelined steps apply nothing, and the last means are applied when everything is waited
+ * for. Buffers follow their mean over the members likewise. */
 #include "client/internal.h"
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"
 
-/* Takes over the finished sum, as other rules take over a prefetched answer. */
+/* Steps that are in the pipeline at once. */
+static uint64_t depth_of(const struct psc *c)
+{
+    bool warm = c->worker.clock >= c->worker.hyper.pipeline_warmup;
+    return warm && c->worker.hyper.pipeline > 1 ? c->worker.hyper.pipeline : 1;
+}
+
+static int begin(struct psc *c, size_t n_samples)
+{
+    return psc_gather_begin(c, psc_pipeline_vector(&c->group), n_samples);
+}
+
+/* After a sum that is not finite nothing moves; x is the caller's to restart, and what was computed at
+ * earlier points is of no use. */
+static void drop_all(struct psc *c)
+{
+    struct ps_error first = c->error;
+    while (psc_sum_is_pending(&c->group))
+        psc_sum_land(c);
+    while (psc_sums(&c->group) > 0)
+        psc_sum_drop(&c->group);
+    c->error = first;
+}
+
+/* Waits for all sums in progress. */
 static int gather(struct psc *c)
 {
-    if (!psc_sum_is_pending(&c->group))
-        return PSC_OK;
-    int rc = psc_gather_finish(c);
-    c->worker.prefetch.landed = rc == PSC_OK;
+    int rc = PSC_OK;
+    while (rc == PSC_OK && psc_sum_is_pending(&c->group))
+        rc = psc_gather_land(c);
+    if (rc == PSC_EVALUE)
+        drop_all(c);
     return rc;
 }
 
-static void apply(struct psc *c, float *x)
+/* Makes the step of the oldest mean. */
+static int apply(struct psc *c, float *x)
 {
-    const float *mean = c->worker.vectors[PSC_VECTOR_PREFETCHED];
+    struct psc_group *p = &c->group;
     float *own = psc_own_x(c, x);
-    if (!c->worker.prefetch.landed)
-        return;
-    c->worker.prefetch.landed = false;
+    int rc = p->sums_landed == p->sums_dropped ? psc_gather_land(c) : PSC_OK;
+    if (rc == PSC_EVALUE)
+        drop_all(c);
+    if (rc != PSC_OK)
+        return rc;
+    const float *mean = psc_sum_oldest(p)->vector;
     psc_own_step(c, x, mean);
     psc_gather_buffers(c, x, mean);
     if (own != x)
         psc_copy_buffers(c, own, x);
+    psc_sum_drop(p);
+    return PSC_OK;
 }
 
-static bool is_pipelined(const struct psc *c)
+static int apply_down_to(struct psc *c, float *x, uint64_t left)
 {
-    return c->worker.hyper.pipeline > 1 && c->worker.clock >= c->worker.hyper.pipeline_warmup;
-}
-
-/* The sum of this step, while that of the step before is in progress or its mean waits to be applied. */
-static int begin(struct psc *c, size_t n_samples)
-{
-    bool is_free = !psc_sum_is_pending(&c->group) && !c->worker.prefetch.landed;
-    enum psc_vector into = is_free ? PSC_VECTOR_PREFETCHED : PSC_VECTOR_GATHERED;
-    return psc_gather_begin(c, c->worker.vectors[into], n_samples);
-}
-
-/* Ends the sum of the step before, which is the only one if this step's own has gone into its vector. */
-static int gather_before(struct psc *c)
-{
-    float **v = c->worker.vectors, *own = psc_sum_newest(&c->group)->vector;
-    if (own == v[PSC_VECTOR_PREFETCHED])
-        return PSC_OK;
-    bool two = c->group.sums_begun - c->group.sums_ended > 1;
-    int rc = two ? gather(c) : PSC_OK;
-    if (rc == PSC_EVALUE)
-        psc_sum_finish(c);
+    int rc = PSC_OK;
+    while (rc == PSC_OK && psc_sums(&c->group) > left)
+        rc = apply(c, x);
     return rc;
-}
-
-/* The sum of this step takes the place of the one that was applied. */
-static void pass_on(struct psc *c)
-{
-    float **v = c->worker.vectors, *own = psc_sum_newest(&c->group)->vector;
-    if (own == v[PSC_VECTOR_PREFETCHED])
-        return;
-    v[PSC_VECTOR_GATHERED] = v[PSC_VECTOR_PREFETCHED];
-    v[PSC_VECTOR_PREFETCHED] = own;
 }
 
 /* g was put into the sum that `begin` began, with the weight decay of the point where it was taken. */
@@ -74,16 +77,9 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     (void)g;
     (void)n_samples;
-    int rc = gather_before(c);
+    int rc = apply_down_to(c, x, depth_of(c) - 1);
     if (rc != PSC_OK)
         return rc;
-    apply(c, x);
-    pass_on(c);
-    if (!is_pipelined(c)) {
-        if ((rc = gather(c)) != PSC_OK)
-            return rc;
-        apply(c, x);
-    }
     c->worker.clock++;
     psc_publish(c, psc_own_x(c, x));
     return PSC_OK;
@@ -91,9 +87,7 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 
 static int flush(struct psc *c, float *x)
 {
-    int rc = gather(c);
-    if (rc == PSC_OK)
-        apply(c, x);
+    int rc = apply_down_to(c, x, 0);
     return rc == PSC_OK ? psc_publish_last(c, psc_own_x(c, x)) : rc;
 }
 
@@ -102,10 +96,5 @@ static const float *center(struct psc *c, float *x)
     return psc_own_x(c, x);
 }
 
-const struct psc_rule psc_rule_clique = {.keeps = PSC_VECTOR_BIT(PSC_VECTOR_PREFETCHED),
-                                         .collective = true,
-                                         .begin = begin,
-                                         .step = step,
-                                         .gather = gather,
-                                         .flush = flush,
-                                         .center = center};
+const struct psc_rule psc_rule_clique = {
+    .collective = true, .begin = begin, .step = step, .gather = gather, .flush = flush, .center = center};

@@ -89,7 +89,7 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
         w->window_chunks < 1 || m->schedule->kind >= PS_N_SCHEDULES || m->period < 1 || w->incarnation == 0 ||
         m->fragments > PS_MAX_FRAGMENTS || m->fragments > m->period || w->parts > PS_MAX_PARTS ||
         (w->parts > 1 && w->n_lanes % w->parts != 0) || m->clique_mode > PS_CLIQUE_VECTORS ||
-        m->pipeline > 2 || !(m->mix >= 0 && m->mix < 1))
+        m->pipeline > PS_MAX_PIPELINE || !(m->mix >= 0 && m->mix < 1))
         return ps_fail(err, PSC_EUNSUPPORTED, "the server's Welcome is incomplete");
     *r = (struct psc_welcome){
         .client = w->client,

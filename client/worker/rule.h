@@ -18,8 +18,9 @@ struct psc_rule {
     bool steps_first;    /* the worker makes its own step before it sends */
     bool finishes;       /* the answer of an overlapped exchange is applied after the last step */
     bool collective;     /* the workers are one clique, and every member makes the step */
-    /* Rules that sum gradients over a clique: begins the sum of a step, which psc_gather_put then fills.
-     * Called before `step`, when the gradient is about to be computed or later. NULL: `step` does all. */
+    /* Rules that sum gradients over a clique, with weight decay: begins the sum of a step, which
+     * psc_gather_put then fills. Called before `step`, when the gradient is about to be computed or later.
+     * NULL: `step` does all. */
     int (*begin)(struct psc *c, size_t n_samples);
     /* One step, its exchange included, after the exchange that the step before started has ended. Adds 1 to
      * the clock if it took effect. */

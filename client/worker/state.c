@@ -52,9 +52,6 @@ unsigned psc_vectors_of(const struct psc *c)
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_PREFETCHED);
     if (c->feeds_back)
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_ERROR);
-    if (c->rule->begin != NULL &&
-        (c->worker.hyper.pipeline > 1 || c->worker.prefetch.landed || psc_sum_is_pending(&c->group)))
-        keeps |= PSC_VECTOR_BIT(PSC_VECTOR_GATHERED);
     if (c->averaging != NULL && c->averaging->rate != NULL)
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_Z);
     return keeps;
@@ -80,14 +77,6 @@ void psc_start_over(struct psc *c)
     c->worker.prefetch.unwanted = c->worker.prefetch.started;
     if (!c->rule->collective) /* a sum of the clique's is applied by the others, too */
         c->worker.prefetch.landed = false;
-}
-
-int psc_check_no_open_step(struct psc *c, const char *call)
-{
-    return c->worker.open.begun
-               ? ps_fail(&c->error, PSC_EINVAL,
-                         "%s: a step has begun; allowed are psc_ready and psc_step_end", call)
-               : PSC_OK;
 }
 
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b)

@@ -28,9 +28,7 @@ bool psc_gradient_needs_room(const struct psc *c)
 
 const float *psc_gradient_to_step(struct psc *c, const struct ps_segment *s, const float *g)
 {
-    return psc_gradient_decays(c, s) && g != c->worker.vectors[PSC_VECTOR_PREFETCHED]
-               ? c->worker.vectors[PSC_VECTOR_GRADIENT]
-               : g;
+    return psc_gradient_decays(c, s) && c->rule->begin == NULL ? c->worker.vectors[PSC_VECTOR_GRADIENT] : g;
 }
 
 /* One pass over the gradient and the point where it was taken. */

@@ -27,8 +27,6 @@ enum psc_vector {
     PSC_N_SAVED,
     PSC_VECTOR_GRADIENT = PSC_N_SAVED, /* g after weight decay and masking, when it is not the caller's */
     PSC_VECTOR_MESSAGE,                /* the message, of rules that send neither x nor g */
-    PSC_VECTOR_GATHERED, /* the sum that the current step begins, while that of the step before is in progress
-                          */
     PSC_N_VECTORS,
 };
 #define PSC_VECTOR_BIT(k) (1u << (k))
@@ -101,8 +99,6 @@ void psc_start_over(struct psc *c);
 bool psc_has_prefetch(const struct psc *c);
 /* Checks a call that only a worker may make. PSC_EINVAL: too early, not a worker, or an array is missing. */
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b);
-/* PSC_EINVAL between psc_step_begin and psc_step_end, where only psc_ready is allowed. */
-int psc_check_no_open_step(struct psc *c, const char *call);
 /* Functions for psc_transfer.landed: copy the answer; copy all but the frozen values. */
 void psc_land_all(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
 void psc_land_moved(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);

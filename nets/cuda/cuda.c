@@ -376,15 +376,21 @@ static int run_part(struct cnn_cuda *d, struct cnn_cuda_bucket *b, struct ps_err
                : put_part(d, b, err);
 }
 
-/* Rows of losses and statistics, behind everything. */
+/* Rows of losses, behind everything. */
 static int fetch_scores(struct cnn_cuda *d, size_t n_losses, struct ps_error *err)
 {
     cudaError_t e = cudaMemcpyAsync(d->host.rows, d->rows, n_losses * d->batch * sizeof *d->rows,
                                     cudaMemcpyDeviceToHost, d->compute);
-    if (e == cudaSuccess && d->is_training && d->n_stats > 0)
-        e = cudaMemcpyAsync(d->host.stats, d->stats, d->n_stats * sizeof *d->stats, cudaMemcpyDeviceToHost,
-                            d->compute);
     return cnn_cuda_check(e, "fetching the loss", NULL, err);
+}
+
+/* The batch's statistics, behind the first bucket's part and before its g: they are there when g is. */
+static int fetch_statistics(struct cnn_cuda *d, struct ps_error *err)
+{
+    cudaError_t e = d->n_stats == 0 ? cudaSuccess
+                                    : cudaMemcpyAsync(d->host.stats, d->stats, d->n_stats * sizeof *d->stats,
+                                                      cudaMemcpyDeviceToHost, d->compute);
+    return cnn_cuda_check(e, "fetching the statistics", NULL, err);
 }
 
 /* The weighted mean of a loss's rows, summed in the order of the images. */
@@ -414,6 +420,8 @@ static int put_gradient(struct cnn_cuda *d, const struct cnn_gradient_call *call
         rc = cnn_cuda_send_vector(d, call->x, err);
     for (size_t i = 0; i < d->n_buckets && rc == 0; i++) {
         rc = run_part(d, &d->buckets[i], err);
+        if (rc == 0 && i == 0)
+            rc = fetch_statistics(d, err);
         if (rc == 0)
             rc = cnn_cuda_fetch_bucket(d, &d->buckets[i], err);
     }

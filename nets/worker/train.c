@@ -17,10 +17,19 @@
 enum { MAX_BAD_IN_A_ROW = 10 };
 #define REPORT_EVERY_S 2.0
 
+/* The gradient of a step, where it leaves in parts. */
+struct parts {
+    bool begun;
+    int rc;
+    uint32_t sent; /* parts */
+    uint64_t held; /* floats of the part that begins the vector */
+};
+
 struct training {
     struct cnn_job *job;
     struct cnn_stream *stream;
     float *g;
+    struct parts parts;
     struct cnn_accumulator accumulator;
     uint64_t step;
     uint64_t passed;        /* images of all workers meanwhile: each of these steps counts for all of them */
@@ -263,11 +272,38 @@ static void linger(const struct training *t, double begun)
         cnn_stop_wait(t->job->stop, left_s);
 }
 
+/* Whether parts of the gradient may leave before the rest is computed: members of a clique sum them, and
+ * nothing is done to the whole of it. */
+static bool leaves_in_parts(const struct training *t)
+{
+    return cnn_job_is_shared(t->job) && t->accumulator.sum == NULL && isnan(t->job->args->clip_norm);
+}
+
+static void update_buffers(struct training *t)
+{
+    cnn_freeze_update_buffers(&t->job->freeze, t->job->net, t->job->x);
+}
+
+/* A struct cnn_ready. The batch's statistics are known before the first part of g is. The part that begins
+ * the vector, the last, waits until the loss is known. */
+static void send_part(void *arg, uint64_t offset, uint64_t n)
+{
+    struct training *t = arg;
+    if (t->parts.sent == 0)
+        update_buffers(t);
+    if (offset > 0 && t->parts.rc == PSC_OK)
+        t->parts.rc = psc_ready(t->job->psc, offset, n);
+    if (offset == 0)
+        t->parts.held = n;
+    t->parts.sent++;
+}
+
 /* The gradient of one more batch, into t->g, and what it says of its images; the running statistics follow.
  * PSC_OK, or PSC_EINVAL having logged why. A loss that is not finite ends the step. */
 static int compute(struct training *t, struct cnn_score *score)
 {
     struct cnn_job *job = t->job;
+    const struct cnn_ready ready = {send_part, t};
     double t0 = ps_now_s();
     struct cnn_batch batch;
     int n = cnn_stream_borrow(t->stream, &batch);
@@ -277,7 +313,7 @@ static int compute(struct training *t, struct cnn_score *score)
         t->data_failed = true;
         return PSC_EINVAL;
     }
-    if (cnn_net_gradient_of(job->net, job->x, &batch, t->g, NULL, score) != 0) {
+    if (cnn_net_gradient_of(job->net, job->x, &batch, t->g, t->parts.begun ? &ready : NULL, score) != 0) {
         ps_log(PS_LOG_ERROR, "net.failed", "%s", cnn_net_error(job->net));
         return PSC_EINVAL;
     }
@@ -286,8 +322,8 @@ static int compute(struct training *t, struct cnn_score *score)
     double t2 = ps_now_s();
     t->data_s += t1 - t0;
     t->compute_s += t2 - t1;
-    if (isfinite(score->loss) || cnn_job_is_shared(job))
-        cnn_freeze_update_buffers(&job->freeze, job->net, job->x);
+    if (!t->parts.begun && (isfinite(score->loss) || cnn_job_is_shared(job)))
+        update_buffers(t);
     return PSC_OK;
 }
 
@@ -312,13 +348,32 @@ static int compute_all(struct training *t, struct cnn_score *sum)
     return PSC_OK;
 }
 
+/* psc_step, of which some may be done. */
+static int end_step(struct training *t)
+{
+    struct cnn_job *job = t->job;
+    if (!t->parts.begun)
+        return psc_step(job->psc, job->x, t->g, images_of(t));
+    int rc = t->parts.rc == PSC_OK ? psc_ready(job->psc, 0, t->parts.held) : t->parts.rc;
+    return rc == PSC_OK ? psc_step_end(job->psc) : rc;
+}
+
+/* The gradient, and the first half of psc_step. */
+static int begin_step(struct training *t, struct cnn_score *score)
+{
+    struct cnn_job *job = t->job;
+    t->parts = (struct parts){.begun = leaves_in_parts(t)};
+    int rc = t->parts.begun ? psc_step_begin(job->psc, job->x, t->g, images_of(t)) : PSC_OK;
+    return rc == PSC_OK ? compute_all(t, score) : rc;
+}
+
 /* One step. PSC_OK to go on, PSC_DRAINED, or a negative PSC_E…. */
 static int train_step(struct training *t)
 {
     struct cnn_job *job = t->job;
     struct cnn_score score;
     uint32_t n = images_of(t);
-    int rc = compute_all(t, &score);
+    int rc = begin_step(t, &score);
     if (rc != PSC_OK)
         return rc;
     if (!isfinite(score.loss) && !cnn_job_is_shared(job))
@@ -326,7 +381,7 @@ static int train_step(struct training *t)
     if (!isfinite(score.loss))
         t->g[0] = NAN; /* so that all members refuse the step */
 
-    rc = psc_step(job->psc, job->x, t->g, n);
+    rc = end_step(t);
     if (rc == PSC_EVALUE)
         return start_over(t, "the vector to send is not finite");
     if (rc < 0)

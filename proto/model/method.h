@@ -181,6 +181,8 @@ enum ps_merge_kind { PS_MERGE_MEAN, PS_MERGE_CLIP_NORM, PS_MERGE_TRIMMED_MEAN };
 
 /* Hyper-parameters as a config gives them. Exactly one of alpha, rho, beta is set (not NaN) for an elastic
  * rule. */
+enum { PS_MAX_PIPELINE = 16 };
+
 struct ps_hyper {
     double learning_rate; /* eta, initial */
     double alpha, rho, beta;
@@ -207,7 +209,7 @@ struct ps_hyper {
     bool dynamic_period;      /* period is that of the fastest worker; slower workers get shorter ones */
     double weight_decay;      /* lambda: the gradient is that of the loss + lambda/2 |x|^2 */
     bool overlap;             /* exchange while the worker computes */
-    uint32_t pipeline;        /* K: a step uses the gradient of K - 1 steps before; 1 or 2 */
+    uint32_t pipeline;        /* K: a step uses the gradient of K - 1 steps before; 1 to PS_MAX_PIPELINE */
     uint64_t pipeline_warmup; /* first steps, with K = 1 */
     struct ps_schedule schedule;
 };

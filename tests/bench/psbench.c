@@ -14,6 +14,7 @@
 #include "tests/bench/net/net.h"
 #include "tests/bench/plan/plan.h"
 #include "tests/bench/rule/rule.h"
+#include "tests/bench/step/step.h"
 
 struct command {
     const char *name;
@@ -30,6 +31,7 @@ static const struct command commands[] = {
     {"data", bench_data, bench_data_help},
     {"rule", bench_rule, bench_rule_help},
     {"allreduce", bench_allreduce, bench_allreduce_help},
+    {"step", bench_step, bench_step_help},
     {"plan", bench_plan, bench_plan_help},
 };
 static const size_t n_commands = sizeof commands / sizeof commands[0];

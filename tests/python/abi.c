@@ -25,7 +25,7 @@ static const struct field psc_local_fields[] = {
     FIELD(psc_local, schedule),     FIELD(psc_local, gamma),           FIELD(psc_local, step_steps),
     FIELD(psc_local, warmup_steps), FIELD(psc_local, pipeline_warmup), FIELD(psc_local, codec),
     FIELD(psc_local, total_steps),  FIELD(psc_local, floor),           FIELD(psc_local, milestones),
-    FIELD(psc_local, n_milestones), FIELD(psc_local, bucket_floats)};
+    FIELD(psc_local, n_milestones), FIELD(psc_local, bucket_floats),   FIELD(psc_local, pipeline)};
 static const struct field psc_options_fields[] = {
     FIELD(psc_options, size),         FIELD(psc_options, server),       FIELD(psc_options, kind),
     FIELD(psc_options, rank),         FIELD(psc_options, name),         FIELD(psc_options, timeout_ms),

@@ -115,8 +115,12 @@ static const struct row rows[] = {
      "with --method: steps over which the rate grows linearly (200)"},
     {"codec", TEXT, AT(codec), 0, 0, "NAME",
      "with --method d-sync or pipe-sgd: how sums travel: raw, fp16, bf16, trunc16 or int8 (raw)"},
+    {"pipeline", OPTIONAL, AT(pipeline), 1, 16, "K",
+     "with --method pipe-sgd: steps use the mean gradient of K - 1 steps before (2)"},
     {"pipeline-warmup", OPTIONAL, AT(pipeline_warmup), 0, 1ull << 40, "S",
      "with --method pipe-sgd: first steps, made as d-sync's (100)"},
+    {"bucket-floats", NUMBER, AT(bucket_floats), 1, 1ull << 40, "N",
+     "with --method d-sync or pipe-sgd: sums start in parts of so many floats (chosen by the library)"},
     {"clique", TEXT, AT(clique), 0, 0, "KIND",
      "be a member of a clique of workers: ring, or mpi (under mpirun)"},
     {"members", NUMBER, AT(members), 1, 1024, "M", "with --clique: how many they are"},
@@ -253,6 +257,8 @@ static int check_method(const struct cnn_worker_args *a, struct ps_error *err)
                        {"warmup", a->warmup >= 0},
                        {"codec", a->codec != NULL},
                        {"algorithm", a->algorithm != NULL},
+                       {"bucket-floats", a->bucket_floats > 0},
+                       {"pipeline", a->pipeline >= 0},
                        {"pipeline-warmup", a->pipeline_warmup >= 0}};
     struct psc_local local;
     for (size_t i = 0; a->method != NULL && i < sizeof with_server / sizeof *with_server; i++)
@@ -389,6 +395,7 @@ int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, s
                                 .rank = -1,
                                 .warmup = -1,
                                 .member = -1,
+                                .pipeline = -1,
                                 .pipeline_warmup = -1,
                                 .learning_rate = NAN,
                                 .momentum = NAN,

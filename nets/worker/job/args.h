@@ -28,6 +28,8 @@ struct cnn_worker_args {
     int64_t warmup;          /* of --method; -1: its own */
     uint64_t members, links; /* of the clique; 0: not given */
     int64_t member;          /* its rank in it; -1: any */
+    uint64_t bucket_floats;  /* of --method d-sync and pipe-sgd; 0: the library's */
+    int64_t pipeline;        /* of --method pipe-sgd; -1: its own */
     int64_t pipeline_warmup; /* of --method pipe-sgd; -1: its own */
     double clique_timeout_s; /* 0: not given */
     double clique_step_s;    /* likewise */

@@ -138,10 +138,18 @@ static int check_use(const struct cnn_worker_args *a, struct ps_error *err)
         return ps_fail(err, -EINVAL, "--averaging-rate: given for %s, which has none; allowed: with mvasgd",
                        a->method);
     bool pipelined = strcmp(a->method, "pipe-sgd") == 0;
+    if (a->pipeline >= 0 && !pipelined)
+        return ps_fail(err, -EINVAL, "--pipeline: given for %s, which has none; allowed: with pipe-sgd",
+                       a->method);
     if (a->pipeline_warmup >= 0 && !pipelined)
         return ps_fail(err, -EINVAL,
                        "--pipeline-warmup: given for %s, which has none; allowed: with pipe-sgd", a->method);
-    if (a->codec != NULL && !pipelined && strcmp(a->method, "d-sync") != 0)
+    bool sums = pipelined || strcmp(a->method, "d-sync") == 0;
+    if (a->bucket_floats > 0 && !sums)
+        return ps_fail(err, -EINVAL,
+                       "--bucket-floats: given for %s, which sums nothing; allowed: with d-sync, pipe-sgd",
+                       a->method);
+    if (a->codec != NULL && !sums)
         return ps_fail(err, -EINVAL,
                        "--codec: given for %s, which sums nothing; allowed: with d-sync, pipe-sgd",
                        a->method);
@@ -160,6 +168,8 @@ int cnn_local_options(const struct cnn_worker_args *a, struct psc_local *out, st
     out->weight_decay = isnan(a->weight_decay) ? out->weight_decay : a->weight_decay;
     out->warmup_steps = a->warmup >= 0 ? (uint64_t)a->warmup : WARMUP_STEPS;
     out->codec = a->codec != NULL ? a->codec : out->codec;
+    out->bucket_floats = a->bucket_floats;
+    out->pipeline = a->pipeline >= 0 ? (uint32_t)a->pipeline : out->pipeline;
     out->pipeline_warmup = a->pipeline_warmup >= 0 ? (uint64_t)a->pipeline_warmup : PIPELINE_WARMUP;
     if ((rc = check_use(a, err)) != 0 || (rc = check_ranges(out, err)) != 0)
         return rc;

@@ -4,22 +4,22 @@
 
 #include "tests/client/member/group_fixture.h"
 
-/* d-sync and pipe-sgd in double, from the same gradients of the run's own points: x, when `delay` steps lie
- * between a gradient and its step after the first `warmup`. Members' points are equal, so rank 0's serve. */
+/* d-sync and pipe-sgd in double, from the same gradients of the run's own points: x, when `depth` gradients
+ * wait for their step at once after the first warm-up. Members' points are equal, so rank 0's serve. */
 struct twin {
-    double x[N], waiting[N];
-    bool waits;
+    double x[N], waiting[STEPS][N];
+    int first, end; /* those that wait */
 };
 
-static void twin_apply(struct twin *t, double eta)
+static void twin_apply(struct twin *t, double eta, int most)
 {
-    for (int i = 0; i < N && t->waits; i++)
-        if (rig_tensor_at((size_t)i)->role == PSC_PARAM)
-            t->x[i] -= eta * t->waiting[i];
-    t->waits = false;
+    for (; t->end - t->first > most; t->first++)
+        for (int i = 0; i < N; i++)
+            if (rig_tensor_at((size_t)i)->role == PSC_PARAM)
+                t->x[i] -= eta * t->waiting[t->first][i];
 }
 
-static void twin_steps(struct twin *t, const struct run *r, bool pipelined)
+static void twin_steps(struct twin *t, const struct run *r, int depth)
 {
     struct dice dice = {110};
     static double mean[N];
@@ -36,22 +36,23 @@ static void twin_steps(struct twin *t, const struct run *r, bool pipelined)
                 mean[i] += n * (0.5 * t->x[i] + (double)dice_float(&roll));
             total += n;
         }
-        twin_apply(t, r->local.learning_rate);
         for (int i = 0; i < N; i++)
-            t->waiting[i] = mean[i] / total;
-        t->waits = true;
-        if (!pipelined || (uint64_t)k < r->local.pipeline_warmup)
-            twin_apply(t, r->local.learning_rate);
+            t->waiting[t->end][i] = mean[i] / total;
+        t->end++;
+        twin_apply(t, r->local.learning_rate, (uint64_t)k < r->local.pipeline_warmup ? 0 : depth - 1);
     }
-    twin_apply(t, r->local.learning_rate);
+    twin_apply(t, r->local.learning_rate, 0);
 }
 
 static const struct {
     const char *method;
     int members;
+    uint32_t pipeline;
     uint64_t warmup;
-} serverless[] = {{"d-sync", 1, 0},   {"d-sync", 2, 0},   {"d-sync", 3, 0},   {"d-sync", 4, 0},
-                  {"pipe-sgd", 1, 0}, {"pipe-sgd", 2, 0}, {"pipe-sgd", 3, 5}, {"pipe-sgd", 4, 1}};
+} serverless[] = {{"d-sync", 1, 1, 0},   {"d-sync", 2, 1, 0},   {"d-sync", 3, 1, 0},
+                  {"d-sync", 4, 1, 0},   {"pipe-sgd", 1, 2, 0}, {"pipe-sgd", 2, 2, 0},
+                  {"pipe-sgd", 3, 2, 5}, {"pipe-sgd", 4, 2, 1}, {"pipe-sgd", 2, 1, 0},
+                  {"pipe-sgd", 3, 3, 0}, {"pipe-sgd", 2, 5, 4}, {"pipe-sgd", 2, 16, 0}};
 
 /* Values stay below 4; a step rounds less than ten times, and its errors shrink. */
 START_TEST(serverless_methods_follow_their_equations)
@@ -63,10 +64,11 @@ START_TEST(serverless_methods_follow_their_equations)
     r->samples[0] = 32;
     r->samples[1] = 64;
     r->samples[2] = 100;
+    r->local.pipeline = serverless[_i].pipeline;
     r->local.pipeline_warmup = serverless[_i].warmup;
     run_go(r);
     run_assert_same_x(r);
-    twin_steps(&twin, r, strcmp(serverless[_i].method, "pipe-sgd") == 0);
+    twin_steps(&twin, r, (int)serverless[_i].pipeline);
     for (int i = 0; i < N; i++)
         if (fabs((double)r->member[0].x[i] - twin.x[i]) > 10 * 4.0 * STEPS * 0x1p-24)
             ck_abort_msg("x[%d] is %.9g; expected %.9g", i, (double)r->member[0].x[i], twin.x[i]);
@@ -156,10 +158,13 @@ static int load(struct member *m, int t)
     return t == 0 ? psc_load(m->c, paths[m->rank], m->x, NULL, 0, NULL) : PSC_OK;
 }
 
+static const uint32_t pipelines[] = {1, 2, 3, 6};
+
 START_TEST(a_pipeline_resumes_bit_for_bit)
 {
     static float whole[N];
     struct run *r = run_of("pipe-sgd", 2);
+    r->local.pipeline = pipelines[_i];
     for (int i = 0; i < MOST; i++)
         snprintf(paths[i], sizeof paths[i], "/tmp/psd-test-group-%d-%d", (int)getpid(), i);
     r->salt = 9;
@@ -167,6 +172,7 @@ START_TEST(a_pipeline_resumes_bit_for_bit)
     run_go(r);
     memcpy(whole, r->member[0].x, sizeof whole);
     struct run *again = run_of("pipe-sgd", 2);
+    again->local.pipeline = pipelines[_i];
     again->salt = 9;
     again->before = load;
     again->steps = STEPS - 7;
@@ -269,7 +275,7 @@ int main(void)
     tcase_add_test(tc, d_sync_of_one_is_sgd);
     tcase_add_test(tc, pipe_sgd_is_stable_exactly_below_one);
     tcase_add_test(tc, a_members_nan_is_refused_by_all_and_moves_nothing);
-    tcase_add_test(tc, a_pipeline_resumes_bit_for_bit);
+    tcase_add_loop_test(tc, a_pipeline_resumes_bit_for_bit, 0, ROWS(pipelines));
     tcase_add_test(tc, members_that_want_different_things_are_told);
     tcase_add_loop_test(tc, members_of_a_ring_end_with_the_same_bits, 0, ROWS(over_a_ring));
     tcase_add_loop_test(tc, a_mean_does_not_depend_on_how_many_samples_all_have, 0, ROWS(sampled));

@@ -17,6 +17,11 @@ struct fake_seen fake_seen;
 struct psc {
     size_t n;
     float *center, *x;
+    struct {
+        float *x;
+        const float *g;
+        size_t n_samples, ready_from;
+    } begun;
 };
 
 void psc_options_init_sized(struct psc_options *opt, size_t size, size_t tensor_size)
@@ -84,6 +89,29 @@ int psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
         fake_seen.x_sum += x[i];
     }
     return PSC_OK;
+}
+
+int psc_step_begin(struct psc *c, float *x, const float *g, size_t n_samples)
+{
+    c->begun.x = x;
+    c->begun.g = g;
+    c->begun.n_samples = n_samples;
+    c->begun.ready_from = c->n;
+    return PSC_OK;
+}
+
+/* From the last to the first. */
+int psc_ready(struct psc *c, uint64_t first, uint64_t count)
+{
+    if (first + count != c->begun.ready_from)
+        return PSC_EINVAL;
+    c->begun.ready_from = first;
+    return PSC_OK;
+}
+
+int psc_step_end(struct psc *c)
+{
+    return c->begun.ready_from == 0 ? psc_step(c, c->begun.x, c->begun.g, c->begun.n_samples) : PSC_EINVAL;
 }
 
 int psc_pull(struct psc *c, const char *tensor, float *x)

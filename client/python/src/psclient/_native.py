@@ -48,6 +48,7 @@ class psc_local(C.Structure):
         ("milestones", C.c_uint64 * 16),
         ("n_milestones", C.c_uint32),
         ("bucket_floats", C.c_uint64),
+        ("pipeline", C.c_uint32),
     ]
 
 
