@@ -3,7 +3,9 @@
  * the exchange.
  *
  * With overlap the exchange of a step starts at the end of the step before: x is the same then, so the result
- * is the same, bit for bit. */
+ * is the same, bit for bit. Where one worker computes at a time (serial), its turn ends with the last piece
+ * that a lane gets of it, which leaves when the gradient is there: what travels meanwhile is all else, as in
+ * the Original EASGD of You et al. 2017, Table 3. */
 #include "client/internal.h"
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"
@@ -59,6 +61,7 @@ static void exchange_ahead(struct psc *c, float *x, size_t n_samples)
     float *own = brought_to(c);
     struct psc_transfer t = psc_exchange_of(c, own, own, n_samples);
     t.landed = land_prefetched;
+    t.keeps_turn = c->worker.hyper.serial;
     if (own == c->worker.vectors[PSC_VECTOR_X])
         psc_copy_buffers(c, own, x);
     else

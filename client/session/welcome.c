@@ -113,6 +113,7 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
                   .momentum = m->momentum,
                   .weight_decay = m->weight_decay,
                   .overlap = m->overlap,
+                  .serial = m->serial,
                   .dynamic_period = m->dynamic_period,
                   .fragments = m->fragments > 1 ? m->fragments : 1,
                   .mix = m->mix,

@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <sys/eventfd.h>
 
 #include "client/internal.h"
 #include "proto/clock.h"
@@ -81,10 +83,15 @@ int psc_async_start(struct psc *c)
 }
 
 /* With the lock held: waits until `ticket` has ended. A transfer ends by itself when the server stays silent,
- * or when the caller interrupts the wait. */
+ * or when the caller interrupts the wait. One that keeps this worker's turn gives it up: the caller computes
+ * no more. */
 static void await(struct psc *c, uint64_t ticket)
 {
     struct psc_async *m = &c->async;
+    if (m->finished < ticket) {
+        atomic_store_explicit(&c->transfer_state.awaited, true, memory_order_release);
+        eventfd_write(c->session.wake_fd, 1);
+    }
     while (m->finished < ticket) {
         ps_cond_wait_until(&m->landed, &m->lock, ps_ns_after(psc_ask_again_s(&c->session)));
         pthread_mutex_unlock(&m->lock);

@@ -85,6 +85,7 @@ void psc_pieces_start(struct psc *c, const struct psc_transfer *t)
         uint32_t n = ps_shard_pieces(&ts->shard, i, ts->cover, &p->first);
         p->end = p->first + n;
         p->n_left = 0;
+        p->last = p->first;
         for (uint32_t k = p->first; k < p->end; k++) {
             struct ps_range piece = ps_shard_piece(&ts->shard, i, ts->cover, k);
             bool idle = (moves && ps_manifest_is_frozen(c->manifest, piece)) ||
@@ -92,6 +93,7 @@ void psc_pieces_start(struct psc *c, const struct psc_transfer *t)
             uint64_t bit = UINT64_C(1) << (k % 64);
             p->answered[k / 64] = idle ? p->answered[k / 64] | bit : p->answered[k / 64] & ~bit;
             p->n_left += !idle;
+            p->last = idle ? p->last : k;
         }
     }
     psc_pieces_rewind(c);
@@ -138,6 +140,11 @@ void psc_pieces_choose(struct psc *c, const struct psc_transfer *t)
         ts->registered = t->send;
 }
 
+bool psc_keeps_turn(const struct psc *c, const struct psc_transfer *t)
+{
+    return t->keeps_turn && !atomic_load_explicit(&c->transfer_state.awaited, memory_order_acquire);
+}
+
 static int send_piece(struct psc *c, uint32_t lane, const void *head, const void *body, size_t len_bytes,
                       bool in_place)
 {
@@ -162,6 +169,8 @@ static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane
     for (; p->next < p->end && p->in_flight < ts->links.window_chunks; p->next++) {
         if (is_answered(p, p->next))
             continue;
+        if (p->next == p->last && psc_keeps_turn(c, t))
+            return;
         struct ps_range r = ps_shard_piece(&ts->shard, lane, ts->cover, p->next);
         struct ps_frame f = {.kind = t->kind,
                              .codec = codec->id,

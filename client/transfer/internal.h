@@ -25,6 +25,8 @@ bool psc_pieces_all_answered(const struct psc *c);
  * that may have landed already are resent as messages instead: only their answers say what remains to be done
  * to the vector. */
 void psc_pieces_choose(struct psc *c, const struct psc_transfer *t);
+/* Whether the last pieces wait for the caller, who still computes. */
+bool psc_keeps_turn(const struct psc *c, const struct psc_transfer *t);
 /* Takes the answers that have arrived, and sends nothing: before the links are closed. */
 int psc_pieces_take(struct psc *c, const struct psc_transfer *t);
 /* Takes the answers that have arrived and refills the lanes' windows. *progress: whether there were any. */

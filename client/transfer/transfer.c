@@ -338,6 +338,16 @@ static bool is_parked(struct psc *c)
     return parked;
 }
 
+/* What is left is this worker's own to send, when its caller has computed: nobody is silent. */
+static bool waits_for_caller(const struct psc *c, const struct psc_transfer *t)
+{
+    const struct psc_transfer_state *ts = &c->transfer_state;
+    bool in_flight = false;
+    for (uint32_t i = 0; i < ts->welcome.n_lanes; i++)
+        in_flight = in_flight || ts->progress[i].in_flight > 0;
+    return !in_flight && psc_keeps_turn(c, t);
+}
+
 /* Timing of the transfer: the last progress, and the next retry. */
 struct pace {
     double progress_s, retry_s, looked_s;
@@ -422,7 +432,7 @@ static int run_transfer(struct psc *c, struct psc_transfer *t)
             return rc;
         pace.progress_s += own_sleep_s(c, &pace.looked_s);
         double now = ps_now_s();
-        if (is_parked(c))
+        if (is_parked(c) || waits_for_caller(c, t))
             pace_begin(c, &pace);
         if (now - pace.progress_s > c->opt.timeout_ms / 1e3)
             return silent_for(c, now - pace.progress_s);

@@ -46,6 +46,7 @@ struct psc_transfer {
     uint64_t clock;
     uint32_t generation;  /* of the method that `send` was made for, when it is a rule's message */
     bool in_background;   /* no caller waits for it yet */
+    bool keeps_turn;      /* each lane's last piece leaves when somebody waits for the transfer */
     bool may_be_in_place; /* `landed` is the elastic update of `send` itself, which a lane may do in place */
     bool restarts;        /* the worker restarts from the answer: the error feedback is cleared */
     psc_landed landed;    /* NULL: the answer has no payload */
@@ -81,6 +82,7 @@ struct psc_lane_progress {
     uint64_t *answered;  /* bitmap over the lane's chunks */
     uint32_t first, end; /* the chunks that the transfer's scope intersects */
     uint32_t next, n_left, in_flight;
+    uint32_t last;     /* the last piece that is to be sent */
     uint64_t *encoded; /* bitmap over the chunks: encoded in psc_wire.room */
     size_t place;      /* index of the lane's first chunk there */
 };
@@ -102,9 +104,10 @@ struct psc_transfer_state {
     bool cut;            /* the server came back from a checkpoint since lanes were started: see is_cut */
     bool swapped;        /* the method changed, and the transfer in progress has not been adapted to it yet */
     uint64_t landed_seq; /* exchanges up to this one had landed then */
-    bool begun;          /* a chunk of the transfer in progress has been answered */
-    bool in_place;       /* lanes update the worker's vector in place: see psc_pieces_choose */
-    bool resent;         /* links were reopened while pieces of it were in flight */
+    _Atomic bool awaited;    /* the caller waits for what it started: see psc_transfer.keeps_turn */
+    bool begun;              /* a chunk of the transfer in progress has been answered */
+    bool in_place;           /* lanes update the worker's vector in place: see psc_pieces_choose */
+    bool resent;             /* links were reopened while pieces of it were in flight */
     const float *registered; /* the last vector that lanes worked in */
     bool unchecked;          /* the values of the transfer in progress are not checked yet: check_values */
     bool refused;            /* chunks were refused because the method changes: nothing is sent until */

@@ -246,6 +246,7 @@ struct psc_transfer psc_exchange_of(const struct psc *c, const float *message, f
 
 void psc_prefetch_exchange(struct psc *c, const struct psc_transfer *t)
 {
+    atomic_store_explicit(&c->transfer_state.awaited, false, memory_order_relaxed);
     c->worker.prefetch.ticket = psc_async_put(c, t, &c->worker.prefetch.outcome);
     c->worker.prefetch.started = true;
 }

@@ -77,12 +77,13 @@ const struct ps_averaging ps_averagings[] = {
 #define LI       "Li et al. 2018 (Pipe-SGD), "
 
 const struct ps_method ps_methods[] = {
-    {"original-easgd", "elastic", "round-robin", "sgd", "none", YOU "Algorithm 1"},
+    {"original-easgd", "elastic", "round-robin", "sgd", "none",
+     YOU "Algorithm 1 (Original EASGD*; with overlap Original EASGD)"},
     {"async-easgd", "elastic", "fcfs", "sgd", "none", ZHANG "Algorithm 1"},
     {"async-measgd", "elastic", "fcfs", "heavy-ball", "none", YOU "eq. 5-6"},
     {"eamsgd", "elastic", "fcfs", "nesterov", "none", ZHANG "Algorithm 2"},
     {"hogwild-easgd", "elastic", "hogwild", "sgd", "none", YOU "Hogwild EASGD"},
-    {"sync-easgd", "elastic", "sync", "sgd", "none", YOU "eq. 1-2, EASGD3 with overlap"},
+    {"sync-easgd", "elastic", "sync", "sgd", "none", YOU "eq. 1-2 (Sync EASGD)"},
     {"sync-sgd", "sgd", "sync", "none", "none", "dist-SGD of Mamidala et al.; PS-Sync of Li et al."},
     {"async-sgd", "sgd", "fcfs", "none", "none", YOU "Async SGD; dist-ASGD of Mamidala et al."},
     {"hogwild-sgd", "sgd", "hogwild", "none", "none", "Recht, Re, Wright, Niu 2011, Algorithm 1"},

@@ -339,10 +339,11 @@ static int check_overlap(const struct psd_config *cfg, const struct ps_rule_info
             "parameters.overlap: found true; under rule %s the next step needs the answer to this one; "
             "allowed is false",
             rule->name);
-    if (cfg->hyper.serial)
+    if (cfg->hyper.serial && rule->half != PS_HALF_ELASTIC)
         return ps_fail(err, -EINVAL,
                        "parameters.overlap: found true; with parameters.serial only one worker computes at a "
-                       "time; allowed is false");
+                       "time, and under rule %s its message is made of what it computes; allowed is false",
+                       rule->name);
     return 0;
 }
 

@@ -57,6 +57,7 @@ static void fill_method(const struct psd_control *control, Ps__Method *m, Ps__Sc
     m->alpha = (double)atomic_load_explicit(&control->lanes->shared.alpha, memory_order_relaxed);
     m->weight_decay = h->weight_decay;
     m->overlap = h->overlap;
+    m->serial = h->serial;
     m->rho = isnan(h->rho) ? 0 : h->rho;
     m->clique_mode = control->cfg->clique.mode;
     m->clique_codec = (char *)(uintptr_t)control->cfg->clique.codec;

@@ -178,6 +178,7 @@ check sync-sgd
 check sync-easgd
 check sync-easgd --set overlap=true
 check original-easgd
+check original-easgd --set serial=false --set period=4
 check diloco --set period=8 --set fragments=4 --set chunk_floats=1024
 check diloco --set period=9 --set fragments=4 --set chunk_floats=1024 --set mix=0.5
 check backup-sgd --set backup=0

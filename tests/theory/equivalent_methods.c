@@ -117,6 +117,11 @@ static const struct twin twins[] = {
      4,
      {"original-easgd", {"alpha=0.3", "period=1", "workers=4", "serial=false", "overlap=true"}, STEPS - 1},
      {"original-easgd", {"alpha=0.3", "period=1", "workers=4", "serial=false"}, STEPS}},
+    /* One: several would stop here, and each waits for its next turn. */
+    {"original-easgd in turn, with overlap and without",
+     1,
+     {"original-easgd", {"alpha=0.3", "period=1", "workers=1", "serial=true", "overlap=true"}, STEPS - 1},
+     {"original-easgd", {"alpha=0.3", "period=1", "workers=1", "serial=true"}, STEPS}},
 };
 
 /* Every rule in rounds of one, and alone. */

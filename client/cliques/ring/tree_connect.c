@@ -52,7 +52,7 @@ static int *end_of(struct psc_ring *r, uint32_t peer, uint32_t i)
     return i < r->links ? &r->tree->link[i].fd[peer] : &r->beat.peer[PSC_BEAT_TREE + peer].fd;
 }
 
-static int call_parent(struct psc_ring *r, const float *addresses, double deadline_s, struct ps_error *err)
+static int call_parent(struct psc_ring *r, const float *addresses, double deadline_s)
 {
     uint32_t peer = r->tree->n_peers - 1, rank = r->tree->rank[peer];
     unsigned char bytes[PSC_HELLO_BYTES];
@@ -76,7 +76,6 @@ static int call_parent(struct psc_ring *r, const float *addresses, double deadli
         if (rc < 0)
             return psc_ring_fail(r, "rank %u, the parent in the tree, is gone: %.200s", rank, why.text);
     }
-    (void)err;
     return PSC_OK;
 }
 
@@ -179,12 +178,11 @@ static int widen_beat(struct psc_ring *r, struct ps_error *err)
     return psc_beat_start(&r->beat, err);
 }
 
-static int connect_all(struct psc_ring *r, int listen_fd, const float *addresses, double deadline_s,
-                       struct ps_error *err)
+static int connect_all(struct psc_ring *r, int listen_fd, const float *addresses, double deadline_s)
 {
     struct psc_pending_peers pending;
     psc_pending_peers_init(&pending, listen_fd, r->stop_fd);
-    int rc = r->rank > 0 ? call_parent(r, addresses, deadline_s, err) : PSC_OK;
+    int rc = r->rank > 0 ? call_parent(r, addresses, deadline_s) : PSC_OK;
     if (rc == PSC_OK)
         rc = let_children_in(r, &pending, deadline_s);
     if (rc == PSC_OK && r->rank > 0)
@@ -202,10 +200,10 @@ int psc_tree_join(struct psc_ring *r, double deadline_s, struct ps_error *err)
         return PSC_ESYSTEM;
     if ((rc = share_addresses(r, address, &addresses, err)) == PSC_OK && (r->tree = create(r)) == NULL)
         rc = ps_fail(err, PSC_ENOMEM, "no memory for a tree");
-    const struct psc_collective barrier = {.kind = PSC_BARRIER};
+    static const struct psc_collective barrier = {.kind = PSC_BARRIER};
     r->op = &barrier; /* what an error that is noticed here names */
     if (rc == PSC_OK)
-        rc = connect_all(r, listen_fd, addresses, deadline_s, err);
+        rc = connect_all(r, listen_fd, addresses, deadline_s);
     if (rc == PSC_OK)
         rc = widen_beat(r, err);
     free(addresses);

@@ -258,9 +258,9 @@ static int check_method(const struct cnn_worker_args *a, struct ps_error *err)
                        {"schedule", a->schedule != NULL},
                        {"warmup", a->warmup >= 0},
                        {"codec", a->codec != NULL},
+                       {"algorithm", a->algorithm != NULL},
                        {"bucket-floats", a->bucket_floats > 0},
                        {"pipeline", a->pipeline >= 0},
-                       {"algorithm", a->algorithm != NULL},
                        {"pipeline-warmup", a->pipeline_warmup >= 0}};
     struct psc_local local;
     for (size_t i = 0; a->method != NULL && i < sizeof with_server / sizeof *with_server; i++)

@@ -76,6 +76,9 @@ static void beside_computed(void *owner)
 {
     struct sim_client *c = owner;
     c->computed_s = c->sim->engine.now_s;
+    c->computes = false;
+    if (c->sim->method->serial)
+        sim_exchange_go_on(c);
     joined(c);
 }
 
@@ -86,6 +89,7 @@ static void exchange_beside(void *owner)
     struct sim *s = c->sim;
     c->begun_s = c->computed_s = s->engine.now_s;
     c->joins = 2;
+    c->computes = true;
     sim_at(&s->engine, s->engine.now_s + sim_step_s(c) + s->sum_s, beside_computed, c);
     sim_exchange_start(c);
 }

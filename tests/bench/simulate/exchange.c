@@ -172,11 +172,14 @@ void sim_applied(struct sim *s, struct sim_piece *p)
         s->moves++;
 }
 
+/* Where one worker computes at a time each lane's last piece ends its turn: it leaves when it has computed.
+ */
 static void fill(struct sim_client *c, uint32_t lane)
 {
     struct sim *s = c->sim;
     struct sim_window *w = &c->windows[lane];
-    while (w->next < s->n_pieces && w->in_flight < s->machine->window) {
+    uint32_t end = s->method->serial && c->computes ? s->n_pieces - 1 : s->n_pieces;
+    while (w->next < end && w->in_flight < s->machine->window) {
         struct sim_piece *p = c->free;
         c->free = p->next;
         p->lane = lane;
@@ -188,6 +191,13 @@ static void fill(struct sim_client *c, uint32_t lane)
         s->total.bytes_up += payload(p, &s->machine->message);
         go(p);
     }
+}
+
+void sim_exchange_go_on(struct sim_client *c)
+{
+    for (uint32_t i = 0; i < c->sim->n_lanes; i++)
+        if (c->windows[i].left > 0)
+            fill(c, i);
 }
 
 void sim_exchange_start(struct sim_client *c)
@@ -203,7 +213,5 @@ void sim_exchange_start(struct sim_client *c)
         w->next = w->in_flight = 0;
         w->left = !whole || i == c->first_lane ? s->n_pieces : 0;
     }
-    for (uint32_t i = 0; i < s->n_lanes; i++)
-        if (c->windows[i].left > 0)
-            fill(c, i);
+    sim_exchange_go_on(c);
 }

@@ -88,6 +88,9 @@ static int fill(const struct psd_config *cfg, uint32_t workers, struct sim_metho
     m->sums_to_one = !ps_optimizer_find(cfg->optimizer)->steps;
     if (h->dynamic_period || h->fragments > 1)
         return ps_fail(err, -EINVAL, "%s: dynamic_period and fragments are not simulated", m->name);
+    if (strcmp(cfg->clique.algorithm, "ring") != 0 || (m->is_clique && m->overlap))
+        return ps_fail(err, -EINVAL, "%s: clique.algorithm %s%s is not simulated", m->name,
+                       cfg->clique.algorithm, m->overlap ? " with overlap" : "");
     if (m->is_clique)
         m->members = workers;
     if (workers % m->members != 0)

@@ -34,6 +34,7 @@ struct sim_client {
     uint32_t lanes_left, lanes_begun; /* of the current exchange: lanes not answered; lanes where it has
                                          begun */
     uint32_t landed;                  /* its applied pieces in the client's first lane */
+    bool computes;                    /* beside its exchange */
     uint32_t joins;                   /* pending: its exchange, and an overlapped step */
     double begun_s, computed_s;       /* of the exchange; of the overlapped step */
     uint64_t exchanges;
@@ -121,6 +122,7 @@ double sim_own_steps_s(const struct sim *s);                     /* of a worker,
 
 /* exchange.c */
 void sim_exchange_start(struct sim_client *c);
+void sim_exchange_go_on(struct sim_client *c);        /* sends what the windows allow */
 void sim_answer(struct sim *s, struct sim_piece *p);  /* the answer leaves its lane */
 void sim_applied(struct sim *s, struct sim_piece *p); /* it was applied to the center */
 

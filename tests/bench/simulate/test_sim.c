@@ -170,8 +170,8 @@ END_TEST
 START_TEST(first_come_is_p_minus_1_stale)
 {
     struct sim_machine m = machine1();
-    static const char *const methods[] = {"async-sgd", "hogwild-sgd", "async-easgd", "original-easgd",
-                                          "ssp-sgd"};
+    static const char *const methods[] = {"async-sgd", "hogwild-sgd", "async-easgd",
+                                          "original-easgd:serial=false", "ssp-sgd"};
     m.link.lanes = 2;
     m.lane.byte_s = 1e-10;
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
@@ -217,12 +217,17 @@ START_TEST(round_robin_goes_by_rank)
     struct sim_load l = load1(4);
     m.link.alpha_s = m.link.beta_s = m.link.server_beta_s = 0;
     m.lane.byte_s = 0.25e-9;
-    ck_assert_double_eq_tol(simulate("original-easgd:period=1", &m, &l).iteration_s, 0.021, 1e-6);
-    ck_assert_double_eq_tol(simulate("original-easgd:period=1,serial=true", &m, &l).iteration_s, 4 * 0.021,
-                            1e-3);
+    ck_assert_double_eq_tol(simulate("original-easgd:serial=false", &m, &l).iteration_s, 0.021, 1e-6);
+    double alone = simulate("original-easgd", &m, &l).iteration_s;
+    ck_assert_double_eq_tol(alone, 4 * 0.021, 1e-3);
+    /* With overlap all but the last of 8 chunks goes beside the gradient. */
+    m.chunk_floats = 125000;
+    double beside = simulate("original-easgd:overlap=true", &m, &l).iteration_s;
+    ck_assert_double_eq_tol(beside, 4 * (0.020 + 0.001 / 8), 1e-4);
+    m.chunk_floats = 1 << 20;
     l.slow_share = 0.25;
     l.slow_factor = 4;
-    ck_assert_double_eq_tol(simulate("original-easgd:period=1", &m, &l).iteration_s, 0.081, 2e-3);
+    ck_assert_double_eq_tol(simulate("original-easgd:serial=false", &m, &l).iteration_s, 0.081, 2e-3);
     ck_assert_double_lt(simulate("async-easgd:period=1", &m, &l).iteration_s, 0.03);
 }
 END_TEST
@@ -320,10 +325,11 @@ START_TEST(nothing_is_lost_or_made)
                                           "hogwild-sgd",
                                           "sync-sgd",
                                           "backup-sgd",
-                                          "original-easgd",
+                                          "original-easgd:serial=false",
                                           "ssp-sgd:slack=1",
                                           "sync-easgd:overlap=true",
-                                          "original-easgd:serial=true"};
+                                          "original-easgd",
+                                          "original-easgd:overlap=true"};
     m.link.lanes = 2, m.chunk_floats = 60000;
     m.message.bytes_per_float = 1, m.answer.bytes_per_float = 2;
     m.lane.byte_s = m.merge.byte_s = m.caller.byte_s = 1e-10;

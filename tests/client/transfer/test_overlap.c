@@ -105,6 +105,51 @@ START_TEST(elastic_overlap_changes_no_bit_for_one_worker)
 }
 END_TEST
 
+/* Values of the center that differ from `from`, and those that differ from it now and not in `then`. */
+static int count_moved(const float *now, const float *from, const float *then)
+{
+    int n = 0;
+    for (int i = 0; i < N; i++)
+        n += now[i] != from[i] && (then == NULL || then[i] == from[i]);
+    return n;
+}
+
+/* Where one worker computes at a time, most of x travels while it does; what ends its turn does not. */
+START_TEST(a_worker_in_turn_sends_all_but_the_end)
+{
+    static const char *const settings[] = {
+        "method=original-easgd", "serial=true", "overlap=true", "period=1", "alpha=0.3", SETTINGS, NULL};
+    static float before[N], during[N], after[N];
+    struct psc *observer;
+    struct psc_options opt;
+    double end_s;
+    roll_start();
+    rig_start(&psd, settings);
+    struct psc *c = join(0);
+    psc_options_init(&opt, sizeof opt);
+    opt.server = psd.endpoint;
+    opt.kind = PSC_OBSERVER;
+    ck_assert_int_eq(psc_open(&opt, &observer), PSC_OK);
+    assert_ok(observer, psc_begin(observer, rig_model, RIG_TENSORS, before));
+    memcpy(during, before, sizeof during);
+    step_overlapped(c, 1, 0); /* x is the center: nothing moves. Then x differs, and is on its way */
+    for (end_s = unit_now_s() + UNIT_HANG_S; count_moved(during, before, NULL) == 0;) {
+        ck_assert_msg(unit_now_s() < end_s, "nothing has travelled while the worker computes");
+        assert_ok(observer, psc_pull(observer, NULL, during));
+    }
+    for (int k = 0; k < 20; k++) /* its end never does, however long the worker computes */
+        assert_ok(observer, psc_pull(observer, NULL, during));
+    step_overlapped(c, 1, 0);
+    assert_ok(observer, psc_pull(observer, NULL, after));
+    int ends = count_moved(after, before, during);
+    ck_assert_msg(ends >= 1 && ends <= 3 * 1024, "%d values were kept to the end of the turn", ends);
+    assert_ok(c, psc_wait(c, PSC_ALL)); /* gives the turn up */
+    psc_close(observer);
+    psc_close(c);
+    daemon_remove(&psd);
+}
+END_TEST
+
 /* With overlap worker A's exchange of step 1 is made at the end of its step 0. The order of the exchanges, A0
  * A1 B0 B1 A2 B2 ..., is kept in both runs. */
 START_TEST(elastic_overlap_changes_no_bit_for_two_workers_in_lockstep)
@@ -352,6 +397,7 @@ int main(void)
     TCase *tc = tcase_create("overlap");
     tcase_add_checked_fixture(tc, NULL, stop_psd);
     tcase_add_loop_test(tc, elastic_overlap_changes_no_bit_for_one_worker, 0, ROWS(elastic));
+    tcase_add_test(tc, a_worker_in_turn_sends_all_but_the_end);
     tcase_add_test(tc, elastic_overlap_changes_no_bit_for_two_workers_in_lockstep);
     tcase_add_test(tc, exchange_travels_while_the_caller_computes);
     tcase_add_test(tc, buffers_may_change_while_they_travel);

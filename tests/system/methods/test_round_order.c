@@ -92,7 +92,8 @@ START_TEST(round_robin_applies_by_rank)
     struct talker t[WORKERS] = {
         {.says = 8, .samples = 1}, {.says = -4, .samples = 1}, {.says = 6, .samples = 1}};
     float center = 0;
-    start(&d, (const char *[]){COMMON, "method=original-easgd", "alpha=0.5", "period=1", "workers=3", NULL});
+    start(&d, (const char *[]){COMMON, "method=original-easgd", "serial=false", "alpha=0.5", "period=1",
+                               "workers=3", NULL});
     talk_all(t, &d);
     for (int k = 0; k < ROUNDS; k++)
         for (int i = 0; i < WORKERS; i++) {
@@ -172,10 +173,11 @@ END_TEST
 
 enum { STEPS = 40 };
 
-static void start_in_turns(struct daemon *d, struct stepper *team, const char *serial, uint64_t first_held_at)
+static void start_in_turns(struct daemon *d, struct stepper *team, const char *serial, const char *overlap,
+                           uint64_t first_held_at)
 {
     start(d, (const char *[]){COMMON, "method=original-easgd", "learning_rate=0.05", "alpha=0.5", "period=1",
-                              "workers=3", serial, NULL});
+                              "workers=3", serial, overlap, NULL});
     for (int i = 0; i < WORKERS; i++) {
         struct stepper_task task = {.server = d->endpoint,
                                     .rank = i,
@@ -214,11 +216,13 @@ START_TEST(serial_lets_one_worker_compute_at_a_time)
     enum { HELD_AT = STEPS / 2 };
     struct daemon d;
     struct stepper team[WORKERS];
-    start_in_turns(&d, team, "serial=true", 0);
-    end_in_turns(&d, team);
-    ck_assert_uint_eq(steps_beside_others(team), 0);
+    for (int overlap = 0; overlap < 2; overlap++) {
+        start_in_turns(&d, team, "serial=true", overlap ? "overlap=true" : "overlap=false", 0);
+        end_in_turns(&d, team);
+        ck_assert_uint_eq(steps_beside_others(team), 0);
+    }
 
-    start_in_turns(&d, team, "serial=false", HELD_AT);
+    start_in_turns(&d, team, "serial=false", "overlap=false", HELD_AT);
     for (int i = 0; i < WORKERS; i++)
         ck_assert_msg(stepper_begins(&team[i], HELD_AT + 1, WAIT_S), "rank %d waits with its gradient", i);
     ck_assert_uint_eq(team[0].page->steps, HELD_AT);
