@@ -8,6 +8,7 @@
 #include "client/internal.h"
 #include "client/transfer/internal.h"
 #include "proto/clock.h"
+#include "proto/codecs/piece.h"
 
 int psc_lanes_prepare(struct psc *c, struct ps_error *err)
 {
@@ -131,8 +132,8 @@ void psc_pieces_choose(struct psc *c, const struct psc_transfer *t)
     const struct ps_admission_info *admission = ps_admission_find(ts->welcome.admission);
     ts->in_place = t->meets && !ts->resent && ts->links.transport != NULL &&
                    ts->links.transport->link_send_in_place != NULL && admission != NULL &&
-                   (admission->uses & PS_USES_MERGE) == 0 && ts->wire.message->in_place &&
-                   ts->wire.answer->in_place &&
+                   (admission->uses & PS_USES_MERGE) == 0 && ts->wire.message.in_place &&
+                   ts->wire.answer.in_place &&
                    is_shared(c, t->send, psc_scope_of(c, t).count * sizeof(float));
     if (ts->in_place)
         ts->lent = t->send;
@@ -179,7 +180,7 @@ static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane
                                                              : 0,
                              .center_version = ts->counts.center_version};
         const void *body = t->send != NULL ? psc_wire_body(c, t, lane, p->next, r) : NULL;
-        size_t len_bytes = body != NULL ? codec->payload_bytes(r.count) : 0;
+        size_t len_bytes = body != NULL ? ps_piece_bytes(codec, c->manifest, r) : 0;
         f.flags |= in_place ? PS_FLAG_IN_PLACE : 0;
         ps_frame_pack(&f, head);
         if (send_piece(c, lane, head, body, len_bytes, in_place) < 0)
@@ -258,7 +259,7 @@ static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lan
     bool in_place = (f.flags & PS_FLAG_IN_PLACE) != 0 && ts->in_place,
          has_body = t->landed != NULL && !in_place;
     const struct ps_codec *codec = has_body ? psc_wire_answer_codec(c, t) : ps_codec_find(0);
-    size_t want = has_body ? codec->payload_bytes(f.count) : 0;
+    size_t want = has_body ? codec->payload_bytes(codec, f.count) : 0;
     if (f.kind != PS_FRAME_ANSWER || k < 0 || m->body_bytes != want || f.codec != codec->id)
         return ps_fail(&ts->error, PSC_EUNSUPPORTED,
                        "lane %u answered floats %" PRIu64

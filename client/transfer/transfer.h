@@ -87,9 +87,10 @@ struct psc_lane_progress {
 
 /* The buffer of encoded messages (encode.c). */
 struct psc_wire {
-    const struct ps_codec *message, *answer; /* of the method in psc_transfer_state.welcome */
-    unsigned char *room;                     /* for the whole vector, chunk by chunk */
+    struct ps_codec message, answer; /* of the method in psc_transfer_state.welcome */
+    unsigned char *room;             /* for the whole vector, chunk by chunk */
     size_t room_bytes;
+    size_t place_bytes; /* of a chunk there */
 };
 
 struct psc_transfer_state {

@@ -132,8 +132,8 @@ int psd_center_new(const struct psd_config *cfg, const struct psd_admission *adm
     c->info = ps_rule_find(cfg->rule);
     c->averaging = ps_averaging_find(cfg->averaging);
     c->hyper = cfg->hyper;
-    c->message_codec = ps_codec_named(cfg->codec.message);
-    c->answer_codec = ps_codec_named(cfg->codec.answer);
+    ps_codec_of(cfg->codec.message, &c->message_codec); /* they were checked with the configuration */
+    ps_codec_of(cfg->codec.answer, &c->answer_codec);
     c->window_chunks = cfg->window_chunks;
     c->most_in_flight = most_in_flight(cfg);
     c->admission = admission;

@@ -31,7 +31,7 @@ struct psd_center {
     const struct psd_rule *rule;
     const struct ps_rule_info *info; /* of the rule */
     struct ps_hyper hyper;
-    const struct ps_codec *message_codec, *answer_codec; /* of exchanges; pushes have the first */
+    struct ps_codec message_codec, answer_codec; /* of exchanges; pushes have the first */
     uint32_t window_chunks;
     uint32_t most_in_flight; /* of a client and lane, whichever transport it takes */
     uint32_t generation;     /* of the method */

@@ -521,7 +521,8 @@ int psd_config_method_check(struct psd_config *cfg, struct ps_error *err)
         (rc = check_overlap(cfg, rule, err)) < 0 || (rc = check_dynamic(cfg, err)) < 0 ||
         (rc = check_fragments(cfg, err)) < 0 || (rc = check_races(cfg, rule, err)) < 0 ||
         (rc = check_drops(cfg, rule, err)) < 0 || (rc = check_trim(cfg, err)) < 0 ||
-        (rc = check_seen(cfg, rule, err)) < 0 || (rc = psd_config_clique_check(cfg, rule, err)) < 0)
+        (rc = check_seen(cfg, rule, err)) < 0 || (rc = psd_config_codec_check(cfg, rule, err)) < 0 ||
+        (rc = psd_config_clique_check(cfg, rule, err)) < 0)
         return rc;
     return check_workers(cfg, rule, err);
 }

@@ -30,7 +30,7 @@ _Static_assert(sizeof(enum ps_clique_mode) == sizeof(unsigned) &&
                    sizeof(enum ps_merge_kind) == sizeof(unsigned),
                "PSD_CONFIG_CHOICE stores an unsigned");
 
-/* The rows of ps_codec_rows. */
+/* The rows of ps_codec_value_rows. */
 static const char *const codecs[] = {"raw", "fp16", "bf16", "trunc16", "int8", NULL};
 static const char *const transports[] = {"auto", "tcp", "ipc", "shm", "rdma", NULL};
 
@@ -200,8 +200,10 @@ const struct psd_config_key psd_config_keys[] = {
      .help = "where the job is one clique: its steps between two copies of the center at psd"},
 
     {"codec", PSD_CONFIG_GROUP, RELOAD, .help = "how values travel in exchanges"},
-    {"codec.message", PSD_CONFIG_WORD, RELOAD, TEXT(codec.message), .choices = codecs, .value = "raw",
-     .help = "what workers send"},
+    {"codec.message", PSD_CONFIG_STRING, RELOAD, TEXT(codec.message), .value = "raw",
+     .help = "what workers send: raw, fp16, bf16, trunc16, int8, or of gradients and moves int4 and topk:F, "
+             "the F "
+             "largest"},
     {"codec.answer", PSD_CONFIG_WORD, RELOAD, TEXT(codec.answer), .choices = codecs, .value = "raw",
      .help = "what they are answered with"},
     {"codec.error_feedback", PSD_CONFIG_BOOL, RELOAD, AT(codec.error_feedback), .value = "false",

@@ -72,6 +72,8 @@ const struct ps_codec *psd_lane_answer_codec(const struct psd_lane *lane, const 
  * both are floats there; else where they have been decoded to: the arrival's room, or the lane's scratch
  * until the next message. */
 float *psd_lane_room_of(struct psd_lane *lane, const struct psd_arrival *a);
+/* The floats of a request, decoded into room[frame.count]. */
+void psd_lane_decode(const struct psd_lane *lane, const struct psd_arrival *a, float *room);
 /* The floats of a request, there. */
 float *psd_lane_floats_of(struct psd_lane *lane, const struct psd_arrival *a);
 /* Where an answer's floats are made that are not worked on where the request's are: in the body, which then

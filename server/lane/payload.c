@@ -4,15 +4,17 @@
 #include <errno.h>
 #include <string.h>
 
+#include "proto/codecs/piece.h"
+
 const struct ps_codec *psd_lane_request_codec(const struct psd_lane *lane, const struct ps_frame *f)
 {
     bool by_rule = f->kind == PS_FRAME_EXCHANGE || f->kind == PS_FRAME_PUSH;
-    return by_rule ? lane->center->message_codec : ps_codec_find(0);
+    return by_rule ? &lane->center->message_codec : ps_codec_find(0);
 }
 
 const struct ps_codec *psd_lane_answer_codec(const struct psd_lane *lane, const struct ps_frame *f)
 {
-    return f->kind == PS_FRAME_EXCHANGE ? lane->center->answer_codec : ps_codec_find(0);
+    return f->kind == PS_FRAME_EXCHANGE ? &lane->center->answer_codec : ps_codec_find(0);
 }
 
 static bool holds_floats(const struct psd_arrival *a, const struct ps_codec *codec)
@@ -29,18 +31,25 @@ float *psd_lane_room_of(struct psd_lane *lane, const struct psd_arrival *a)
     return in_place ? (float *)(void *)a->message.body : lane->scratch;
 }
 
+void psd_lane_decode(const struct psd_lane *lane, const struct psd_arrival *a, float *room)
+{
+    ps_piece_decode(psd_lane_request_codec(lane, &a->frame), lane->center->manifest,
+                    (struct ps_range){a->frame.begin, a->frame.count}, room, a->message.body);
+}
+
 float *psd_lane_floats_of(struct psd_lane *lane, const struct psd_arrival *a)
 {
     float *room = psd_lane_room_of(lane, a);
     if (room == lane->scratch)
-        psd_lane_request_codec(lane, &a->frame)->decode(room, a->message.body, a->frame.count);
+        psd_lane_decode(lane, a, room);
     return room;
 }
 
 /* Whether the body could be had in the answer's length; what was in it is gone where that was another. */
 static bool size_body(struct psd_lane *lane, struct psd_arrival *a)
 {
-    size_t want = psd_lane_answer_codec(lane, &a->frame)->payload_bytes(a->frame.count);
+    const struct ps_codec *codec = psd_lane_answer_codec(lane, &a->frame);
+    size_t want = codec->payload_bytes(codec, a->frame.count);
     return a->message.body_bytes == want || a->port->transport->message_body(&a->message, want) == 0;
 }
 
@@ -72,10 +81,10 @@ int psd_lane_fill_body(struct psd_lane *lane, struct psd_arrival *a, float *floa
         return -ENOMEM;
     if (!codec->in_place)
         blank_frozen(lane, a, floats);
-    codec->encode(a->message.body, floats, a->frame.count);
+    codec->encode(codec, a->message.body, floats, a->frame.count);
     if (codec->in_place || a->frame.client >= lane->center->n_seen)
         return 0;
-    codec->decode(floats, a->message.body, a->frame.count);
+    codec->decode(codec, floats, a->message.body, a->frame.count);
     psd_lane_see(lane, a->frame.client, piece, floats); /* what it really sees */
     return 0;
 }

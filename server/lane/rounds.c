@@ -295,7 +295,7 @@ static bool settle_in(struct psd_lane *lane, struct psd_staged *s, struct psd_ar
     if (s->room == NULL &&
         (s->room = aligned_alloc(64, lane->center->shard.chunk_floats * sizeof *s->room)) == NULL)
         return false;
-    psd_lane_request_codec(lane, &a->frame)->decode(s->room, a->message.body, a->frame.count);
+    psd_lane_decode(lane, a, s->room);
     a->room = s->room;
     return true;
 }

@@ -12,7 +12,7 @@
 static size_t floats_of(const struct ps_codec *c, size_t len)
 {
     size_t n = 0;
-    while (c->payload_bytes(n + 1) <= len)
+    while (c->payload_bytes(c, n + 1) <= len)
         n++;
     return n;
 }
@@ -20,18 +20,18 @@ static size_t floats_of(const struct ps_codec *c, size_t len)
 static void check_values(const struct ps_codec *c, const void *payload, size_t n)
 {
     float *y = malloc(n * sizeof *y + 1), *sum = malloc(n * sizeof *sum + 1);
-    unsigned char *again = malloc(c->payload_bytes(n) + 1);
+    unsigned char *again = malloc(c->payload_bytes(c, n) + 1);
 
-    c->decode(y, payload, n);
+    c->decode(c, y, payload, n);
     for (size_t i = 0; i < n; i++)
         sum[i] = 0.25f;
-    c->add(sum, payload, n);
+    c->add(c, sum, payload, n);
     for (size_t i = 0; i < n; i++) {
         float want = 0.25f + y[i];
         promise(memcmp(&sum[i], &want, sizeof want) == 0 || (isnan(sum[i]) && isnan(want)));
     }
-    c->encode(again, y, n);
-    c->decode(sum, again, n);
+    c->encode(c, again, y, n);
+    c->decode(c, sum, again, n);
     for (size_t i = 0; i < n; i++)
         promise(isfinite(y[i]) || !isfinite(sum[i]));
     free(y);
@@ -46,7 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     if (len < 2)
         return 0;
     const struct ps_codec *c = rows[bytes[0] % n_rows];
-    size_t n = floats_of(c, len - 2), skew = bytes[1] % 16, exact = c->payload_bytes(n);
+    size_t n = floats_of(c, len - 2), skew = bytes[1] % 16, exact = c->payload_bytes(c, n);
     /* Its end is the room's, where the address sanitizer watches. */
     unsigned char *room = malloc(skew + exact + (skew + exact == 0));
     memcpy(room + skew, bytes + 2, exact);

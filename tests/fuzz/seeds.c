@@ -76,10 +76,10 @@ static void make_codecs(void)
     for (size_t i = 0; i < N; i++)
         x[i] = (float)i / N - 0.5f;
     for (size_t k = 0; k < n_rows; k++) {
-        size_t len = 2 + rows[k]->payload_bytes(N);
+        size_t len = 2 + rows[k]->payload_bytes(rows[k], N);
         bytes[0] = (uint8_t)k;
         bytes[1] = (uint8_t)(k * 3);
-        rows[k]->encode(bytes + 2, x, N);
+        rows[k]->encode(rows[k], bytes + 2, x, N);
         snprintf(name, sizeof name, "row-%zu", k);
         write_seed("codec", name, bytes, len);
         memset(bytes + 2, k % 2 ? 0xff : 0x80, len - 2);

@@ -69,7 +69,7 @@ static void check_same_bits(struct rig_member *m, const float *x, size_t n)
 static void sum_all(struct rig_member *m)
 {
     size_t n_codecs;
-    const struct ps_codec *const *codecs = ps_codec_rows(&n_codecs);
+    const struct ps_codec *const *codecs = ps_codec_value_rows(&n_codecs);
     rig_ok(m, m->rc);
     ck_assert_int_eq(psc_clique_rank(m->q), m->index);
     ck_assert_int_eq(psc_clique_size(m->q), m->rig->members);
@@ -93,7 +93,7 @@ END_TEST
 static void reduce_to_each(struct rig_member *m)
 {
     size_t n_codecs;
-    const struct ps_codec *const *codecs = ps_codec_rows(&n_codecs);
+    const struct ps_codec *const *codecs = ps_codec_value_rows(&n_codecs);
     int p = m->rig->members;
     rig_ok(m, m->rc);
     for (int root = 0; root < p; root++)
@@ -210,7 +210,7 @@ static void hide_nothing(struct rig_member *m)
 {
     enum { N = 4000 };
     size_t n_codecs;
-    const struct ps_codec *const *codecs = ps_codec_rows(&n_codecs);
+    const struct ps_codec *const *codecs = ps_codec_value_rows(&n_codecs);
     rig_ok(m, m->rc);
     for (size_t c = 0; c < n_codecs; c++) {
         float *x = make(m->index, 1, N);

@@ -277,9 +277,9 @@ END_TEST
 START_TEST(codecs_are_those_that_there_are)
 {
     size_t n;
-    const struct ps_codec *const *rows = ps_codec_rows(&n);
+    const struct ps_codec *const *rows = ps_codec_value_rows(&n);
     for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++) {
-        if (strcmp(k->name, "codec.message") != 0 && strcmp(k->name, "codec.answer") != 0)
+        if (strcmp(k->name, "clique.codec") != 0 && strcmp(k->name, "codec.answer") != 0)
             continue;
         for (size_t i = 0; i < n; i++)
             ck_assert_str_eq(k->choices[i], rows[i]->name);

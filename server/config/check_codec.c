@@ -1,0 +1,68 @@
+/* Which messages may travel in a codec for moves, which brings later what it leaves out now. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/codecs/codec.h"
+#include "server/config/check_method.h"
+
+/* The names of the rows, or of those that are not for moves. */
+static void list_codecs(char *text, size_t size, bool for_moves)
+{
+    size_t n, used = 0;
+    const struct ps_codec *const *rows = for_moves ? ps_codec_rows(&n) : ps_codec_value_rows(&n);
+    for (size_t i = 0; i < n && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s%s", i > 0 ? ", " : "", rows[i]->name,
+                                 rows[i]->fraction_ppm > 0 ? ":F" : "");
+}
+
+static int check_rule(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
+{
+    char allowed[100];
+    if (rule->message == PS_MESSAGE_GRADIENT || rule->message == PS_MESSAGE_DELTA)
+        return 0;
+    list_codecs(allowed, sizeof allowed, false);
+    return ps_fail(
+        err, -EINVAL,
+        "codec.message: found %s; the message of rule %s is a vector itself and no move of it, so that "
+        "what the codec leaves out is lost with the next one; allowed are %s, or rules that send moves "
+        "or gradients (add, outer-nesterov, delayed-nesterov, sgd)",
+        cfg->codec.message, rule->name, allowed);
+}
+
+/* Each worker's message has its own few values: a median of them is 0. */
+static int check_merge(const struct psd_config *cfg, const struct ps_codec *c, struct ps_error *err)
+{
+    if (c->fraction_ppm == 0 || cfg->hyper.merge != PS_MERGE_TRIMMED_MEAN)
+        return 0;
+    return ps_fail(
+        err, -EINVAL,
+        "codec.message: found %s; parameters.merge: trimmed_mean compares the workers value by value, and "
+        "of most each sends none; allowed with it is int4, or merge: mean or clip_norm",
+        cfg->codec.message);
+}
+
+int psd_config_codec_check(const struct psd_config *cfg, const struct ps_rule_info *rule,
+                           struct ps_error *err)
+{
+    struct ps_codec c;
+    char allowed[100];
+    const char *wrong = ps_codec_of(cfg->codec.message, &c);
+    if (wrong != NULL) {
+        list_codecs(allowed, sizeof allowed, true);
+        return ps_fail(err, -EINVAL, "codec.message: found %s; %s; allowed are %s", cfg->codec.message, wrong,
+                       allowed);
+    }
+    if (!c.for_moves)
+        return 0;
+    int rc = check_rule(cfg, rule, err);
+    if (rc == 0)
+        rc = check_merge(cfg, &c, err);
+    if (rc < 0 || c.fraction_ppm == 0 || cfg->codec.error_feedback)
+        return rc;
+    return ps_fail(
+        err, -EINVAL,
+        "codec.error_feedback: found false; with codec.message %s most values do not travel, and are "
+        "lost unless later messages bring them, so allowed is true",
+        cfg->codec.message);
+}
