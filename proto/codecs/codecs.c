@@ -56,10 +56,13 @@ bool ps_codec_same(const struct ps_codec *a, const struct ps_codec *b)
 
 const char *ps_codec_text(const struct ps_codec *c, char text[PS_CODEC_TEXT])
 {
-    if (c->fraction_ppm == 0)
-        snprintf(text, PS_CODEC_TEXT, "%s", c->name);
-    else
-        snprintf(text, PS_CODEC_TEXT, "%s:%g", c->name, c->fraction_ppm * 1e-6);
+    const unsigned whole = c->fraction_ppm / 1000000, rest = c->fraction_ppm % 1000000;
+    int len = snprintf(text, PS_CODEC_TEXT, "%.8s", c->name);
+    if (c->fraction_ppm > 0)
+        len +=
+            snprintf(text + len, (size_t)(PS_CODEC_TEXT - len), rest > 0 ? ":%u.%06u" : ":%u", whole, rest);
+    while (rest > 0 && text[len - 1] == '0')
+        text[--len] = 0;
     return text;
 }
 

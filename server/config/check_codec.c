@@ -6,14 +6,13 @@
 #include "proto/codecs/codec.h"
 #include "server/config/check_method.h"
 
-/* The names of the rows, or of those that are not for moves. */
-static void list_codecs(char *text, size_t size, bool for_moves)
+/* Of the codecs that are not for moves. */
+static void list_codecs(char *text, size_t size)
 {
     size_t n, used = 0;
-    const struct ps_codec *const *rows = for_moves ? ps_codec_rows(&n) : ps_codec_value_rows(&n);
+    const struct ps_codec *const *rows = ps_codec_value_rows(&n);
     for (size_t i = 0; i < n && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%s%s", i > 0 ? ", " : "", rows[i]->name,
-                                 rows[i]->fraction_ppm > 0 ? ":F" : "");
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i > 0 ? ", " : "", rows[i]->name);
 }
 
 static int check_rule(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
@@ -21,7 +20,7 @@ static int check_rule(const struct psd_config *cfg, const struct ps_rule_info *r
     char allowed[100];
     if (rule->message == PS_MESSAGE_GRADIENT || rule->message == PS_MESSAGE_DELTA)
         return 0;
-    list_codecs(allowed, sizeof allowed, false);
+    list_codecs(allowed, sizeof allowed);
     return ps_fail(
         err, -EINVAL,
         "codec.message: found %s; the message of rule %s is a vector itself and no move of it, so that "
@@ -46,13 +45,7 @@ int psd_config_codec_check(const struct psd_config *cfg, const struct ps_rule_in
                            struct ps_error *err)
 {
     struct ps_codec c;
-    char allowed[100];
-    const char *wrong = ps_codec_of(cfg->codec.message, &c);
-    if (wrong != NULL) {
-        list_codecs(allowed, sizeof allowed, true);
-        return ps_fail(err, -EINVAL, "codec.message: found %s; %s; allowed are %s", cfg->codec.message, wrong,
-                       allowed);
-    }
+    ps_codec_of(cfg->codec.message, &c); /* the key takes nothing else */
     if (!c.for_moves)
         return 0;
     int rc = check_rule(cfg, rule, err);

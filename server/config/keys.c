@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/codecs/codec.h"
 #include "proto/model/fragment.h"
 
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
@@ -33,6 +34,12 @@ _Static_assert(sizeof(enum ps_clique_mode) == sizeof(unsigned) &&
 /* The rows of ps_codec_value_rows. */
 static const char *const codecs[] = {"raw", "fp16", "bf16", "trunc16", "int8", NULL};
 static const char *const transports[] = {"auto", "tcp", "ipc", "shm", "rdma", NULL};
+
+static bool is_codec(const char *text)
+{
+    struct ps_codec c;
+    return ps_codec_of(text, &c) == NULL;
+}
 
 #define AT(member)   .offset = offsetof(struct psd_config, member)
 #define TEXT(member) AT(member), .size = sizeof((struct psd_config *)0)->member
@@ -200,10 +207,10 @@ const struct psd_config_key psd_config_keys[] = {
      .help = "where the job is one clique: its steps between two copies of the center at psd"},
 
     {"codec", PSD_CONFIG_GROUP, RELOAD, .help = "how values travel in exchanges"},
-    {"codec.message", PSD_CONFIG_STRING, RELOAD, TEXT(codec.message), .value = "raw",
-     .help = "what workers send: raw, fp16, bf16, trunc16, int8, or of gradients and moves int4 and topk:F, "
-             "the F "
-             "largest"},
+    {"codec.message", PSD_CONFIG_STRING, RELOAD, TEXT(codec.message), .takes = is_codec,
+     .allowed = "raw, fp16, bf16, trunc16, int8, int4, topk:F with 0 < F <= 1 in at most six decimals",
+     .value = "raw",
+     .help = "what workers send; int4 and topk, the F largest, where that is a gradient or a move"},
     {"codec.answer", PSD_CONFIG_WORD, RELOAD, TEXT(codec.answer), .choices = codecs, .value = "raw",
      .help = "what they are answered with"},
     {"codec.error_feedback", PSD_CONFIG_BOOL, RELOAD, AT(codec.error_feedback), .value = "false",

@@ -28,14 +28,16 @@ struct psd_config_key {
     const char *name; /* with dots: "parameters.schedule.kind" */
     enum psd_config_type type;
     enum psd_config_applies applies;
-    size_t offset;              /* in struct psd_config */
-    size_t size;                /* strings: bytes with the terminator */
-    double min, max;            /* numbers; both inclusive unless above_min */
-    bool above_min, below_max;  /* min, or max, itself is not allowed */
-    const char *word;           /* numbers: a word that is allowed besides; NULL: none */
-    double word_value;          /* what it stands for */
-    const char *const *choices; /* words that are allowed, NULL at the end */
-    const char *value;          /* the default, as the file would give it; NULL for a group */
+    size_t offset;                   /* in struct psd_config */
+    size_t size;                     /* strings: bytes with the terminator */
+    double min, max;                 /* numbers; both inclusive unless above_min */
+    bool above_min, below_max;       /* min, or max, itself is not allowed */
+    const char *word;                /* numbers: a word that is allowed besides; NULL: none */
+    double word_value;               /* what it stands for */
+    const char *const *choices;      /* words that are allowed, NULL at the end */
+    bool (*takes)(const char *text); /* strings: whether it may be this; NULL: any */
+    const char *allowed;             /* what it takes */
+    const char *value;               /* the default, as the file would give it; NULL for a group */
     const char *help;
     const char *fallback; /* parameters of a method: the value where `preset` stands and no preset gives one.
                              The row's default is then "preset", and it is known whether it was given */

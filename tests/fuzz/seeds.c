@@ -64,6 +64,35 @@ static void make_frames(void)
     }
 }
 
+/* topk's lists of 60 in 600, as it writes them, and with what a liar writes in them. */
+static void make_lists(void)
+{
+    enum { N = 600, KEPT = 60, HEAD = 2 + sizeof(float), PLACES = HEAD + 3 };
+    static const struct {
+        const char *name;
+        size_t at, n;
+        unsigned char byte;
+    } lies[] = {{"list", HEAD, 0, 0},
+                {"list-repeated", PLACES, 2, 9},
+                {"list-count", HEAD, 1, 200},
+                {"list-beyond", PLACES + KEPT - 1, 1, 255},
+                {"list-empty", HEAD, 3, 0},
+                {"list-nan", 2, sizeof(float), 0xff},
+                {"list-descending", PLACES, 1, 254}};
+    float x[N];
+    unsigned char honest[2 + sizeof x] = {6, 2 * 16}, bytes[sizeof honest]; /* row 6, a tenth */
+    struct ps_codec c;
+    for (size_t i = 0; i < N; i++)
+        x[i] = (float)(i * 7919 % N) - N / 2;
+    ps_codec_of("topk:0.1", &c);
+    c.encode(&c, honest + 2, x, N);
+    for (size_t k = 0; k < sizeof lies / sizeof *lies; k++) {
+        memcpy(bytes, honest, sizeof bytes);
+        memset(bytes + lies[k].at, lies[k].byte, lies[k].n);
+        write_seed("codec", lies[k].name, bytes, 2 + c.payload_bytes(&c, N));
+    }
+}
+
 /* Each codec's payload of a block and a half; and one of bytes that no encoder writes. */
 static void make_codecs(void)
 {
@@ -86,6 +115,7 @@ static void make_codecs(void)
         snprintf(name, sizeof name, "odd-%zu", k);
         write_seed("codec", name, bytes, len);
     }
+    make_lists();
 }
 
 /* The target's first byte is the direction. */

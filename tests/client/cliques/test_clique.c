@@ -263,6 +263,11 @@ static void get_arguments_wrong(struct rig_member *m)
     rig_ok(m, m->rc);
     ck_assert_int_eq(psc_allreduce(m->q, x, 4, "mp3"), PSC_EINVAL);
     assert_says(psc_clique_error(m->q), "codec 'mp3' is not known; allowed are raw");
+    ck_assert_int_eq(psc_allreduce(m->q, x, 4, "int4"), PSC_EINVAL);
+    assert_says(psc_clique_error(m->q),
+                "codec 'int4' loses what only its sender can make good, and a sum has none");
+    ck_assert_int_eq(psc_reduce(m->q, x, 4, 0, "topk:0.01"), PSC_EINVAL);
+    assert_says(psc_clique_error(m->q), "codec 'topk:0.01' loses what only its sender");
     ck_assert_int_eq(psc_allreduce_start(m->q, NULL, 4, NULL, &t), PSC_EINVAL);
     assert_says(psc_clique_error(m->q), "no array");
     ck_assert_int_eq(psc_reduce(m->q, x, 4, m->rig->members, NULL), PSC_EINVAL);
