@@ -122,8 +122,7 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
     };
     if (!take_schedule(&r->hyper.schedule, m->schedule))
         return ps_fail(err, PSC_EUNSUPPORTED, "the server's learning-rate schedule makes no sense");
-    if (!take_codec(&r->message, m->message_codec) || !take_codec(&r->answer, m->answer_codec) ||
-        r->answer.for_moves)
+    if (!take_codec(&r->message, m->message_codec) || !take_codec(&r->answer, m->answer_codec))
         return refuse_codecs(m, err);
     copy_text(r->method, sizeof r->method, m->name);
     copy_text(r->rule, sizeof r->rule, m->rule);

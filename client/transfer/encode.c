@@ -47,6 +47,12 @@ int psc_wire_prepare(struct psc *c, struct ps_error *err)
     w->place_bytes = needed ? place_bytes(c) : 0;
     size_t want = needed ? place_chunks(ts) * w->place_bytes : 0;
     psc_wire_begin(c);
+    free(w->known);
+    w->known = NULL;
+    if (w->answer.for_moves && c->opt.kind == PSC_WORKER &&
+        (w->known = calloc(c->manifest->n_floats, sizeof *w->known)) == NULL)
+        return ps_fail(err, PSC_ENOMEM, "no memory for what %llu floats were in the last answers",
+                       (unsigned long long)c->manifest->n_floats);
     if (want <= w->room_bytes)
         return PSC_OK;
     psc_links_close(c); /* links may still read the old room */
@@ -159,12 +165,57 @@ void psc_wire_landed_whole(struct psc *c, const struct psc_transfer *t)
     }
 }
 
-const float *psc_wire_floats(struct psc *c, const struct psc_transfer *t, const struct ps_message *m,
-                             size_t n)
+/* An answer in a codec for moves is what has changed since the last: `known` goes with it, and is the answer.
+ * One of a whole vector is known from now on. */
+const float *psc_wire_floats(struct psc *c, const struct ps_codec *codec, const struct ps_message *m,
+                             struct ps_range r)
 {
-    const struct ps_codec *codec = psc_wire_answer_codec(c, t);
+    struct psc_transfer_state *ts = &c->transfer_state;
+    float *known = ts->wire.known != NULL ? ts->wire.known + r.begin : NULL;
+    if (codec->for_moves) {
+        ps_piece_decode(codec, c->manifest, r, ts->scratch, m->body);
+        ps_piece_take(codec, c->manifest, r, known, ts->scratch);
+        return known;
+    }
     if (codec->in_place && (uintptr_t)m->body % sizeof(float) == 0)
         return (const float *)(const void *)m->body;
-    codec->decode(codec, c->transfer_state.scratch, m->body, n);
-    return c->transfer_state.scratch;
+    codec->decode(codec, ts->scratch, m->body, r.count);
+    return ts->scratch;
+}
+
+/* Parts of a chunk are answered as floats, and change nothing here. */
+static bool is_kept(const struct psc_transfer_state *ts, const struct psc_transfer *t, uint32_t lane,
+                    uint32_t k, struct ps_range r)
+{
+    return ts->wire.known != NULL && t->kind == PS_FRAME_EXCHANGE &&
+           r.count == ps_shard_chunk(&ts->shard, lane, k).count;
+}
+
+void psc_wire_expect(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k,
+                     struct ps_range r)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    struct psc_lane_progress *p = &ts->progress[lane];
+    const uint64_t bit = UINT64_C(1) << (k % 64);
+    p->says_based[k / 64] &= ~bit;
+    if (!is_kept(ts, t, lane, k, r))
+        return;
+    p->says_based[k / 64] |= p->based[k / 64] & bit;
+    p->based[k / 64] &= ~bit;
+}
+
+bool psc_wire_is_based(const struct psc_transfer_state *ts, uint32_t lane, uint32_t k)
+{
+    return (ts->progress[lane].says_based[k / 64] >> (k % 64) & 1) != 0;
+}
+
+void psc_wire_know(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k, struct ps_range r,
+                   const float *floats)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    if (!is_kept(ts, t, lane, k, r))
+        return;
+    if (floats != ts->wire.known + r.begin)
+        memcpy(ts->wire.known + r.begin, floats, r.count * sizeof *floats);
+    ts->progress[lane].based[k / 64] |= UINT64_C(1) << (k % 64);
 }

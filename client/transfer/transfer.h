@@ -83,6 +83,9 @@ struct psc_lane_progress {
     uint32_t next, n_left, in_flight;
     uint64_t *encoded; /* bitmap over the chunks: encoded in psc_wire.room */
     size_t place;      /* index of the lane's first chunk there */
+    /* Bitmaps over the chunks, where answers are moves: the last exchange of it was answered, and `known` is
+     * what the answer left; that it was so when the exchange in progress began, which its frames say. */
+    uint64_t *based, *says_based;
 };
 
 /* The buffer of encoded messages (encode.c). */
@@ -91,6 +94,7 @@ struct psc_wire {
     unsigned char *room;             /* for the whole vector, chunk by chunk */
     size_t room_bytes;
     size_t place_bytes; /* of a chunk there */
+    float *known;       /* [floats], with an answer codec for moves: the center as the answers have told it */
 };
 
 struct psc_transfer_state {

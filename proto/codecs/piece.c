@@ -78,3 +78,27 @@ const char *ps_piece_check(const struct ps_codec *c, const struct ps_manifest *m
 {
     return c->check != NULL && is_coded(c, r, count_buffers(c, m, r)) ? c->check(c, payload, r.count) : NULL;
 }
+
+void ps_piece_leave(const struct ps_codec *c, const struct ps_manifest *m, struct ps_range r, float *x,
+                    const float *known)
+{
+    for (struct ps_role_run p = first_run(c, m, r); p.range.count > 0; p = ps_role_run_next(p, r)) {
+        const size_t at = p.range.begin - r.begin, end = at + p.range.count;
+        if (p.segment->role == PS_ROLE_FROZEN)
+            memset(x + at, 0, p.range.count * sizeof *x);
+        for (size_t i = at; p.segment->role == PS_ROLE_PARAM && i < end; i++)
+            x[i] -= known[i];
+    }
+}
+
+void ps_piece_take(const struct ps_codec *c, const struct ps_manifest *m, struct ps_range r, float *known,
+                   const float *decoded)
+{
+    for (struct ps_role_run p = first_run(c, m, r); p.range.count > 0; p = ps_role_run_next(p, r)) {
+        const size_t at = p.range.begin - r.begin, end = at + p.range.count;
+        if (p.segment->role == PS_ROLE_BUFFER)
+            memcpy(known + at, decoded + at, p.range.count * sizeof *known);
+        for (size_t i = at; p.segment->role == PS_ROLE_PARAM && i < end; i++)
+            known[i] += decoded[i];
+    }
+}

@@ -20,6 +20,13 @@ void ps_piece_encode(const struct ps_codec *c, const struct ps_manifest *m, stru
 /* The payload has the piece's length and was checked. */
 void ps_piece_decode(const struct ps_codec *c, const struct ps_manifest *m, struct ps_range r, float *x,
                      const void *payload);
+/* Answers in a codec for moves: what a center has become since an end knew it. x[r.count], the center,
+ * becomes what is to be encoded: moves, and buffers as they are; frozen values are 0. */
+void ps_piece_leave(const struct ps_codec *c, const struct ps_manifest *m, struct ps_range r, float *x,
+                    const float *known);
+/* known[r.count] takes what such a piece decodes to. */
+void ps_piece_take(const struct ps_codec *c, const struct ps_manifest *m, struct ps_range r, float *known,
+                   const float *decoded);
 /* NULL, or what is wrong with a payload of the piece's length. Nothing is written. */
 const char *ps_piece_check(const struct ps_codec *c, const struct ps_manifest *m, struct ps_range r,
                            const void *payload);

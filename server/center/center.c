@@ -42,6 +42,9 @@ int psd_center_check_memory(const struct psd_config *cfg, uint64_t n_floats, con
 {
     const struct ps_averaging *averaging = ps_averaging_find(cfg->averaging);
     uint64_t need = psd_center_bytes(n_floats, rule, averaging, cfg->hyper.workers);
+    struct ps_codec answer;
+    if (ps_codec_of(cfg->codec.answer, &answer) == NULL && answer.for_moves)
+        need += cfg->hyper.workers * n_floats * sizeof(float);
     if ((double)need <= cfg->limits.memory_gib * (double)(1u << 30))
         return 0;
     return ps_fail(
@@ -163,7 +166,7 @@ uint32_t psd_center_row(const struct psd_center *c, uint32_t lane)
 /* What a client saw before it sees anything is the center, which is zeros unless it is resumed. */
 static int seen_create(struct psd_center *c, bool resumed)
 {
-    uint32_t n = c->rule->takes_seen ? c->hyper.workers : 0;
+    uint32_t n = psd_center_sees(c);
     if (n == 0)
         return 0;
     if ((c->seen = calloc(n, sizeof *c->seen)) == NULL)
@@ -172,7 +175,7 @@ static int seen_create(struct psd_center *c, bool resumed)
         float *v = psd_vector_create(c->manifest->n_floats, c->own);
         if (v == NULL)
             return -ENOMEM;
-        if (resumed)
+        if (resumed && c->rule->takes_seen)
             memcpy(v + c->own.begin, c->x + c->own.begin, c->own.count * sizeof *v);
         c->seen[c->n_seen] = v;
     }

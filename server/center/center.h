@@ -40,7 +40,9 @@ struct psd_center {
     uint64_t origin;         /* version - moves, modulo 2^64: where the state began */
     float *x; /* [n_floats], owned; only `own` of it, and of all vectors here, is ever touched */
     float *state[PSD_MAX_STATE];
-    float **seen; /* [n_seen][n_floats], owned: what each client last saw, of rules that take it */
+    /* [n_seen][n_floats], owned: what each client last saw, of rules that take it; or of an answer_codec for
+     * moves what each has, since its last answer. */
+    float **seen;
     uint32_t n_seen;
     const struct ps_averaging *averaging;
     float *z; /* the average that follows x, [n_floats], owned; NULL when averaging is none */
@@ -96,6 +98,12 @@ float *psd_vector_create(uint64_t n_floats, struct ps_range own);
 /* A manifest as it came, within limits.floats. -EINVAL, -ENOMEM with a sentence. */
 int psd_manifest_of(const struct psd_config *cfg, Ps__Tensor *const *tensors, size_t n,
                     struct ps_manifest **out, struct ps_error *err);
+
+/* Clients for whom it has a vector of what they saw. */
+static inline uint32_t psd_center_sees(const struct psd_center *c)
+{
+    return c->rule->takes_seen || c->answer_codec.for_moves ? c->hyper.workers : 0;
+}
 
 /* The row of the shard that the lane serves. */
 uint32_t psd_center_row(const struct psd_center *c, uint32_t lane);

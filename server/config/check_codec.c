@@ -41,8 +41,35 @@ static int check_merge(const struct psd_config *cfg, const struct ps_codec *c, s
         cfg->codec.message);
 }
 
-int psd_config_codec_check(const struct psd_config *cfg, const struct ps_rule_info *rule,
-                           struct ps_error *err)
+bool psd_config_answers_moves(const struct psd_config *cfg)
+{
+    struct ps_codec c;
+    return ps_codec_of(cfg->codec.answer, &c) == NULL && c.for_moves;
+}
+
+/* psd keeps for each worker what it has, so that it can answer with what has changed. */
+static int check_answer(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
+{
+    char allowed[100];
+    list_codecs(allowed, sizeof allowed);
+    if (rule->half != PS_HALF_ADOPT || rule->keeps_seen)
+        return ps_fail(
+            err, -EINVAL,
+            "codec.answer: found %s; what a worker of rule %s needs is a vector itself, exact or in one of "
+            "%s; "
+            "allowed are these, or rules whose workers go on from the center (add, outer-nesterov, "
+            "delayed-nesterov, sgd)",
+            cfg->codec.answer, rule->name, allowed);
+    if (cfg->hyper.workers == 0)
+        return ps_fail(
+            err, -EINVAL,
+            "workers: found any; with codec.answer %s psd keeps what each worker has, so allowed is 1 to "
+            "1024",
+            cfg->codec.answer);
+    return 0;
+}
+
+static int check_message(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
 {
     struct ps_codec c;
     ps_codec_of(cfg->codec.message, &c); /* the key takes nothing else */
@@ -58,4 +85,11 @@ int psd_config_codec_check(const struct psd_config *cfg, const struct ps_rule_in
         "codec.error_feedback: found false; with codec.message %s most values do not travel, and are "
         "lost unless later messages bring them, so allowed is true",
         cfg->codec.message);
+}
+
+int psd_config_codec_check(const struct psd_config *cfg, const struct ps_rule_info *rule,
+                           struct ps_error *err)
+{
+    int rc = check_message(cfg, rule, err);
+    return rc == 0 && psd_config_answers_moves(cfg) ? check_answer(cfg, rule, err) : rc;
 }

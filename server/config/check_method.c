@@ -173,7 +173,7 @@ static unsigned uses_of(const struct psd_config *cfg)
     size_t i;
     for (const struct part *p = parts; p < parts + N_PARTS; p++)
         uses |= find_row(p, word_in(p, cfg), &i) ? row_uses(p, i) : ~0u;
-    return uses & ~drops_of(cfg);
+    return (uses & ~drops_of(cfg)) | (psd_config_answers_moves(cfg) ? PS_USES_WORKERS : 0);
 }
 
 /* The index that stands in a PSD_CONFIG_CHOICE key. */

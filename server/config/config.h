@@ -38,7 +38,7 @@ struct psd_config {
         uint32_t publish;
     } clique;
     struct {
-        char message[16], answer[16]; /* as ps_codec_of reads them; the answer's is not for moves */
+        char message[16], answer[16]; /* as ps_codec_of reads them */
         bool error_feedback;
     } codec;
     char listen[256];    /* tcp://HOST:PORT, port 0: any free one; or ipc://PATH, relative to state_dir */

@@ -35,6 +35,9 @@ _Static_assert(sizeof(enum ps_clique_mode) == sizeof(unsigned) &&
 static const char *const codecs[] = {"raw", "fp16", "bf16", "trunc16", "int8", NULL};
 static const char *const transports[] = {"auto", "tcp", "ipc", "shm", "rdma", NULL};
 
+static const char all_codecs[] =
+    "raw, fp16, bf16, trunc16, int8, int4, topk:F with 0 < F <= 1 in at most six decimals";
+
 static bool is_codec(const char *text)
 {
     struct ps_codec c;
@@ -208,11 +211,13 @@ const struct psd_config_key psd_config_keys[] = {
 
     {"codec", PSD_CONFIG_GROUP, RELOAD, .help = "how values travel in exchanges"},
     {"codec.message", PSD_CONFIG_STRING, RELOAD, TEXT(codec.message), .takes = is_codec,
-     .allowed = "raw, fp16, bf16, trunc16, int8, int4, topk:F with 0 < F <= 1 in at most six decimals",
-     .value = "raw",
+     .allowed = all_codecs, .value = "raw",
      .help = "what workers send; int4 and topk, the F largest, where that is a gradient or a move"},
-    {"codec.answer", PSD_CONFIG_WORD, RELOAD, TEXT(codec.answer), .choices = codecs, .value = "raw",
-     .help = "what they are answered with"},
+    {"codec.answer", PSD_CONFIG_STRING, RELOAD, TEXT(codec.answer), .takes = is_codec, .allowed = all_codecs,
+     .value = "raw",
+     .help =
+         "what they are answered with; int4 and topk: what has changed since the last answer, of rules whose "
+         "workers adopt it"},
     {"codec.error_feedback", PSD_CONFIG_BOOL, RELOAD, AT(codec.error_feedback), .value = "false",
      .help = "a worker adds what encoding took from its last message to its next"},
 

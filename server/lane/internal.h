@@ -67,7 +67,11 @@ void psd_lane_answer_nothing(struct psd_lane *lane, struct psd_arrival *a, float
 
 /* payload.c: how floats lie in bodies. How the request, and the answer to it, are encoded. */
 const struct ps_codec *psd_lane_request_codec(const struct psd_lane *lane, const struct ps_frame *f);
-const struct ps_codec *psd_lane_answer_codec(const struct psd_lane *lane, const struct ps_frame *f);
+const struct ps_codec *psd_lane_answer_codec(const struct psd_lane *lane, const struct psd_arrival *a);
+/* Of a request that was checked: whether its answer is what has changed since the client's last. Whether the
+ * client has the next answer is not known when this one is sent again: the next is whole then. */
+bool psd_lane_is_based(const struct psd_lane *lane, const struct psd_arrival *a);
+void psd_lane_forget_base(struct psd_arrival *a);
 /* Where the floats of a request are worked on, and its answer's stand afterwards: in place in the body where
  * both are floats there; else where they have been decoded to: the arrival's room, or the lane's scratch
  * until the next message. */

@@ -349,6 +349,7 @@ void psd_rounds_arrive(struct psd_lane *lane, struct psd_arrival *a)
                                       .room = a->room,
                                       .frame = a->frame,
                                       .chunk = a->chunk,
+                                      .answers_moves = a->answers_moves,
                                       .n_pieces = a->n_pieces,
                                       .n_lanes = a->n_lanes};
     a->port->transport->message_move(&s->arrival.message, &a->message);

@@ -87,9 +87,11 @@ static uint32_t check_flags(const struct psd_lane *lane, const struct ps_frame *
 {
     const struct psd_center *center = lane->center;
     uint16_t scopes = f->flags & (PS_FLAG_TENSOR | PS_FLAG_FRAGMENT);
-    uint16_t allowed = (uint16_t)(PS_FLAG_TENSOR | (kind->averages ? PS_FLAG_AVERAGE : 0) |
-                                  (kind->by_rule ? PS_FLAG_FRAGMENT : 0) |
-                                  (f->kind == PS_FRAME_EXCHANGE ? PS_FLAG_IN_PLACE : 0));
+    uint16_t allowed =
+        (uint16_t)(PS_FLAG_TENSOR | (kind->averages ? PS_FLAG_AVERAGE : 0) |
+                   (kind->by_rule ? PS_FLAG_FRAGMENT : 0) |
+                   (f->kind == PS_FRAME_EXCHANGE ? PS_FLAG_IN_PLACE : 0) |
+                   (f->kind == PS_FRAME_EXCHANGE && center->answer_codec.for_moves ? PS_FLAG_BASED : 0));
     if ((f->flags & ~allowed) != 0 || scopes == (PS_FLAG_TENSOR | PS_FLAG_FRAGMENT)) {
         ps_fail(
             err, 0,

@@ -12,7 +12,7 @@ enum { N = RIG_N, STEPS = 24, FRAGMENTS = 2 };
 
 static struct daemon psd;
 static float start[N], x[N], g[N], y[N];
-static char message_key[64];
+static char codec_key[96];
 static struct ps_shard cut = {N, 3, 1024}; /* RIG_CUT */
 static struct ps_manifest *manifest;
 
@@ -47,22 +47,48 @@ static void roll(float *v, uint64_t seed)
         v[i] = dice_float(&dice);
 }
 
-static const char *set_codec(const char *name)
+static const char *set_codecs(const char *message, const char *answer)
 {
-    snprintf(message_key, sizeof message_key, "codec={message: '%s', error_feedback: true}", name);
-    return message_key;
+    snprintf(codec_key, sizeof codec_key, "codec={message: '%s', answer: '%s', error_feedback: true}",
+             message, answer);
+    return codec_key;
 }
 
-/* One worker's half of rule add, and psd's: what is sent of start to end, by the piece. */
+/* One worker's half of rule add, and psd's: what is sent of start to end, by the piece; and what the worker
+ * knows of the center, from answers that say what has changed since. */
 struct model {
-    float at[N], from[N], center[N], e[N];
-    struct ps_codec codec;
-    uint64_t bytes;
+    float at[N], from[N], center[N], e[N], known[N];
+    struct ps_codec codec, answer;
+    uint64_t sent, received;
+    bool knows[N]; /* of the piece that begins there */
 };
 
 static enum psc_role role_at(uint64_t i)
 {
     return (enum psc_role)rig_tensor_at(i)->role;
+}
+
+/* The first answer is the center; later ones what it is beyond what the worker knows, of which the rest comes
+ * later. */
+static void answer_piece(struct model *o, struct ps_range r)
+{
+    static float moved[1024];
+    static unsigned char payload[4096];
+    const bool moves = o->answer.for_moves && o->knows[r.begin];
+    for (uint64_t k = 0; k < r.count; k++)
+        moved[k] = role_at(r.begin + k) == PSC_PARAM ? o->center[r.begin + k] - o->known[r.begin + k] : 0;
+    if (moves) {
+        ps_piece_encode(&o->answer, manifest, r, payload, moved);
+        ps_piece_decode(&o->answer, manifest, r, moved, payload);
+    }
+    o->knows[r.begin] = true;
+    o->received += ps_piece_bytes(moves ? &o->answer : ps_codec_find(0), manifest, r);
+    for (uint64_t i = r.begin; i < r.begin + r.count; i++) {
+        if (role_at(i) != PSC_PARAM)
+            continue;
+        o->known[i] = moves ? o->known[i] + moved[i - r.begin] : o->center[i];
+        o->at[i] = o->from[i] = o->known[i];
+    }
 }
 
 /* One piece: m + e, frozen values 0; e what that lacks; the center moves by what arrives, which the worker
@@ -79,15 +105,14 @@ static void exchange_piece(struct model *o, struct ps_range r)
     memcpy(spent, made, sizeof spent);
     ps_piece_encode(&o->codec, manifest, r, payload, spent);
     ps_piece_decode(&o->codec, manifest, r, sent, payload);
-    o->bytes += ps_piece_bytes(&o->codec, manifest, r);
+    o->sent += ps_piece_bytes(&o->codec, manifest, r);
     for (uint64_t k = 0; k < r.count; k++) {
         uint64_t i = r.begin + k;
         o->e[i] = made[k] - sent[k];
-        if (role_at(i) == PSC_PARAM) {
+        if (role_at(i) == PSC_PARAM)
             o->center[i] += sent[k];
-            o->at[i] = o->from[i] = o->center[i];
-        }
     }
+    answer_piece(o, r);
 }
 
 static void exchange(struct model *o, struct ps_range part)
@@ -113,21 +138,26 @@ static void check_same(const struct model *o, int t)
 START_TEST(steps_follow_their_equations)
 {
     static struct model o;
-    const bool fragments = _i >= (int)ROWS(codecs);
-    const char *name = codecs[(size_t)_i % ROWS(codecs)];
+    static const char *const answers[] = {"raw", "int4", "topk:0.02", "topk:0.5"};
+    const bool fragments = _i % 2 == 1;
+    const char *message = codecs[(size_t)_i / 2 % ROWS(codecs)],
+               *answer = answers[(size_t)_i / 2 / ROWS(codecs)];
+    struct psc_info before = {.size = sizeof before}, after = before;
     struct ps_range parts[FRAGMENTS];
     start_manifest();
     roll(start, 5);
     rig_start(&psd, (const char *[]){"method=downpour", "period=4", "learning_rate=0.0625", RIG_CUT,
-                                     "schedule={kind: constant, warmup_steps: 0}", set_codec(name),
-                                     fragments ? "fragments=2" : "fragments=1", NULL});
+                                     "schedule={kind: constant, warmup_steps: 0}",
+                                     set_codecs(message, answer), fragments ? "fragments=2" : "fragments=1",
+                                     strcmp(answer, "raw") != 0 ? "workers=1" : "workers=any", NULL});
     memset(&o, 0, sizeof o);
-    ck_assert_ptr_null(ps_codec_of(name, &o.codec));
+    ck_assert_ptr_null(ps_codec_of(message, &o.codec));
+    ck_assert_ptr_null(ps_codec_of(answer, &o.answer));
     for (float *const *v = (float *const[]){o.at, o.from, o.center, x, NULL}; *v != NULL; v++)
         memcpy(*v, start, sizeof start);
     ps_fragments(&cut, manifest, FRAGMENTS, parts);
     struct psc *c = rig_join(&psd, rig_model, RIG_TENSORS, x);
-    uint64_t sent = rig_sent(c);
+    psc_info(c, &before);
     for (int t = 0; t < STEPS; t++) {
         roll(g, 100 + (uint64_t)t);
         assert_ok(c, psc_step(c, x, g, 1));
@@ -140,7 +170,9 @@ START_TEST(steps_follow_their_equations)
             exchange(&o, ps_shard_whole(&cut));
         check_same(&o, t);
     }
-    ck_assert_uint_eq(rig_sent(c) - sent, o.bytes);
+    psc_info(c, &after);
+    ck_assert_uint_eq(after.bytes_sent - before.bytes_sent, o.sent);
+    ck_assert_uint_eq(after.bytes_received - before.bytes_received, o.received);
     assert_ok(c, psc_pull(c, NULL, y));
     for (int i = 0; i < N; i++)
         if (role_at((uint64_t)i) != PSC_PARAM) /* no codec has touched them */
@@ -214,7 +246,7 @@ START_TEST(a_library_without_the_codec_is_refused)
     Ps__Hello hello = PS__HELLO__INIT;
     struct hand h;
     start_manifest();
-    rig_start(&psd, (const char *[]){"method=downpour", set_codec("topk:0.02"), NULL});
+    rig_start(&psd, (const char *[]){"method=downpour", set_codecs("topk:0.02", "raw"), NULL});
     hello.protocol = PS_PROTOCOL_VERSION;
     hello.any_rank = true;
     hello.name = (char *)(uintptr_t) "old hand";
@@ -238,7 +270,7 @@ int main(void)
     Suite *suite = suite_create("client-moves");
     TCase *tc = tcase_create("psd");
     tcase_add_checked_fixture(tc, NULL, stop);
-    tcase_add_loop_test(tc, steps_follow_their_equations, 0, 2 * (int)ROWS(codecs));
+    tcase_add_loop_test(tc, steps_follow_their_equations, 0, 2 * 4 * (int)ROWS(codecs));
     tcase_add_test(tc, a_reload_changes_the_codec_of_a_running_job);
     tcase_add_test(tc, a_library_without_the_codec_is_refused);
     suite_add_tcase(suite, tc);
