@@ -166,7 +166,7 @@ void psc_wire_landed_whole(struct psc *c, const struct psc_transfer *t)
 }
 
 /* An answer in a codec for moves is what has changed since the last: `known` goes with it, and is the answer.
- * One of a whole vector is known from now on. */
+ */
 const float *psc_wire_floats(struct psc *c, const struct ps_codec *codec, const struct ps_message *m,
                              struct ps_range r)
 {

@@ -34,7 +34,7 @@ static int take_welcome(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_shared *s = &c->session.shared;
-    char names[2][PS_CODEC_TEXT];
+    char names[4][PS_CODEC_TEXT];
     int rc = PSC_OK;
     bool swapped = s->welcome.generation != ts->welcome.generation;
     if (s->welcome.chunk_floats != ts->welcome.chunk_floats ||
@@ -49,10 +49,10 @@ static int take_welcome(struct psc *c)
                      s->welcome.method, ts->welcome.method);
     else if (!swapped && (!ps_codec_same(&s->welcome.message, &ts->welcome.message) ||
                           !ps_codec_same(&s->welcome.answer, &ts->welcome.answer)))
-        rc = ps_fail(&ts->error, PSC_EEVICTED,
-                     "the server came back with codecs %s, %s instead of %s, %s: join anew",
-                     ps_codec_text(&s->welcome.message, names[0]), s->welcome.answer.name,
-                     ps_codec_text(&ts->welcome.message, names[1]), ts->welcome.answer.name);
+        rc = ps_fail(
+            &ts->error, PSC_EEVICTED, "the server came back with codecs %s, %s instead of %s, %s: join anew",
+            ps_codec_text(&s->welcome.message, names[0]), ps_codec_text(&s->welcome.answer, names[1]),
+            ps_codec_text(&ts->welcome.message, names[2]), ps_codec_text(&ts->welcome.answer, names[3]));
     ts->welcome = s->welcome;
     ts->links.epoch = s->epoch;
     ts->links.hopeless = 0;

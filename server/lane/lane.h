@@ -51,16 +51,14 @@ struct psd_norms {
 struct psd_lane_client {
     uint32_t incarnation;
     enum psd_phase phase;
-    uint32_t end_code;   /* of PSD_PHASE_ENDED */
-    uint64_t identity;   /* whose messages are the client's; 0: anybody's, peers prove nothing */
-    uint64_t seq;        /* the last exchange begun here */
-    uint32_t n_landed;   /* its chunks that have landed */
-    uint64_t *landed;    /* bitmap of them; in psd_lane.bitmaps */
-    uint64_t *based;     /* bitmap of the chunks that it has as center.seen does, but for a lost answer; NULL:
-                          * answers     are no moves */
-    int64_t others_seen; /* others' exchanges when it was last answered */
-    double weight;       /* of the exchange under way: what its staleness leaves of eta */
-    struct psd_norms norms;            /* of the exchange under way so far */
+    uint32_t end_code;      /* of PSD_PHASE_ENDED */
+    uint64_t identity;      /* whose messages are the client's; 0: anybody's, peers prove nothing */
+    uint64_t seq;           /* the last exchange begun here */
+    uint32_t n_landed;      /* its chunks that have landed */
+    uint64_t *landed;       /* bitmap of them; in psd_lane.bitmaps */
+    int64_t others_seen;    /* others' exchanges when it was last answered */
+    double weight;          /* of the exchange under way: what its staleness leaves of eta */
+    struct psd_norms norms; /* of the exchange under way so far */
     _Atomic uint64_t clock, staleness; /* for the loop */
     _Atomic uint32_t port;             /* that it last came on; for the loop */
     _Atomic uint64_t bytes_in, bytes_out;
@@ -72,6 +70,9 @@ struct psd_lane_client {
      * moved, or of g^2 for rules that take a gradient; NaN: none yet. And the rate that moved the center. */
     _Atomic double last_squares;
     _Atomic float last_rate;
+    /* Bitmap of the chunks of which the last answer left it with what center.seen has; NULL: answers are no
+     * moves. */
+    uint64_t *based;
 };
 
 /* Who takes part; ranks ascend. */
@@ -100,8 +101,8 @@ struct psd_arrival {
     struct ps_message message;
     float *room;                /* where its floats have been decoded to, while it is staged; NULL: nowhere */
     uint32_t chunk;             /* of the lane */
-    bool answers_moves;         /* in center.answer_codec, which is for them */
     uint32_t n_pieces, n_lanes; /* of the transfer: in this lane; lanes of this psd that it goes to */
+    bool answers_moves;         /* in center.answer_codec, which is for them */
 };
 
 /* What an exchange of one fragment goes to. */
@@ -138,7 +139,8 @@ struct psd_lane {
     uint32_t n_fragments;
     uint32_t first_fragment, last_fragment; /* that have pieces here */
     struct psd_lane_client *clients;        /* [n_slots] */
-    uint64_t *bitmaps, *based;              /* [n_slots][n_words]; based: NULL where answers are no moves */
+    uint64_t *bitmaps;                      /* [n_slots][n_words] */
+    uint64_t *based;                        /* [n_slots][n_words]; NULL: answers are no moves */
     uint64_t *moves;                        /* [n_chunks]: times that the rule has moved values of it */
     uint64_t *offered;                      /* [n_words]: chunks of the first worker's x that have come */
     uint32_t n_offered;

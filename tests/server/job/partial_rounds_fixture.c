@@ -85,7 +85,8 @@ void cut_open(struct cut_rig *c, const char *const *settings, uint32_t n)
     rig_open(&c->rig, "add", CUT_LANES, settings);
     rig_fill(&c->rig, CUT_N, NULL);
     for (uint32_t i = 0; i < RIG_SLOTS; i++)
-        c->rig.center->message_codec.encode(&c->rig.center->message_codec, payloads[i], vectors[i], RIG_CHUNK);
+        c->rig.center->message_codec.encode(&c->rig.center->message_codec, payloads[i], vectors[i],
+                                            RIG_CHUNK);
     struct job_fixture *d = &c->d;
     job_fixture_wire(d);
     ck_assert_int_eq(uv_loop_init(&d->loop), 0);
