@@ -30,7 +30,7 @@ void psc_take_method(struct psc *c, const struct psc_welcome *welcome)
     c->optimizer = psc_optimizer_find(welcome->optimizer);
     c->worker.hyper = welcome->hyper;
     c->generation = welcome->generation;
-    c->feeds_back = welcome->error_feedback && !welcome->message->in_place && !c->local;
+    c->feeds_back = welcome->error_feedback && !welcome->message.in_place && !c->local;
     c->shard = (struct ps_shard){c->manifest->n_floats, welcome->n_lanes, welcome->chunk_floats, 0, {0}};
     ps_manifest_cut(c->manifest, welcome->n_parts, &c->shard, NULL); /* psc_lanes_prepare reports an error */
     snprintf(c->method_name, sizeof c->method_name, "%s", welcome->method);

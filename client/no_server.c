@@ -116,9 +116,9 @@ static int check_clique(struct psc *c, const struct psc_local *l, const struct p
         return ps_fail(&c->error, PSC_EINVAL,
                        "local: method '%s' is a worker's by itself; allowed in a clique: d-sync, pipe-sgd",
                        m->name);
-    if (l->codec != NULL && ps_codec_named(l->codec) != NULL)
+    if (l->codec != NULL && ps_codec_named_for_values(l->codec) != NULL)
         return PSC_OK;
-    const struct ps_codec *const *rows = ps_codec_rows(&n);
+    const struct ps_codec *const *rows = ps_codec_value_rows(&n);
     for (size_t i = 0; i < n; i++)
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i > 0 ? ", " : "",
                  rows[i]->name);
@@ -132,8 +132,8 @@ static struct psc_welcome welcome_of(const struct psc_local *l, const struct ps_
                                   .n_lanes = 1,
                                   .n_parts = 1,
                                   .chunk_floats = 1024,
-                                  .message = ps_codec_find(0),
-                                  .answer = ps_codec_find(0),
+                                  .message = *ps_codec_find(0),
+                                  .answer = *ps_codec_find(0),
                                   .hyper = {.learning_rate = l->learning_rate,
                                             .alpha = NAN,
                                             .rho = NAN,

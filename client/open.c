@@ -424,8 +424,11 @@ void psc_close(struct psc *c)
     for (uint32_t i = 0; i < PS_MAX_LANES; i++) {
         free(ts->progress[i].answered);
         free(ts->progress[i].encoded);
+        free(ts->progress[i].based);
+        free(ts->progress[i].says_based);
     }
     free(ts->wire.room);
+    free(ts->wire.known);
     ps_manifest_destroy(c->manifest);
     free(ts->scratch);
     psc_buffers_finish(c);

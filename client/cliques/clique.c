@@ -256,12 +256,23 @@ static int run_collective(struct psc_clique *q, const struct psc_collective *op)
     return rc;
 }
 
+/* The name may have a parameter. */
+static bool is_for_moves(const char *name)
+{
+    size_t n;
+    const struct ps_codec *const *rows = ps_codec_rows(&n);
+    for (size_t i = 0; i < n; i++)
+        if (rows[i]->for_moves && ps_codec_is(name, rows[i]->name))
+            return true;
+    return false;
+}
+
 static int codec_of(struct psc_clique *q, const char *call, const char *name, const struct ps_codec **out)
 {
     size_t n, at = 0;
     char names[128] = "";
-    const struct ps_codec *const *rows = ps_codec_rows(&n);
-    *out = ps_codec_named(name != NULL ? name : "raw");
+    const struct ps_codec *const *rows = ps_codec_value_rows(&n);
+    *out = ps_codec_named_for_values(name != NULL ? name : "raw");
     if (*out != NULL && q->kind != NULL && q->kind->raw_only && !(*out)->in_place)
         return refuse(q, PSC_EUNSUPPORTED, "%s: a clique over %s sends floats raw; codec '%s' needs a ring",
                       call, q->kind->name, name);
@@ -269,7 +280,10 @@ static int codec_of(struct psc_clique *q, const char *call, const char *name, co
         return PSC_OK;
     for (size_t i = 0; i < n && at < sizeof names; i++)
         at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i > 0 ? ", " : "", rows[i]->name);
-    return refuse(q, PSC_EINVAL, "%s: codec '%.32s' is not known; allowed are %s", call, name, names);
+    return refuse(q, PSC_EINVAL, "%s: codec '%.32s' %s; allowed are %s", call, name,
+                  is_for_moves(name) ? "loses what only its sender can make good, and a sum has none"
+                                     : "is not known",
+                  names);
 }
 
 /* Checks common to all collectives; n counts units of unit_bytes. */

@@ -51,7 +51,8 @@ int psc_leader_message_send_welcome(struct psc *c)
     memset(welcome.transport_offers, 0, sizeof welcome.transport_offers);
     welcome.n_transport_offers = 0;
     welcome.pass = (struct ps_pass){0};
-    welcome.message = welcome.answer = NULL;
+    memset(&welcome.message, 0, sizeof welcome.message);
+    memset(&welcome.answer, 0, sizeof welcome.answer);
     int rc = psc_broadcast(c->group.q, &welcome, sizeof welcome, 0);
     return rc == PSC_OK ? PSC_OK : fail(c, rc);
 }
@@ -81,7 +82,7 @@ int psc_leader_message_receive_welcome(struct psc *c)
     int rc = psc_broadcast(c->group.q, &welcome, sizeof welcome, 0);
     if (rc != PSC_OK)
         return fail(c, rc);
-    welcome.message = welcome.answer = ps_codec_find(0); /* this member exchanges nothing */
+    welcome.message = welcome.answer = *ps_codec_find(0); /* this member exchanges nothing */
     welcome.error_feedback = false;
     pthread_mutex_lock(&c->session.shared.lock);
     c->session.shared.welcome = welcome;

@@ -23,9 +23,9 @@ size_t psc_codec_names(char *names[PSC_MAX_CODECS])
     return n;
 }
 
-static const struct ps_codec *codec_of(const char *name)
+static bool take_codec(struct ps_codec *c, const char *name)
 {
-    return ps_codec_named(name[0] != 0 ? name : "raw");
+    return ps_codec_of(name[0] != 0 ? name : "raw", c) == NULL;
 }
 
 static int refuse_codecs(const Ps__Method *m, struct ps_error *err)
@@ -102,8 +102,6 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
         .publish = m->publish > 0 ? m->publish : 1,
         .bucket_floats = m->bucket_floats,
         .rho = m->rho,
-        .message = codec_of(m->message_codec),
-        .answer = codec_of(m->answer_codec),
         .error_feedback = m->error_feedback,
         .hyper = {.learning_rate = m->learning_rate,
                   .alpha = m->alpha,
@@ -126,7 +124,7 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
     };
     if (!take_schedule(&r->hyper.schedule, m->schedule))
         return ps_fail(err, PSC_EUNSUPPORTED, "the server's learning-rate schedule makes no sense");
-    if (r->message == NULL || r->answer == NULL)
+    if (!take_codec(&r->message, m->message_codec) || !take_codec(&r->answer, m->answer_codec))
         return refuse_codecs(m, err);
     copy_text(r->method, sizeof r->method, m->name);
     copy_text(r->rule, sizeof r->rule, m->rule);

@@ -38,7 +38,7 @@ struct psc_welcome {
     uint64_t bucket_floats;
     uint32_t publish; /* in a job of one clique: steps between two copies of the center to the server */
     double rho;       /* 0 for a rule that does not use it */
-    const struct ps_codec *message, *answer; /* of exchanges */
+    struct ps_codec message, answer; /* of exchanges */
     bool error_feedback;
     struct ps_hyper hyper; /* alpha as of this Welcome */
 };

@@ -8,6 +8,7 @@
 #include "client/internal.h"
 #include "client/transfer/internal.h"
 #include "proto/clock.h"
+#include "proto/codecs/piece.h"
 
 int psc_lanes_prepare(struct psc *c, struct ps_error *err)
 {
@@ -26,12 +27,16 @@ int psc_lanes_prepare(struct psc *c, struct ps_error *err)
         uint32_t n_chunks = i < shard.n_lanes ? ps_shard_n_chunks(&shard, i) : 0;
         free(p->answered);
         free(p->encoded);
+        free(p->based);
+        free(p->says_based);
         *p = (struct psc_lane_progress){.answered = NULL};
         if (n_chunks == 0)
             continue;
         p->answered = calloc(n_chunks / 64 + 1, sizeof *p->answered);
         p->encoded = calloc(n_chunks / 64 + 1, sizeof *p->encoded);
-        if (p->answered == NULL || p->encoded == NULL)
+        p->based = calloc(n_chunks / 64 + 1, sizeof *p->based);
+        p->says_based = calloc(n_chunks / 64 + 1, sizeof *p->says_based);
+        if (p->answered == NULL || p->encoded == NULL || p->based == NULL || p->says_based == NULL)
             return ps_fail(err, PSC_ENOMEM, "no memory for the exchange's tables");
     }
     return psc_wire_prepare(c, err);
@@ -94,6 +99,7 @@ void psc_pieces_start(struct psc *c, const struct psc_transfer *t)
             p->answered[k / 64] = idle ? p->answered[k / 64] | bit : p->answered[k / 64] & ~bit;
             p->n_left += !idle;
             p->last = idle ? p->last : k;
+            psc_wire_expect(c, t, i, k, piece);
         }
     }
     psc_pieces_rewind(c);
@@ -133,8 +139,8 @@ void psc_pieces_choose(struct psc *c, const struct psc_transfer *t)
     const struct ps_admission_info *admission = ps_admission_find(ts->welcome.admission);
     ts->in_place = t->may_be_in_place && !ts->resent && ts->links.transport != NULL &&
                    ts->links.transport->link_send_in_place != NULL && admission != NULL &&
-                   (admission->uses & PS_USES_MERGE) == 0 && ts->wire.message->in_place &&
-                   ts->wire.answer->in_place &&
+                   (admission->uses & PS_USES_MERGE) == 0 && ts->wire.message.in_place &&
+                   ts->wire.answer.in_place &&
                    is_shared(c, t->send, psc_scope_of(c, t).count * sizeof(float));
     if (ts->in_place)
         ts->registered = t->send;
@@ -188,8 +194,9 @@ static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane
                                                              : 0,
                              .center_version = ts->counts.center_version};
         const void *body = t->send != NULL ? psc_wire_body(c, t, lane, p->next, r) : NULL;
-        size_t len_bytes = body != NULL ? codec->payload_bytes(r.count) : 0;
+        size_t len_bytes = body != NULL ? ps_piece_bytes(codec, c->manifest, r) : 0;
         f.flags |= in_place ? PS_FLAG_IN_PLACE : 0;
+        f.flags |= psc_wire_is_based(ts, lane, p->next) ? PS_FLAG_BASED : 0;
         ps_frame_pack(&f, head);
         if (send_piece(c, lane, head, body, len_bytes, in_place) < 0)
             return; /* the transport has less room than the window: the rest is sent later */
@@ -267,20 +274,31 @@ static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lan
     bool in_place = (f.flags & PS_FLAG_IN_PLACE) != 0 && ts->in_place,
          has_body = t->landed != NULL && !in_place;
     const struct ps_codec *codec = has_body ? psc_wire_answer_codec(c, t) : ps_codec_find(0);
-    size_t want = has_body ? codec->payload_bytes(f.count) : 0;
+    if (codec->for_moves && (f.codec == 0 || k < 0 || !psc_wire_is_based(ts, lane, (uint32_t)k)))
+        codec = ps_codec_find(0);
+    size_t want = has_body ? ps_piece_bytes(codec, c->manifest, r) : 0;
     if (f.kind != PS_FRAME_ANSWER || k < 0 || m->body_bytes != want || f.codec != codec->id)
         return ps_fail(&ts->error, PSC_EUNSUPPORTED,
                        "lane %u answered floats %" PRIu64
                        " +%u with %zu bytes in codec %u; expected %zu in %u (%s)",
                        lane, f.begin, f.count, m->body_bytes, f.codec, want, codec->id, codec->name);
+    const char *wrong = has_body ? ps_piece_check(codec, c->manifest, r, m->body) : NULL;
+    if (wrong != NULL)
+        return ps_fail(&ts->error, PSC_EUNSUPPORTED,
+                       "lane %u answered floats %" PRIu64 " +%u in codec %s: %s", lane, f.begin, f.count,
+                       codec->name, wrong);
     if (is_answered(p, (uint32_t)k))
         return PSC_OK;
     struct ps_range in = ps_range_intersect(r, ts->scope);
     if ((f.flags & PS_FLAG_DROPPED) == 0)
         psc_wire_landed(c, t, lane, (uint32_t)k, r);
-    if (has_body)
-        t->landed(c, (struct ps_range){in.begin - ts->scope.begin, in.count},
-                  psc_wire_floats(c, t, m, f.count) + (in.begin - r.begin), f.rate, t->target);
+    if (has_body) {
+        const float *floats = psc_wire_floats(c, codec, m, r);
+        if ((f.flags & PS_FLAG_REPLAYED) == 0)
+            psc_wire_know(c, t, lane, (uint32_t)k, r, floats);
+        t->landed(c, (struct ps_range){in.begin - ts->scope.begin, in.count}, floats + (in.begin - r.begin),
+                  f.rate, t->target);
+    }
     ts->begun = true;
     p->answered[k / 64] |= UINT64_C(1) << (k % 64);
     p->n_left--;

@@ -10,6 +10,7 @@
 
 #include "client/internal.h"
 #include "client/transfer/internal.h"
+#include "proto/codecs/piece.h"
 
 /* Assigns a place to each chunk of each lane. */
 static size_t place_chunks(struct psc_transfer_state *ts)
@@ -22,9 +23,18 @@ static size_t place_chunks(struct psc_transfer_state *ts)
     return n;
 }
 
-static size_t place_bytes(const struct psc_transfer_state *ts)
+/* Of the largest chunk: a part of one takes no more than the whole. */
+static size_t place_bytes(const struct psc *c)
 {
-    return ts->wire.message->payload_bytes(ts->shard.chunk_floats);
+    const struct psc_transfer_state *ts = &c->transfer_state;
+    size_t most = 0;
+    for (uint32_t i = 0; i < ts->shard.n_lanes; i++)
+        for (uint32_t k = 0; k < ps_shard_n_chunks(&ts->shard, i); k++) {
+            struct ps_range chunk = ps_shard_piece(&ts->shard, i, ps_shard_whole(&ts->shard), k);
+            size_t bytes = ps_piece_bytes(&ts->wire.message, c->manifest, chunk);
+            most = bytes > most ? bytes : most;
+        }
+    return most;
 }
 
 int psc_wire_prepare(struct psc *c, struct ps_error *err)
@@ -33,16 +43,23 @@ int psc_wire_prepare(struct psc *c, struct ps_error *err)
     struct psc_wire *w = &ts->wire;
     w->message = ts->welcome.message;
     w->answer = ts->welcome.answer;
-    bool needed = !w->message->in_place && c->opt.kind == PSC_WORKER;
-    size_t want = needed ? place_chunks(ts) * place_bytes(ts) : 0;
+    bool needed = !w->message.in_place && c->opt.kind == PSC_WORKER;
+    w->place_bytes = needed ? place_bytes(c) : 0;
+    size_t want = needed ? place_chunks(ts) * w->place_bytes : 0;
     psc_wire_begin(c);
+    free(w->known);
+    w->known = NULL;
+    if (w->answer.for_moves && c->opt.kind == PSC_WORKER &&
+        (w->known = calloc(c->manifest->n_floats, sizeof *w->known)) == NULL)
+        return ps_fail(err, PSC_ENOMEM, "no memory for what %llu floats were in the last answers",
+                       (unsigned long long)c->manifest->n_floats);
     if (want <= w->room_bytes)
         return PSC_OK;
     psc_links_close(c); /* links may still read the old room */
     free(w->room);
     w->room_bytes = 0;
     if ((w->room = malloc(want)) == NULL)
-        return ps_fail(err, PSC_ENOMEM, "no memory for %zu bytes in codec %s", want, w->message->name);
+        return ps_fail(err, PSC_ENOMEM, "no memory for %zu bytes in codec %s", want, w->message.name);
     w->room_bytes = want;
     return PSC_OK;
 }
@@ -58,12 +75,12 @@ void psc_wire_begin(struct psc *c)
 
 const struct ps_codec *psc_wire_codec(const struct psc *c, const struct psc_transfer *t)
 {
-    return psc_transfer_moves(t) ? c->transfer_state.wire.message : ps_codec_find(0);
+    return psc_transfer_moves(t) ? &c->transfer_state.wire.message : ps_codec_find(0);
 }
 
 const struct ps_codec *psc_wire_answer_codec(const struct psc *c, const struct psc_transfer *t)
 {
-    return t->kind == PS_FRAME_EXCHANGE ? c->transfer_state.wire.answer : ps_codec_find(0);
+    return t->kind == PS_FRAME_EXCHANGE ? &c->transfer_state.wire.answer : ps_codec_find(0);
 }
 
 /* m + e, with frozen values 0. Where m + e is not finite, m alone is sent. */
@@ -93,12 +110,13 @@ static bool needs_making(const struct psc *c, struct ps_range r)
          p = ps_role_run_next(p, r))
         if (p.segment->role == PS_ROLE_FROZEN)
             return true;
-    return c->worker.vectors[PSC_VECTOR_ERROR] != NULL;
+    return c->worker.vectors[PSC_VECTOR_ERROR] != NULL ||
+           ps_piece_has_buffers(&c->transfer_state.wire.message, c->manifest, r);
 }
 
 static unsigned char *place_of(struct psc_transfer_state *ts, uint32_t lane, uint32_t k)
 {
-    return ts->wire.room + (ts->progress[lane].place + k) * place_bytes(ts);
+    return ts->wire.room + (ts->progress[lane].place + k) * ts->wire.place_bytes;
 }
 
 const void *psc_wire_body(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k,
@@ -112,9 +130,10 @@ const void *psc_wire_body(struct psc *c, const struct psc_transfer *t, uint32_t 
     if ((*word & bit) == 0) {
         if (needs_making(c, r)) {
             make_message(c, t, r, ts->scratch);
-            m = ts->scratch;
+            ps_piece_encode(&ts->wire.message, c->manifest, r, place_of(ts, lane, k), ts->scratch);
+        } else {
+            ts->wire.message.encode(&ts->wire.message, place_of(ts, lane, k), m, r.count);
         }
-        ts->wire.message->encode(place_of(ts, lane, k), m, r.count);
         *word |= bit;
     }
     return place_of(ts, lane, k);
@@ -130,7 +149,7 @@ void psc_wire_landed(struct psc *c, const struct psc_transfer *t, uint32_t lane,
     if (e == NULL || !encoded || !psc_transfer_moves(t))
         return;
     make_message(c, t, r, ts->scratch);
-    ts->wire.message->decode(sent, place_of(ts, lane, k), r.count);
+    ps_piece_decode(&ts->wire.message, c->manifest, r, sent, place_of(ts, lane, k));
     c->vec->subtract(e + r.begin, ts->scratch, sent, r.count);
 }
 
@@ -146,12 +165,57 @@ void psc_wire_landed_whole(struct psc *c, const struct psc_transfer *t)
     }
 }
 
-const float *psc_wire_floats(struct psc *c, const struct psc_transfer *t, const struct ps_message *m,
-                             size_t n)
+/* An answer in a codec for moves is what has changed since the last: `known` goes with it, and is the answer.
+ */
+const float *psc_wire_floats(struct psc *c, const struct ps_codec *codec, const struct ps_message *m,
+                             struct ps_range r)
 {
-    const struct ps_codec *codec = psc_wire_answer_codec(c, t);
+    struct psc_transfer_state *ts = &c->transfer_state;
+    float *known = ts->wire.known != NULL ? ts->wire.known + r.begin : NULL;
+    if (codec->for_moves) {
+        ps_piece_decode(codec, c->manifest, r, ts->scratch, m->body);
+        ps_piece_take(codec, c->manifest, r, known, ts->scratch);
+        return known;
+    }
     if (codec->in_place && (uintptr_t)m->body % sizeof(float) == 0)
         return (const float *)(const void *)m->body;
-    codec->decode(c->transfer_state.scratch, m->body, n);
-    return c->transfer_state.scratch;
+    codec->decode(codec, ts->scratch, m->body, r.count);
+    return ts->scratch;
+}
+
+/* Parts of a chunk are answered as floats, and change nothing here. */
+static bool is_kept(const struct psc_transfer_state *ts, const struct psc_transfer *t, uint32_t lane,
+                    uint32_t k, struct ps_range r)
+{
+    return ts->wire.known != NULL && t->kind == PS_FRAME_EXCHANGE &&
+           r.count == ps_shard_chunk(&ts->shard, lane, k).count;
+}
+
+void psc_wire_expect(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k,
+                     struct ps_range r)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    struct psc_lane_progress *p = &ts->progress[lane];
+    const uint64_t bit = UINT64_C(1) << (k % 64);
+    p->says_based[k / 64] &= ~bit;
+    if (!is_kept(ts, t, lane, k, r))
+        return;
+    p->says_based[k / 64] |= p->based[k / 64] & bit;
+    p->based[k / 64] &= ~bit;
+}
+
+bool psc_wire_is_based(const struct psc_transfer_state *ts, uint32_t lane, uint32_t k)
+{
+    return (ts->progress[lane].says_based[k / 64] >> (k % 64) & 1) != 0;
+}
+
+void psc_wire_know(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k, struct ps_range r,
+                   const float *floats)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    if (!is_kept(ts, t, lane, k, r))
+        return;
+    if (floats != ts->wire.known + r.begin)
+        memcpy(ts->wire.known + r.begin, floats, r.count * sizeof *floats);
+    ts->progress[lane].based[k / 64] |= UINT64_C(1) << (k % 64);
 }

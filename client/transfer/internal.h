@@ -49,9 +49,19 @@ void psc_wire_landed(struct psc *c, const struct psc_transfer *t, uint32_t lane,
                      struct ps_range r);
 /* All pieces without an answer have landed as well. */
 void psc_wire_landed_whole(struct psc *c, const struct psc_transfer *t);
-/* The n floats of an answer: in the message itself, or in a buffer that is valid until the next call. */
-const float *psc_wire_floats(struct psc *c, const struct psc_transfer *t, const struct ps_message *m,
-                             size_t n);
+/* The floats of an answer for piece r in the codec: in the message itself, or in a buffer that is valid until
+ * the next call. */
+const float *psc_wire_floats(struct psc *c, const struct ps_codec *codec, const struct ps_message *m,
+                             struct ps_range r);
+/* Where answers are moves. A transfer of the piece, which is chunk k of the lane or a part of it, begins:
+ * until it is answered, what the worker has of the chunk is in doubt. Whether it was not when that began: the
+ * answer may be what has changed since. The piece was answered with these floats, and not as one that had
+ * landed before. */
+void psc_wire_expect(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k,
+                     struct ps_range r);
+bool psc_wire_is_based(const struct psc_transfer_state *ts, uint32_t lane, uint32_t k);
+void psc_wire_know(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k, struct ps_range r,
+                   const float *floats);
 
 /* transfer.c. Looks for a value in `at` that is not finite: PSC_EVALUE with a sentence that names the first
  * and ends with `then`; PSC_OK: there is none. */

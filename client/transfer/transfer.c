@@ -34,6 +34,7 @@ static int take_welcome(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_shared *s = &c->session.shared;
+    char names[4][PS_CODEC_TEXT];
     int rc = PSC_OK;
     bool swapped = s->welcome.generation != ts->welcome.generation;
     if (s->welcome.chunk_floats != ts->welcome.chunk_floats ||
@@ -46,12 +47,12 @@ static int take_welcome(struct psc *c)
         rc = ps_fail(&ts->error, PSC_EEVICTED,
                      "the server came back with another method, '%s' instead of '%s': join anew",
                      s->welcome.method, ts->welcome.method);
-    else if (!swapped &&
-             (s->welcome.message != ts->welcome.message || s->welcome.answer != ts->welcome.answer))
-        rc = ps_fail(&ts->error, PSC_EEVICTED,
-                     "the server came back with codecs %s, %s instead of %s, %s: join anew",
-                     s->welcome.message->name, s->welcome.answer->name, ts->welcome.message->name,
-                     ts->welcome.answer->name);
+    else if (!swapped && (!ps_codec_same(&s->welcome.message, &ts->welcome.message) ||
+                          !ps_codec_same(&s->welcome.answer, &ts->welcome.answer)))
+        rc = ps_fail(
+            &ts->error, PSC_EEVICTED, "the server came back with codecs %s, %s instead of %s, %s: join anew",
+            ps_codec_text(&s->welcome.message, names[0]), ps_codec_text(&s->welcome.answer, names[1]),
+            ps_codec_text(&ts->welcome.message, names[2]), ps_codec_text(&ts->welcome.answer, names[3]));
     ts->welcome = s->welcome;
     ts->links.epoch = s->epoch;
     ts->links.failed_offers = 0;

@@ -85,13 +85,18 @@ struct psc_lane_progress {
     uint32_t last;     /* the last piece that is to be sent */
     uint64_t *encoded; /* bitmap over the chunks: encoded in psc_wire.room */
     size_t place;      /* index of the lane's first chunk there */
+    /* Bitmaps over the chunks, where answers are moves: the last exchange of it was answered, and `known` is
+     * what the answer left; that it was so when the exchange in progress began, which its frames say. */
+    uint64_t *based, *says_based;
 };
 
 /* The buffer of encoded messages (encode.c). */
 struct psc_wire {
-    const struct ps_codec *message, *answer; /* of the method in psc_transfer_state.welcome */
-    unsigned char *room;                     /* for the whole vector, chunk by chunk */
+    struct ps_codec message, answer; /* of the method in psc_transfer_state.welcome */
+    unsigned char *room;             /* for the whole vector, chunk by chunk */
     size_t room_bytes;
+    size_t place_bytes; /* of a chunk there */
+    float *known;       /* [floats], with an answer codec for moves: the center as the answers have told it */
 };
 
 struct psc_transfer_state {

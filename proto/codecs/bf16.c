@@ -3,23 +3,27 @@
 #include "proto/codecs/codec.h"
 #include "proto/codecs/kernels.h"
 
-static size_t payload_bytes(size_t n)
+static size_t payload_bytes(const struct ps_codec *c, size_t n)
 {
+    (void)c;
     return n * 2;
 }
 
-static void encode(void *payload, const float *x, size_t n)
+static void encode(const struct ps_codec *c, void *payload, const float *x, size_t n)
 {
+    (void)c;
     ps_codec_kernels_best()->bf16.encode(payload, x, n);
 }
 
-static void decode(float *x, const void *payload, size_t n)
+static void decode(const struct ps_codec *c, float *x, const void *payload, size_t n)
 {
+    (void)c;
     ps_codec_kernels_best()->bf16.decode(x, payload, n);
 }
 
-static void add(float *x, const void *payload, size_t n)
+static void add(const struct ps_codec *c, float *x, const void *payload, size_t n)
 {
+    (void)c;
     ps_codec_kernels_best()->bf16.add(x, payload, n);
 }
 

@@ -4,24 +4,28 @@
 #include "proto/codecs/codec.h"
 #include "proto/codecs/kernels.h"
 
-static size_t payload_bytes(size_t n)
+static size_t payload_bytes(const struct ps_codec *c, size_t n)
 {
+    (void)c;
     size_t blocks = n / PS_INT8_BLOCK, rest = n % PS_INT8_BLOCK;
     return n + blocks * sizeof(float) + (rest == 1 ? sizeof(float) - 1 : rest > 0 ? sizeof(float) : 0);
 }
 
-static void encode(void *payload, const float *x, size_t n)
+static void encode(const struct ps_codec *c, void *payload, const float *x, size_t n)
 {
+    (void)c;
     ps_codec_kernels_best()->int8.encode(payload, x, n);
 }
 
-static void decode(float *x, const void *payload, size_t n)
+static void decode(const struct ps_codec *c, float *x, const void *payload, size_t n)
 {
+    (void)c;
     ps_codec_kernels_best()->int8.decode(x, payload, n);
 }
 
-static void add(float *x, const void *payload, size_t n)
+static void add(const struct ps_codec *c, float *x, const void *payload, size_t n)
 {
+    (void)c;
     ps_codec_kernels_best()->int8.add(x, payload, n);
 }
 

@@ -1,5 +1,6 @@
 /* One row of the codecs' loops. They are plain, so that the compiler vectorises each with the same order of
- * operations. PS_CODEC_ROW is the symbol, PS_HALF_ROW the half-precision row that belongs to it. */
+ * operations. PS_CODEC_ROW is the symbol; PS_HALF_ROW, PS_INT4_ROW and PS_TOPK_ROW are the rows that belong
+ * to it. */
 #include "proto/codecs/kernels.h"
 
 #include "proto/codecs/bits.h"
@@ -56,23 +57,10 @@ static void add_upper(float *restrict x, const void *restrict payload, size_t n)
         x[i] += float_of((uint32_t)p[i] << 16);
 }
 
-/* The largest |x|, as bits: they have the same order as the values, with NaN and Inf last. */
-static inline uint32_t largest_bits(const float *x, size_t n)
-{
-    uint32_t largest = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t a = bits_of(x[i]) & ~SIGN_BIT;
-        largest = a > largest ? a : largest;
-    }
-    return largest;
-}
-
-/* Adding 1.5 * 2^23 leaves the nearest integer, ties to even, at the bottom of the sum. */
 static inline void quantize(int8_t *restrict q, const float *restrict x, float inverse, size_t n)
 {
-    const float anchor = 0x1.8p23f;
     for (size_t i = 0; i < n; i++)
-        q[i] = (int8_t)(uint8_t)bits_of(x[i] * inverse + anchor);
+        q[i] = (int8_t)(uint8_t)nearest_bits(x[i] * inverse);
 }
 
 /* scale = max |x| / 127 with the lowest 8 bits cleared: 127 scale is then exact, cannot overflow, and encodes
@@ -148,12 +136,15 @@ static void add_int8(float *x, const void *payload, size_t n)
         add_block(x + i, p, n - i);
 }
 
-extern const struct ps_codec_loops PS_HALF_ROW;
+extern const struct ps_codec_loops PS_HALF_ROW, PS_INT4_ROW;
+extern const struct ps_codec_topk_loops PS_TOPK_ROW;
 extern const struct ps_codec_kernels PS_CODEC_ROW;
 const struct ps_codec_kernels PS_CODEC_ROW = {
     .name = PS_CODEC_NAME,
     .add_raw = add_raw,
     .fp16 = &PS_HALF_ROW,
+    .int4 = &PS_INT4_ROW,
+    .topk = &PS_TOPK_ROW,
     .bf16 = {encode_bf16, decode_upper, add_upper},
     .trunc16 = {encode_trunc16, decode_upper, add_upper},
     .int8 = {encode_int8, decode_int8, add_int8},

@@ -44,6 +44,11 @@ enum ps_frame_kind {
 #define PS_FLAG_IN_PLACE                                                                                     \
     64u /* exchange: the body is the worker's x, in its own memory: the worker's half is done there, too,    \
            and the answer, which says so likewise, has no payload */
+/* Exchange: the worker has taken the answer to its last exchange of this chunk, so that this one may be what
+ * has changed since, in a codec for moves. Where psd does not know that it has, the answer is in codec 0, the
+ * floats.
+ */
+#define PS_FLAG_BASED 128u
 
 struct ps_frame {
     uint8_t kind;

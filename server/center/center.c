@@ -42,6 +42,9 @@ int psd_center_check_memory(const struct psd_config *cfg, uint64_t n_floats, con
 {
     const struct ps_averaging *averaging = ps_averaging_find(cfg->averaging);
     uint64_t need = psd_center_bytes(n_floats, rule, averaging, cfg->hyper.workers);
+    struct ps_codec answer;
+    if (ps_codec_of(cfg->codec.answer, &answer) == NULL && answer.for_moves)
+        need += cfg->hyper.workers * n_floats * sizeof(float);
     if ((double)need <= cfg->limits.memory_gib * (double)(1u << 30))
         return 0;
     return ps_fail(
@@ -131,8 +134,8 @@ int psd_center_new(const struct psd_config *cfg, const struct psd_admission *adm
     c->info = ps_rule_find(cfg->rule);
     c->averaging = ps_averaging_find(cfg->averaging);
     c->hyper = cfg->hyper;
-    c->message_codec = ps_codec_named(cfg->codec.message);
-    c->answer_codec = ps_codec_named(cfg->codec.answer);
+    ps_codec_of(cfg->codec.message, &c->message_codec); /* they were checked with the configuration */
+    ps_codec_of(cfg->codec.answer, &c->answer_codec);
     c->window_chunks = cfg->window_chunks;
     c->most_in_flight = most_in_flight(cfg);
     c->admission = admission;
@@ -162,7 +165,7 @@ uint32_t psd_center_row(const struct psd_center *c, uint32_t lane)
 /* Before a client has seen the center, its `seen` is the center: zeros, unless the job is resumed. */
 static int seen_create(struct psd_center *c, bool resumed)
 {
-    uint32_t n = c->rule->takes_seen ? c->hyper.workers : 0;
+    uint32_t n = psd_center_sees(c);
     if (n == 0)
         return 0;
     if ((c->seen = calloc(n, sizeof *c->seen)) == NULL)
@@ -171,7 +174,7 @@ static int seen_create(struct psd_center *c, bool resumed)
         float *v = psd_vector_create(c->manifest->n_floats, c->own);
         if (v == NULL)
             return -ENOMEM;
-        if (resumed)
+        if (resumed && c->rule->takes_seen)
             memcpy(v + c->own.begin, c->x + c->own.begin, c->own.count * sizeof *v);
         c->seen[c->n_seen] = v;
     }

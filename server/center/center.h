@@ -31,7 +31,7 @@ struct psd_center {
     const struct psd_rule *rule;
     const struct ps_rule_info *info; /* of the rule */
     struct ps_hyper hyper;
-    const struct ps_codec *message_codec, *answer_codec; /* of exchanges; pushes use the first */
+    struct ps_codec message_codec, answer_codec; /* of exchanges; pushes use the first */
     uint32_t window_chunks;
     uint32_t most_in_flight; /* of a client and lane, on any transport */
     uint32_t generation;     /* of the method */
@@ -40,7 +40,9 @@ struct psd_center {
     uint64_t origin;         /* version - moves, modulo 2^64: the version at which the state began */
     float *x; /* [n_floats], owned; here and in all vectors only the range `own` is ever touched */
     float *state[PSD_MAX_STATE];
-    float **seen; /* [n_seen][n_floats], owned: what each client last saw, for rules that use it */
+    /* [n_seen][n_floats], owned: what each client last saw, for rules that use it; with an answer_codec for
+     * moves, what each client has since its last answer. */
+    float **seen;
     uint32_t n_seen;
     const struct ps_averaging *averaging;
     float *z; /* the average that follows x, [n_floats], owned; NULL if averaging is none */
@@ -97,6 +99,12 @@ float *psd_vector_create(uint64_t n_floats, struct ps_range own);
 /* Creates a manifest from a message, within limits.floats. -EINVAL, -ENOMEM with a sentence. */
 int psd_manifest_of(const struct psd_config *cfg, Ps__Tensor *const *tensors, size_t n,
                     struct ps_manifest **out, struct ps_error *err);
+
+/* Clients for whom it has a vector of what they saw. */
+static inline uint32_t psd_center_sees(const struct psd_center *c)
+{
+    return c->rule->takes_seen || c->answer_codec.for_moves ? c->hyper.workers : 0;
+}
 
 /* The row of the shard that the lane serves. */
 uint32_t psd_center_row(const struct psd_center *c, uint32_t lane);

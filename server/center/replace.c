@@ -24,7 +24,7 @@ static int make_room(struct psd_center *c, const struct psd_center *old)
 {
     struct psd_snapshot *s = &c->snapshot;
     bool keeps = keeps_state(c, old);
-    uint32_t n_state = keeps ? 0 : c->rule->n_state, n_seen = c->rule->takes_seen ? c->hyper.workers : 0;
+    uint32_t n_state = keeps ? 0 : c->rule->n_state, n_seen = psd_center_sees(c);
     uint32_t n_z = !keeps && c->averaging->rate != NULL;
 
     s->state = calloc(PSD_MAX_STATE, sizeof *s->state);
@@ -91,7 +91,7 @@ void psd_center_take_over(struct psd_center *c, struct psd_center *old, uint64_t
     if (keeps)
         take_memory(c, old);
     c->starts_average = !keeps && c->z != NULL;
-    c->starts_seen = c->n_seen > 0;
+    c->starts_seen = c->n_seen > 0 && c->rule->takes_seen;
     s->manifest = c->manifest;
     s->n_state = c->rule->n_state;
     s->has_average = c->z != NULL;

@@ -174,7 +174,7 @@ static unsigned uses_of(const struct psd_config *cfg)
     size_t i;
     for (const struct part *p = parts; p < parts + N_PARTS; p++)
         uses |= find_row(p, word_in(p, cfg), &i) ? row_uses(p, i) : ~0u;
-    return uses & ~drops_of(cfg);
+    return (uses & ~drops_of(cfg)) | (psd_config_answers_moves(cfg) ? PS_USES_WORKERS : 0);
 }
 
 /* The index stored in a PSD_CONFIG_CHOICE key. */
@@ -523,7 +523,8 @@ int psd_config_method_check(struct psd_config *cfg, struct ps_error *err)
         (rc = check_overlap(cfg, rule, err)) < 0 || (rc = check_dynamic(cfg, err)) < 0 ||
         (rc = check_fragments(cfg, err)) < 0 || (rc = check_races(cfg, rule, err)) < 0 ||
         (rc = check_drops(cfg, rule, err)) < 0 || (rc = check_trim(cfg, err)) < 0 ||
-        (rc = check_seen(cfg, rule, err)) < 0 || (rc = psd_config_clique_check(cfg, rule, err)) < 0)
+        (rc = check_seen(cfg, rule, err)) < 0 || (rc = psd_config_codec_check(cfg, rule, err)) < 0 ||
+        (rc = psd_config_clique_check(cfg, rule, err)) < 0)
         return rc;
     return check_workers(cfg, rule, err);
 }

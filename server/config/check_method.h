@@ -20,6 +20,13 @@ int psd_config_clique_check(const struct psd_config *cfg, const struct ps_rule_i
 int psd_config_clique_change(const struct psd_config *now, const struct psd_config *next,
                              struct ps_error *err);
 
+/* check_codec.c. What the rule, the merge and error feedback require of the codecs. -EINVAL with a sentence.
+ */
+/* Whether answers are in a codec for moves: psd then keeps what each of `workers` has. */
+bool psd_config_answers_moves(const struct psd_config *cfg);
+int psd_config_codec_check(const struct psd_config *cfg, const struct ps_rule_info *rule,
+                           struct ps_error *err);
+
 /* With clique.mode vectors the members' sum is the round, and psd only receives copies, in order of arrival:
  * sets admission fcfs. Call after the checks. */
 void psd_config_clique_settle(struct psd_config *cfg);

@@ -40,7 +40,7 @@ struct psd_config {
         uint64_t bucket_floats; /* 0: auto */
     } clique;
     struct {
-        char message[16], answer[16]; /* names of ps_codec rows */
+        char message[16], answer[16]; /* as ps_codec_of reads them */
         bool error_feedback;
     } codec;
     /* tcp://HOST:PORT, with port 0 for any free one; or ipc://PATH, relative to state_dir */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/codecs/codec.h"
 #include "proto/model/fragment.h"
 
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
@@ -30,10 +31,19 @@ _Static_assert(sizeof(enum ps_clique_mode) == sizeof(unsigned) &&
                    sizeof(enum ps_merge_kind) == sizeof(unsigned),
                "PSD_CONFIG_CHOICE stores an unsigned");
 
-/* The names of the rows of ps_codec_rows. */
+/* The names of the rows of ps_codec_value_rows. */
 static const char *const codecs[] = {"raw", "fp16", "bf16", "trunc16", "int8", NULL};
 static const char *const algorithms[] = {"ring", "tree", "auto", NULL};
 static const char *const transports[] = {"auto", "tcp", "ipc", "shm", "rdma", NULL};
+
+static const char all_codecs[] =
+    "raw, fp16, bf16, trunc16, int8, int4, topk:F with 0 < F <= 1 in at most six decimals";
+
+static bool is_codec(const char *text)
+{
+    struct ps_codec c;
+    return ps_codec_of(text, &c) == NULL;
+}
 
 #define AT(member)   .offset = offsetof(struct psd_config, member)
 #define TEXT(member) AT(member), .size = sizeof((struct psd_config *)0)->member
@@ -210,10 +220,14 @@ const struct psd_config_key psd_config_keys[] = {
      .help = "floats of the parts in which a clique sums gradients, each as soon as it is complete"},
 
     {"codec", PSD_CONFIG_GROUP, RELOAD, .help = "how the values of exchanges are encoded"},
-    {"codec.message", PSD_CONFIG_WORD, RELOAD, TEXT(codec.message), .choices = codecs, .value = "raw",
-     .help = "codec of the workers' messages"},
-    {"codec.answer", PSD_CONFIG_WORD, RELOAD, TEXT(codec.answer), .choices = codecs, .value = "raw",
-     .help = "codec of the answers"},
+    {"codec.message", PSD_CONFIG_STRING, RELOAD, TEXT(codec.message), .takes = is_codec,
+     .allowed = all_codecs, .value = "raw",
+     .help = "codec of the workers' messages; int4 and topk:F (the fraction F of largest values) where these "
+             "are gradients or moves"},
+    {"codec.answer", PSD_CONFIG_STRING, RELOAD, TEXT(codec.answer), .takes = is_codec, .allowed = all_codecs,
+     .value = "raw",
+     .help = "codec of the answers; with int4 and topk:F they hold what has changed since the worker's last "
+             "answer, for rules whose workers adopt it"},
     {"codec.error_feedback", PSD_CONFIG_BOOL, RELOAD, AT(codec.error_feedback), .value = "false",
      .help = "a worker adds the encoding error of its last message to its next"},
 

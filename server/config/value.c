@@ -22,7 +22,10 @@ void psd_config_value_allowed(const struct psd_config_key *key, char *text, size
         snprintf(text, size, "a mapping of keys");
         break;
     case PSD_CONFIG_STRING:
-        snprintf(text, size, "a text of at most %zu bytes without control characters", key->size - 1);
+        if (key->allowed != NULL)
+            snprintf(text, size, "%s", key->allowed);
+        else
+            snprintf(text, size, "a text of at most %zu bytes without control characters", key->size - 1);
         break;
     case PSD_CONFIG_BOOL:
         snprintf(text, size, "true or false");
@@ -133,6 +136,8 @@ static int read_text(const struct psd_config_key *key, const char *text, union v
             return -EINVAL;
     if (strlen(text) >= key->size)
         return -ERANGE;
+    if (key->takes != NULL && !key->takes(text))
+        return -EINVAL;
     strcpy(v->text, text);
     return 0;
 }

@@ -363,7 +363,7 @@ static void go_on(struct psd_control *control, const struct psd_peer *peer, cons
 static bool has_codec(const Ps__Hello *m, const char *name)
 {
     for (size_t i = 0; i < m->n_codecs; i++)
-        if (strcmp(m->codecs[i], name) == 0)
+        if (ps_codec_is(name, m->codecs[i]))
             return true;
     return strcmp(name, "raw") == 0; /* everybody's */
 }

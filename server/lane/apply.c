@@ -308,7 +308,7 @@ bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
     psd_lane_before_move(lane, a->chunk);
     for (struct psd_role_run r = psd_lane_first_run(lane, piece, psd_lane_floats_of(lane, a)); r.n > 0;
          r = psd_lane_next_run(lane, piece, r)) {
-        if (lane->center->n_seen > 0)
+        if (lane->center->rule->takes_seen)
             r.state[lane->center->rule->n_state] = lane->center->seen[a->frame.client] + r.at;
         size_t more =
             (psd_lane_is_in_place(a) ? move_in_place : psd_lane_move_run)(lane, &a->client->norms, &move, r);

@@ -17,6 +17,7 @@ static void notify_loop(struct psd_lane *lane, enum psd_lane_message_kind kind)
 static void free_tables(struct psd_lane *lane)
 {
     free(lane->bitmaps);
+    free(lane->based);
     free(lane->snap_bitmaps);
     free(lane->snap_replay);
     free(lane->snap.left);
@@ -26,7 +27,7 @@ static void free_tables(struct psd_lane *lane)
     free(lane->fragments);
     lane->fragments = NULL;
     lane->n_fragments = 0;
-    lane->bitmaps = lane->snap_bitmaps = lane->moves = lane->offered = NULL;
+    lane->bitmaps = lane->based = lane->snap_bitmaps = lane->moves = lane->offered = NULL;
     lane->snap_replay = NULL;
     lane->snap.left = NULL;
     lane->scratch = NULL;
@@ -40,7 +41,7 @@ static void release(struct psd_lane *lane)
     psd_lane_keep_no_more(lane);
     atomic_store_explicit(&lane->stats.moves, psd_lane_moves(lane), memory_order_relaxed);
     for (uint32_t i = 0; i < lane->shared->n_slots; i++)
-        lane->clients[i].landed = NULL;
+        lane->clients[i].landed = lane->clients[i].based = NULL;
     psd_rounds_destroy(lane);
     free_tables(lane);
     lane->center = NULL;
@@ -119,6 +120,8 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
         return;
     psd_lane_memory_start(lane, center);
     lane->bitmaps = calloc((size_t)n_slots * lane->n_words, sizeof(uint64_t));
+    if (center->answer_codec.for_moves)
+        lane->based = calloc((size_t)n_slots * lane->n_words, sizeof(uint64_t));
     lane->snap_bitmaps = calloc((size_t)n_slots * lane->n_words, sizeof(uint64_t));
     lane->snap_replay = calloc(n_slots, sizeof *lane->snap_replay);
     lane->snap.left = calloc(lane->n_words, sizeof *lane->snap.left);
@@ -130,7 +133,8 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
     if (rc == 0 && center->admission->members)
         lane->rounds = psd_rounds_create(lane, center->version);
     if (!lane->bitmaps || !lane->snap_bitmaps || !lane->snap_replay || !lane->snap.left || !lane->moves ||
-        !lane->offered || !lane->scratch || rc < 0 || (center->admission->members && lane->rounds == NULL)) {
+        !lane->offered || !lane->scratch || (center->answer_codec.for_moves && !lane->based) || rc < 0 ||
+        (center->admission->members && lane->rounds == NULL)) {
         ps_log(PS_LOG_ERROR, "lane.memory", "lane %u: no memory for its tables; it refuses data",
                lane->index);
         psd_rounds_destroy(lane);
@@ -140,8 +144,10 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
         return;
     }
     psd_lane_memory_begin(lane);
-    for (uint32_t i = 0; i < n_slots; i++)
+    for (uint32_t i = 0; i < n_slots; i++) {
         lane->clients[i].landed = lane->bitmaps + (size_t)i * lane->n_words;
+        lane->clients[i].based = lane->based != NULL ? lane->based + (size_t)i * lane->n_words : NULL;
+    }
     if (lane->rounds != NULL)
         lane->staging_bytes = (uint64_t)n_slots * lane->rounds->window * sizeof *lane->rounds->staged;
     atomic_store_explicit(&lane->stats.center_squares, NAN, memory_order_relaxed);

@@ -69,11 +69,17 @@ void psd_lane_answer_nothing(struct psd_lane *lane, struct psd_arrival *a, float
 
 /* payload.c: encoding of floats in bodies. The codecs of the request and of its answer. */
 const struct ps_codec *psd_lane_request_codec(const struct psd_lane *lane, const struct ps_frame *f);
-const struct ps_codec *psd_lane_answer_codec(const struct psd_lane *lane, const struct ps_frame *f);
+const struct ps_codec *psd_lane_answer_codec(const struct psd_lane *lane, const struct psd_arrival *a);
+/* For a checked request: whether its answer holds what has changed since the client's last answer. */
+bool psd_lane_is_based(const struct psd_lane *lane, const struct psd_arrival *a);
+/* The answer is sent again, so psd does not know which answer the client has: its next one is whole. */
+void psd_lane_forget_base(struct psd_arrival *a);
 /* The location of a request's floats, and of its answer's afterwards: the body itself if both are raw floats
  * there; else the decoded copy, in the arrival's room, or in the lane's scratch until the next message. */
 float *psd_lane_room_of(struct psd_lane *lane, const struct psd_arrival *a);
-/* The request's floats at that location. */
+/* Decodes the floats of a request into room[frame.count]. */
+void psd_lane_decode(const struct psd_lane *lane, const struct psd_arrival *a, float *room);
+/* The request's floats at the location above. */
 float *psd_lane_floats_of(struct psd_lane *lane, const struct psd_arrival *a);
 /* The location for an answer's floats that do not replace the request's: the body, resized to the answer, if
  * floats may be there; else the lane's scratch. NULL: no memory. */

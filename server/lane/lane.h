@@ -73,6 +73,9 @@ struct psd_lane_client {
      * moved, or of g^2 for rules that take a gradient; NaN: none yet. And the rate that was applied. */
     _Atomic double last_squares;
     _Atomic float last_rate;
+    /* Bitmap of the chunks of which the last answer left it with what center.seen has; NULL: answers are no
+     * moves. */
+    uint64_t *based;
 };
 
 /* A set of members; ranks ascend. */
@@ -102,6 +105,7 @@ struct psd_arrival {
     float *room;                /* location of the decoded floats while it is staged; NULL: not decoded */
     uint32_t chunk;             /* index in the lane */
     uint32_t n_pieces, n_lanes; /* pieces of the transfer in this lane; lanes of this psd that it goes to */
+    bool answers_moves;         /* the answer is in center.answer_codec, which is for moves */
 };
 
 /* The extent of an exchange of one fragment. */
@@ -141,6 +145,7 @@ struct psd_lane {
     uint32_t first_fragment, last_fragment; /* those with pieces in this lane */
     struct psd_lane_client *clients;        /* [n_slots] */
     uint64_t *bitmaps;                      /* [n_slots][n_words] */
+    uint64_t *based;                        /* [n_slots][n_words]; NULL: answers are not moves */
     uint64_t *moves;                        /* [n_chunks]: how often the rule has moved values of the chunk */
     uint64_t *offered;                      /* [n_words]: chunks of the first worker's x that have arrived */
     uint32_t n_offered;

@@ -4,15 +4,63 @@
 #include <errno.h>
 #include <string.h>
 
+#include "proto/codecs/piece.h"
+
 const struct ps_codec *psd_lane_request_codec(const struct psd_lane *lane, const struct ps_frame *f)
 {
     bool by_rule = f->kind == PS_FRAME_EXCHANGE || f->kind == PS_FRAME_PUSH;
-    return by_rule ? lane->center->message_codec : ps_codec_find(0);
+    return by_rule ? &lane->center->message_codec : ps_codec_find(0);
 }
 
-const struct ps_codec *psd_lane_answer_codec(const struct psd_lane *lane, const struct ps_frame *f)
+const struct ps_codec *psd_lane_answer_codec(const struct psd_lane *lane, const struct psd_arrival *a)
 {
-    return f->kind == PS_FRAME_EXCHANGE ? lane->center->answer_codec : ps_codec_find(0);
+    const struct ps_codec *codec = &lane->center->answer_codec;
+    return a->frame.kind == PS_FRAME_EXCHANGE && (a->answers_moves || !codec->for_moves) ? codec
+                                                                                         : ps_codec_find(0);
+}
+
+/* Whether what the answer leaves the client with is kept: of whole chunks. */
+static bool is_kept(const struct psd_lane *lane, const struct psd_arrival *a)
+{
+    return a->frame.kind == PS_FRAME_EXCHANGE && a->client->based != NULL &&
+           a->frame.client < lane->center->n_seen &&
+           a->frame.count == ps_shard_chunk(&lane->center->shard, lane->row, a->chunk).count;
+}
+
+bool psd_lane_is_based(const struct psd_lane *lane, const struct psd_arrival *a)
+{
+    return (a->frame.flags & PS_FLAG_BASED) != 0 && is_kept(lane, a) &&
+           (a->client->based[a->chunk / 64] >> (a->chunk % 64) & 1) != 0;
+}
+
+void psd_lane_forget_base(struct psd_arrival *a)
+{
+    a->answers_moves = false;
+    if (a->client->based != NULL)
+        a->client->based[a->chunk / 64] &= ~(UINT64_C(1) << (a->chunk % 64));
+}
+
+/* The client will have these floats. */
+static void keep_base(const struct psd_lane *lane, const struct psd_arrival *a, const float *floats)
+{
+    if (!is_kept(lane, a))
+        return;
+    lane->vec->copy(lane->center->seen[a->frame.client] + a->frame.begin, floats, a->frame.count);
+    a->client->based[a->chunk / 64] |= UINT64_C(1) << (a->chunk % 64);
+}
+
+/* What the answer decodes to brings the client to what is kept of it: what this one leaves out the next one
+ * has. */
+static void encode_moves(const struct psd_lane *lane, struct psd_arrival *a, float *floats)
+{
+    const struct ps_codec *codec = &lane->center->answer_codec;
+    const struct ps_manifest *m = lane->center->manifest;
+    const struct ps_range piece = {a->frame.begin, a->frame.count};
+    float *known = lane->center->seen[a->frame.client] + piece.begin;
+    ps_piece_leave(codec, m, piece, floats, known);
+    ps_piece_encode(codec, m, piece, a->message.body, floats);
+    ps_piece_decode(codec, m, piece, floats, a->message.body);
+    ps_piece_take(codec, m, piece, known, floats);
 }
 
 static bool holds_floats(const struct psd_arrival *a, const struct ps_codec *codec)
@@ -24,23 +72,31 @@ float *psd_lane_room_of(struct psd_lane *lane, const struct psd_arrival *a)
 {
     if (a->room != NULL)
         return a->room;
-    bool in_place = holds_floats(a, psd_lane_request_codec(lane, &a->frame)) &&
-                    psd_lane_answer_codec(lane, &a->frame)->in_place;
+    bool in_place =
+        holds_floats(a, psd_lane_request_codec(lane, &a->frame)) && psd_lane_answer_codec(lane, a)->in_place;
     return in_place ? (float *)(void *)a->message.body : lane->scratch;
+}
+
+void psd_lane_decode(const struct psd_lane *lane, const struct psd_arrival *a, float *room)
+{
+    ps_piece_decode(psd_lane_request_codec(lane, &a->frame), lane->center->manifest,
+                    (struct ps_range){a->frame.begin, a->frame.count}, room, a->message.body);
 }
 
 float *psd_lane_floats_of(struct psd_lane *lane, const struct psd_arrival *a)
 {
     float *room = psd_lane_room_of(lane, a);
     if (room == lane->scratch)
-        psd_lane_request_codec(lane, &a->frame)->decode(room, a->message.body, a->frame.count);
+        psd_lane_decode(lane, a, room);
     return room;
 }
 
 /* Resizes the body to the answer; its content is lost if the size changes. Returns false without memory. */
 static bool size_body(struct psd_lane *lane, struct psd_arrival *a)
 {
-    size_t want = psd_lane_answer_codec(lane, &a->frame)->payload_bytes(a->frame.count);
+    const struct ps_codec *codec = psd_lane_answer_codec(lane, a);
+    size_t want =
+        ps_piece_bytes(codec, lane->center->manifest, (struct ps_range){a->frame.begin, a->frame.count});
     return a->message.body_bytes == want || a->port->transport->message_body(&a->message, want) == 0;
 }
 
@@ -48,7 +104,7 @@ float *psd_lane_answer_room(struct psd_lane *lane, struct psd_arrival *a)
 {
     if (!size_body(lane, a))
         return NULL;
-    bool in_place = holds_floats(a, psd_lane_answer_codec(lane, &a->frame));
+    bool in_place = holds_floats(a, psd_lane_answer_codec(lane, a));
     return in_place ? (float *)(void *)a->message.body : lane->scratch;
 }
 
@@ -64,18 +120,24 @@ static void blank_frozen(const struct psd_lane *lane, const struct psd_arrival *
 
 int psd_lane_fill_body(struct psd_lane *lane, struct psd_arrival *a, float *floats)
 {
-    const struct ps_codec *codec = psd_lane_answer_codec(lane, &a->frame);
+    const struct ps_codec *codec = psd_lane_answer_codec(lane, a);
     const struct ps_range piece = {a->frame.begin, a->frame.count};
+    if (!a->answers_moves)
+        keep_base(lane, a, floats);
     if ((const void *)floats == a->message.body)
         return 0;
     if (!size_body(lane, a))
         return -ENOMEM;
+    if (a->answers_moves) {
+        encode_moves(lane, a, floats);
+        return 0;
+    }
     if (!codec->in_place)
         blank_frozen(lane, a, floats);
-    codec->encode(a->message.body, floats, a->frame.count);
-    if (codec->in_place || a->frame.client >= lane->center->n_seen)
+    codec->encode(codec, a->message.body, floats, a->frame.count);
+    if (codec->in_place || !lane->center->rule->takes_seen || a->frame.client >= lane->center->n_seen)
         return 0;
-    codec->decode(floats, a->message.body, a->frame.count);
+    codec->decode(codec, floats, a->message.body, a->frame.count);
     psd_lane_see(lane, a->frame.client, piece,
                  floats); /* the values after encoding, which the client really sees */
     return 0;

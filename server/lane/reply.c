@@ -80,7 +80,7 @@ void psd_lane_answer(struct psd_lane *lane, struct psd_arrival *a, float rate, u
 {
     struct ps_frame f = a->frame;
     f.kind = PS_FRAME_ANSWER;
-    f.codec = a->message.body_bytes > 0 ? psd_lane_answer_codec(lane, &a->frame)->id : 0;
+    f.codec = a->message.body_bytes > 0 ? psd_lane_answer_codec(lane, a)->id : 0;
     f.flags = flags | (a->frame.flags & PS_FLAG_IN_PLACE);
     f.rate = rate;
     f.center_version = version_of(lane, a);
@@ -99,7 +99,7 @@ void psd_lane_answer(struct psd_lane *lane, struct psd_arrival *a, float rate, u
 void psd_lane_see(const struct psd_lane *lane, uint32_t client, struct ps_range at, const float *values)
 {
     const struct psd_center *c = lane->center;
-    if (client < c->n_seen)
+    if (c->rule->takes_seen && client < c->n_seen)
         lane->vec->copy(c->seen[client] + at.begin, values, at.count);
 }
 

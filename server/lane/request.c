@@ -44,11 +44,13 @@ static bool open_exchange(struct psd_lane *lane, struct psd_arrival *a)
         return true;
     psd_count(&lane->stats.replays, 1);
     psd_lane_partial_begin(lane, &a->frame);
+    psd_lane_forget_base(a); /* and not what this answer is: the client may take it or the one before */
     move = psd_lane_move_of(lane, a);
     if (a->frame.kind == PS_FRAME_EXCHANGE || a->frame.kind == PS_FRAME_ADD)
         psd_lane_answer_center(lane, a, move.rule->rate(&move), PS_FLAG_REPLAYED);
     else
         psd_lane_answer_nothing(lane, a, move.rule->rate(&move), PS_FLAG_REPLAYED);
+    psd_lane_forget_base(a);
     return false;
 }
 
@@ -181,6 +183,7 @@ void psd_lane_serve(struct psd_lane *lane, struct psd_arrival *a, int rc)
     lane->stop_ns = 0;
     a->frame = (struct ps_frame){0};
     a->room = NULL;
+    a->answers_moves = false;
     psd_count(&lane->stats.bytes_in[a->port - lane->ports], a->message.body_bytes);
     if (rc == 0)
         rc = ps_frame_parse(&a->frame, a->message.head, a->message.head_bytes, &err);
@@ -199,6 +202,7 @@ void psd_lane_serve(struct psd_lane *lane, struct psd_arrival *a, int rc)
         psd_lane_refuse(lane, a, code, "%s", err.text);
     else {
         psd_count(&a->client->bytes_in, a->message.body_bytes);
+        a->answers_moves = psd_lane_is_based(lane, a);
         atomic_store_explicit(&a->client->port, (uint32_t)(a->port - lane->ports), memory_order_relaxed);
         kinds[a->frame.kind].serve(lane, a);
     }

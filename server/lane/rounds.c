@@ -296,7 +296,7 @@ static bool decode_if_needed(struct psd_lane *lane, struct psd_staged *s, struct
     if (s->room == NULL &&
         (s->room = aligned_alloc(64, lane->center->shard.chunk_floats * sizeof *s->room)) == NULL)
         return false;
-    psd_lane_request_codec(lane, &a->frame)->decode(s->room, a->message.body, a->frame.count);
+    psd_lane_decode(lane, a, s->room);
     a->room = s->room;
     return true;
 }
@@ -350,6 +350,7 @@ void psd_rounds_arrive(struct psd_lane *lane, struct psd_arrival *a)
                                       .room = a->room,
                                       .frame = a->frame,
                                       .chunk = a->chunk,
+                                      .answers_moves = a->answers_moves,
                                       .n_pieces = a->n_pieces,
                                       .n_lanes = a->n_lanes};
     a->port->transport->message_move(&s->arrival.message, &a->message);

@@ -3,6 +3,8 @@
 
 #include <inttypes.h>
 
+#include "proto/codecs/piece.h"
+
 /* Whether the request is for the job's method. While that is about to change, only exchanges that have begun
  * are accepted. */
 static bool is_in_time(const struct psd_lane *lane, const struct ps_frame *f,
@@ -86,9 +88,11 @@ static uint32_t check_flags(const struct psd_lane *lane, const struct ps_frame *
 {
     const struct psd_center *center = lane->center;
     uint16_t scopes = f->flags & (PS_FLAG_TENSOR | PS_FLAG_FRAGMENT);
-    uint16_t allowed = (uint16_t)(PS_FLAG_TENSOR | (kind->averages ? PS_FLAG_AVERAGE : 0) |
-                                  (kind->by_rule ? PS_FLAG_FRAGMENT : 0) |
-                                  (f->kind == PS_FRAME_EXCHANGE ? PS_FLAG_IN_PLACE : 0));
+    uint16_t allowed =
+        (uint16_t)(PS_FLAG_TENSOR | (kind->averages ? PS_FLAG_AVERAGE : 0) |
+                   (kind->by_rule ? PS_FLAG_FRAGMENT : 0) |
+                   (f->kind == PS_FRAME_EXCHANGE ? PS_FLAG_IN_PLACE : 0) |
+                   (f->kind == PS_FRAME_EXCHANGE && center->answer_codec.for_moves ? PS_FLAG_BASED : 0));
     if ((f->flags & ~allowed) != 0 || scopes == (PS_FLAG_TENSOR | PS_FLAG_FRAGMENT)) {
         ps_fail(
             err, 0,
@@ -212,12 +216,12 @@ static uint32_t check_in_place(const struct psd_lane *lane, const struct psd_arr
         return PS__CODE__MALFORMED;
     }
     if (!asked || (center->rule->apply_in_place != NULL && !center->admission->merges &&
-                   center->message_codec->in_place && center->answer_codec->in_place))
+                   center->message_codec.in_place && center->answer_codec.in_place))
         return 0;
     ps_fail(err, 0,
             "flag %04x: an exchange in place; rule %s, admission %s and codecs %s, %s do not allow it",
-            a->frame.flags, center->rule->name, center->admission->name, center->message_codec->name,
-            center->answer_codec->name);
+            a->frame.flags, center->rule->name, center->admission->name, center->message_codec.name,
+            center->answer_codec.name);
     return PS__CODE__KIND;
 }
 
@@ -225,20 +229,27 @@ static uint32_t check_body(const struct psd_lane *lane, const struct psd_arrival
                            const struct psd_request_kind *kind, struct ps_error *err)
 {
     const struct ps_frame *f = &a->frame;
+    const struct psd_center *center = lane->center;
+    char text[PS_CODEC_TEXT];
     const struct ps_codec *codec = ps_codec_find(f->codec), *allowed = psd_lane_request_codec(lane, f);
-    if (codec != allowed) {
+    if (codec == NULL || codec->id != allowed->id) {
         ps_fail(err, 0, "codec %u (%s); allowed in a frame of kind %u is %u (%s%s)", f->codec,
                 codec != NULL ? codec->name : "not known", f->kind, allowed->id, allowed->name,
                 kind->by_rule ? ", codec.message" : "");
         return PS__CODE__CODEC;
     }
-    size_t want = kind->has_payload ? codec->payload_bytes(f->count) : 0;
-    if (a->message.body_bytes != want) {
+    struct ps_range piece = {f->begin, f->count};
+    size_t want = kind->has_payload ? ps_piece_bytes(allowed, center->manifest, piece) : 0;
+    const char *wrong = NULL;
+    if (a->message.body_bytes != want)
         ps_fail(err, 0, "a body of %zu bytes; %u floats in codec %s take %zu", a->message.body_bytes,
-                f->count, codec->name, want);
-        return PS__CODE__MALFORMED;
-    }
-    return 0;
+                f->count, ps_codec_text(allowed, text), want);
+    else if (want > 0 && (wrong = ps_piece_check(allowed, center->manifest, piece, a->message.body)) != NULL)
+        ps_fail(err, 0, "floats %" PRIu64 " +%u in codec %s: %s; nothing of them was taken", f->begin,
+                f->count, ps_codec_text(allowed, text), wrong);
+    else
+        return 0;
+    return PS__CODE__MALFORMED;
 }
 
 uint32_t psd_lane_check(struct psd_lane *lane, struct psd_arrival *a, const struct psd_request_kind *kind,

@@ -64,6 +64,35 @@ static void make_frames(void)
     }
 }
 
+/* topk's lists of 60 in 600, as it writes them, and with what a liar writes in them. */
+static void make_lists(void)
+{
+    enum { N = 600, KEPT = 60, HEAD = 2 + sizeof(float), PLACES = HEAD + 3 };
+    static const struct {
+        const char *name;
+        size_t at, n;
+        unsigned char byte;
+    } lies[] = {{"list", HEAD, 0, 0},
+                {"list-repeated", PLACES, 2, 9},
+                {"list-count", HEAD, 1, 200},
+                {"list-beyond", PLACES + KEPT - 1, 1, 255},
+                {"list-empty", HEAD, 3, 0},
+                {"list-nan", 2, sizeof(float), 0xff},
+                {"list-descending", PLACES, 1, 254}};
+    float x[N];
+    unsigned char honest[2 + sizeof x] = {6, 2 * 16}, bytes[sizeof honest]; /* row 6, a tenth */
+    struct ps_codec c;
+    for (size_t i = 0; i < N; i++)
+        x[i] = (float)(i * 7919 % N) - N / 2;
+    ps_codec_of("topk:0.1", &c);
+    c.encode(&c, honest + 2, x, N);
+    for (size_t k = 0; k < sizeof lies / sizeof *lies; k++) {
+        memcpy(bytes, honest, sizeof bytes);
+        memset(bytes + lies[k].at, lies[k].byte, lies[k].n);
+        write_seed("codec", lies[k].name, bytes, 2 + c.payload_bytes(&c, N));
+    }
+}
+
 /* Each codec's payload of a block and a half; and one of bytes that no encoder writes. */
 static void make_codecs(void)
 {
@@ -76,16 +105,17 @@ static void make_codecs(void)
     for (size_t i = 0; i < N; i++)
         x[i] = (float)i / N - 0.5f;
     for (size_t k = 0; k < n_rows; k++) {
-        size_t len = 2 + rows[k]->payload_bytes(N);
+        size_t len = 2 + rows[k]->payload_bytes(rows[k], N);
         bytes[0] = (uint8_t)k;
         bytes[1] = (uint8_t)(k * 3);
-        rows[k]->encode(bytes + 2, x, N);
+        rows[k]->encode(rows[k], bytes + 2, x, N);
         snprintf(name, sizeof name, "row-%zu", k);
         write_seed("codec", name, bytes, len);
         memset(bytes + 2, k % 2 ? 0xff : 0x80, len - 2);
         snprintf(name, sizeof name, "odd-%zu", k);
         write_seed("codec", name, bytes, len);
     }
+    make_lists();
 }
 
 /* The target's first byte is the direction. */

@@ -51,12 +51,12 @@ static bool meet(struct circle *c)
 
 static float *sum(const struct circle *c, const struct psc_collective *op)
 {
-    size_t room = op->codec->payload_bytes(op->n);
+    size_t room = op->codec->payload_bytes(op->codec, op->n);
     float *total = calloc(op->n + 1, sizeof *total);
     void *payload = malloc(room + 1);
     for (int r = 0; r < c->members; r++) {
-        op->codec->encode(payload, c->ops[r]->data, op->n);
-        op->codec->add(total, payload, op->n);
+        op->codec->encode(op->codec, payload, c->ops[r]->data, op->n);
+        op->codec->add(op->codec, total, payload, op->n);
     }
     free(payload);
     return total;

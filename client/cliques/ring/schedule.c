@@ -40,7 +40,7 @@ static struct psc_span block_at(const struct psc_ring *r, const struct psc_ring_
 
 size_t psc_payload_bytes(const struct psc_ring *r, size_t units)
 {
-    return r->plain ? units * r->unit_bytes : r->op->codec->payload_bytes(units);
+    return r->plain ? units * r->unit_bytes : r->op->codec->payload_bytes(r->op->codec, units);
 }
 
 float *psc_floats_at(const struct psc_ring *r, struct psc_span s)
@@ -235,9 +235,9 @@ static void load_out(struct psc_ring *r, struct psc_ring_link *l)
         f->payload = slot_at(r, l, stripe_of(f), f->hop - 1);
     } else {
         f->payload = l->staging;
-        r->op->codec->encode(f->payload, psc_floats_at(r, f->span), f->span.count);
+        r->op->codec->encode(r->op->codec, f->payload, psc_floats_at(r, f->span), f->span.count);
         if (f->hop == r->schedule.adopt_from) /* the final values, as all others will decode them */
-            r->op->codec->decode(psc_floats_at(r, f->span), f->payload, f->span.count);
+            r->op->codec->decode(r->op->codec, psc_floats_at(r, f->span), f->payload, f->span.count);
     }
 }
 
@@ -313,9 +313,9 @@ static void land(struct psc_ring *r, struct psc_flow *f)
     if (f->span.count == 0 || (final && r->plain))
         return;
     if (final)
-        r->op->codec->decode(psc_floats_at(r, f->span), f->payload, f->span.count);
+        r->op->codec->decode(r->op->codec, psc_floats_at(r, f->span), f->payload, f->span.count);
     else
-        r->op->codec->add(psc_floats_at(r, f->span), f->payload, f->span.count);
+        r->op->codec->add(r->op->codec, psc_floats_at(r, f->span), f->payload, f->span.count);
 }
 
 int psc_flow_in(struct psc_ring *r, struct psc_ring_link *l)

@@ -158,7 +158,7 @@ static void load_pass(struct psc_ring *r, struct psc_tree_link *l, uint32_t link
     load(r, l, f);
     f->payload = r->plain ? psc_bytes_at(r, f->span) : r->link[link].staging;
     if (!r->plain)
-        r->op->codec->encode(f->payload, psc_floats_at(r, f->span), f->span.count);
+        r->op->codec->encode(r->op->codec, f->payload, psc_floats_at(r, f->span), f->span.count);
 }
 
 static void load_result(struct psc_ring *r, struct psc_tree_link *l)
@@ -174,8 +174,9 @@ static void load_spread(struct psc_ring *r, struct psc_tree_link *l, struct psc_
     f->payload = r->plain ? psc_bytes_at(r, f->span) : slot_at(l, f->time);
     if (r->plain || !is_root(r->tree) || l->encoded > f->time)
         return;
-    r->op->codec->encode(f->payload, psc_floats_at(r, f->span), f->span.count);
-    r->op->codec->decode(psc_floats_at(r, f->span), f->payload, f->span.count); /* as all others will */
+    r->op->codec->encode(r->op->codec, f->payload, psc_floats_at(r, f->span), f->span.count);
+    r->op->codec->decode(r->op->codec, psc_floats_at(r, f->span), f->payload,
+                         f->span.count); /* as all others will */
     l->encoded = f->time + 1;
 }
 
@@ -191,7 +192,7 @@ static void land_gather(struct psc_ring *r, struct psc_tree_link *l)
 {
     struct psc_flow *f = &l->gather;
     if (f->span.count > 0)
-        r->op->codec->add(psc_floats_at(r, f->span), f->payload, f->span.count);
+        r->op->codec->add(r->op->codec, psc_floats_at(r, f->span), f->payload, f->span.count);
     f->loaded = false;
     l->from = next_below(r->tree, l->from + 1);
     if (l->from < r->tree->n_peers)
@@ -204,7 +205,7 @@ static void land_result(struct psc_ring *r, struct psc_tree_link *l)
 {
     struct psc_flow *f = &l->result;
     if (!r->plain && f->span.count > 0)
-        r->op->codec->decode(psc_floats_at(r, f->span), f->payload, f->span.count);
+        r->op->codec->decode(r->op->codec, psc_floats_at(r, f->span), f->payload, f->span.count);
     advance(f);
 }
 

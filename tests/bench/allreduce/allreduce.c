@@ -56,8 +56,8 @@ static bool parse_number(const char *option, const char *text, double min, doubl
 static bool check_codec(const char *name)
 {
     size_t n;
-    const struct ps_codec *const *rows = ps_codec_rows(&n);
-    if (strcmp(name, "all") == 0 || ps_codec_named(name) != NULL)
+    const struct ps_codec *const *rows = ps_codec_value_rows(&n);
+    if (strcmp(name, "all") == 0 || ps_codec_named_for_values(name) != NULL)
         return true;
     fprintf(stderr, "psbench allreduce: --codec is '%s'; allowed are all", name);
     for (size_t i = 0; i < n; i++)
@@ -242,7 +242,7 @@ static bool measure_one(struct options *o)
 static bool measure_codecs(struct options *o)
 {
     size_t n;
-    const struct ps_codec *const *rows = ps_codec_rows(&n);
+    const struct ps_codec *const *rows = ps_codec_value_rows(&n);
     if (strcmp(o->crowd.codec, "all") != 0)
         return measure_one(o);
     for (size_t i = 0; i < n; i++) {

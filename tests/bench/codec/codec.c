@@ -16,18 +16,21 @@
 const char bench_codec_help[] = "codecs: GB/s of float32, the largest error of a message and of a sum";
 
 static const char usage_text[] =
-    "usage: psbench codec [--floats 131072] [--members 8] [--rounds 200] [--json]\n"
+    "usage: psbench codec [--floats 131072] [--members 8] [--rounds 200] [--topk 0.01] [--json]\n"
     "  --floats N   values of a message, 2 to 100000000\n"
     "  --members P  members of the sum, 2 to 1024; each adds its own vector, encoded at every hop\n"
-    "  --rounds R   repetitions of each measurement, 1 to 100000; the median counts\n";
+    "  --rounds R   repetitions of each measurement, 1 to 100000; the median counts\n"
+    "  --topk F     fraction of the values that topk sends, above 0, at most 1\n";
 
 struct options {
     size_t floats, members, rounds;
+    const char *topk; /* its fraction */
     bool json;
 };
 
 struct result {
-    double encode_gb_s, decode_gb_s, add_gb_s, copy_gb_s;
+    double encode_gb_s, decode_gb_s, copy_gb_s;
+    double add_gb_s; /* 0 for a codec for moves */
     double one, sum; /* the largest errors, relative to the block's largest value and to the sum of those of
                         the members */
     double sum_bound;
@@ -47,16 +50,20 @@ static bool parse_count(const char *option, const char *text, size_t min, size_t
 
 static int parse(int argc, char **argv, struct options *opt)
 {
-    static const struct option longs[] = {
-        {"floats", required_argument, NULL, 'n'}, {"members", required_argument, NULL, 'p'},
-        {"rounds", required_argument, NULL, 'r'}, {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
+    static const struct option longs[] = {{"floats", required_argument, NULL, 'n'},
+                                          {"members", required_argument, NULL, 'p'},
+                                          {"rounds", required_argument, NULL, 'r'},
+                                          {"json", no_argument, NULL, 'j'},
+                                          {"topk", required_argument, NULL, 'k'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
     int letter;
     while ((letter = getopt_long(argc, argv, "", longs, NULL)) != -1) {
         bool fine = letter == 'n'   ? parse_count("--floats", optarg, 2, 100000000, &opt->floats)
                     : letter == 'p' ? parse_count("--members", optarg, 2, 1024, &opt->members)
                     : letter == 'r' ? parse_count("--rounds", optarg, 1, 100000, &opt->rounds)
                                     : true;
+        opt->topk = letter == 'k' ? optarg : opt->topk;
         opt->json = opt->json || letter == 'j';
         if (letter == 'h' || letter == '?')
             fputs(usage_text, letter == 'h' ? stdout : stderr);
@@ -104,9 +111,11 @@ static bool measure_speed(const struct options *opt, const struct ps_codec *c, c
         fine = (took[k] = malloc(opt->rounds * sizeof **took)) != NULL && fine;
     for (size_t i = 0; fine && i < opt->rounds; i++) {
         double t[5] = {ps_now_s()};
-        c->encode(payload, x, opt->floats), t[1] = ps_now_s();
-        c->decode(y, payload, opt->floats), t[2] = ps_now_s();
-        c->add(y, payload, opt->floats), t[3] = ps_now_s();
+        c->encode(c, payload, x, opt->floats), t[1] = ps_now_s();
+        c->decode(c, y, payload, opt->floats), t[2] = ps_now_s();
+        if (c->add != NULL)
+            c->add(c, y, payload, opt->floats);
+        t[3] = ps_now_s();
         memcpy(y, x, opt->floats * sizeof *x), t[4] = ps_now_s();
         for (int k = 0; k < 4; k++)
             took[k][i] = t[k + 1] - t[k];
@@ -114,7 +123,7 @@ static bool measure_speed(const struct options *opt, const struct ps_codec *c, c
     if (fine) {
         r->encode_gb_s = gb / median(took[0], opt->rounds);
         r->decode_gb_s = gb / median(took[1], opt->rounds);
-        r->add_gb_s = gb / median(took[2], opt->rounds);
+        r->add_gb_s = c->add != NULL ? gb / median(took[2], opt->rounds) : 0;
         r->copy_gb_s = gb / median(took[3], opt->rounds);
     }
     for (int k = 0; k < 4; k++)
@@ -153,56 +162,70 @@ static void measure_errors(const struct options *opt, const struct ps_codec *c, 
             exact[i] = (m > 0 ? exact[i] : 0) + (double)x[i];
             larger[i] = (m > 0 ? larger[i] : 0) + (i % c->error.block == 0 ? size_of(c, x, n, i) : 0);
         }
-        c->encode(payload, sum, n);
-        c->decode(sum, payload, n);
+        c->encode(c, payload, sum, n);
+        c->decode(c, sum, payload, n);
         for (size_t i = 0; m == 0 && i < n; i++)
             r->one =
                 fmax(r->one, part_of(c, (double)sum[i] - (double)x[i], 1, larger[i - i % c->error.block]));
     }
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n && !c->for_moves; i++)
         r->sum = fmax(r->sum, part_of(c, (double)sum[i] - exact[i], (double)opt->members,
                                       larger[i - i % c->error.block]));
-    r->sum_bound = pow(1 + c->error.relative, (double)opt->members) - 1 + (double)opt->members * 0x1p-24;
+    r->sum_bound =
+        c->for_moves ? 0
+                     : pow(1 + c->error.relative, (double)opt->members) - 1 + (double)opt->members * 0x1p-24;
 }
 
+/* JSON has no number for what a codec for moves has not: 0. */
 static void print(const struct options *opt, const struct ps_codec *c, const struct result *r)
 {
+    char name[PS_CODEC_TEXT];
+    ps_codec_text(c, name);
     if (opt->json)
         printf("{\"bench\":\"codec\",\"codec\":\"%s\",\"floats\":%zu,\"bytes\":%zu,\"encode_gb_s\":%.2f,"
                "\"decode_"
                "gb_s\":%.2f,\"add_gb_s\":%.2f,\"memcpy_gb_s\":%.2f,\"error\":%.3g,\"error_bound\":%.3g,"
                "\"members\":%zu,\"sum_error\":%.3g,\"sum_error_bound\":%.3g}\n",
-               c->name, opt->floats, c->payload_bytes(opt->floats), r->encode_gb_s, r->decode_gb_s,
+               name, opt->floats, c->payload_bytes(c, opt->floats), r->encode_gb_s, r->decode_gb_s,
                r->add_gb_s, r->copy_gb_s, r->one, c->error.relative, opt->members, r->sum, r->sum_bound);
     else
-        printf("%-8s %8.1f %8.1f %8.1f %8.1f   %9.2e  %9.2e   %9.2e  %9.2e\n", c->name, r->encode_gb_s,
+        printf("%-9s %8.1f %8.1f %8.1f %8.1f   %9.2e  %9.2e   %9.2e  %9.2e\n", name, r->encode_gb_s,
                r->decode_gb_s, r->add_gb_s, r->copy_gb_s, r->one, c->error.relative, r->sum, r->sum_bound);
 }
 
 int bench_codec(int argc, char **argv)
 {
-    struct options opt = {.floats = 131072, .members = 8, .rounds = 200};
+    struct options opt = {.floats = 131072, .members = 8, .rounds = 200, .topk = "0.01"};
     size_t n_rows;
     const struct ps_codec *const *rows = ps_codec_rows(&n_rows);
     int rc = parse(argc, argv, &opt);
     if (rc != 0)
         return rc < 0 ? 0 : rc;
+    struct ps_codec topk;
+    char named[64];
+    snprintf(named, sizeof named, "topk:%s", opt.topk);
+    const char *wrong = ps_codec_of(named, &topk);
+    if (wrong != NULL) {
+        fprintf(stderr, "psbench codec: --topk is '%s': %s\n", opt.topk, wrong);
+        return 2;
+    }
     float *x = calloc(opt.floats, sizeof *x), *y = calloc(opt.floats, sizeof *y);
     double *exact = calloc(opt.floats, sizeof *exact), *larger = calloc(opt.floats, sizeof *larger);
     unsigned char *payload = calloc(opt.floats, sizeof *x);
     bool fine = x != NULL && y != NULL && exact != NULL && larger != NULL && payload != NULL;
     if (fine && !opt.json)
-        printf("%zu floats, kernels %s; GB/s of float32; errors of one message relative to the value (int8: "
-               "its block's\n"
+        printf("%zu floats, kernels %s; GB/s of float32; errors of one message relative to the value (int8, "
+               "int4: its block's\n"
                "largest), of a sum over %zu members to the sum of theirs, each with its bound\n"
-               "codec      encode   decode      add   memcpy     error      bound       of sum     bound\n",
+               "codec       encode   decode      add   memcpy     error      bound       of sum     bound\n",
                opt.floats, ps_codec_kernels_best()->name, opt.members);
     for (size_t k = 0; fine && k < n_rows; k++) {
+        const struct ps_codec *c = ps_codec_is("topk", rows[k]->name) ? &topk : rows[k];
         struct result r = {0};
-        measure_errors(&opt, rows[k], x, y, exact, larger, payload, &r);
-        fine = measure_speed(&opt, rows[k], x, y, payload, &r);
+        measure_errors(&opt, c, x, y, exact, larger, payload, &r);
+        fine = measure_speed(&opt, c, x, y, payload, &r);
         if (fine)
-            print(&opt, rows[k], &r);
+            print(&opt, c, &r);
     }
     if (!fine)
         fprintf(stderr, "psbench codec: no memory for %zu floats\n", opt.floats);

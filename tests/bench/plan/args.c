@@ -101,10 +101,10 @@ static bool take_clique(struct plan_options *o, const char *name, const char *pa
 
 static bool take_codec(struct plan_options *o, const char *name, const char *part)
 {
-    const struct ps_codec *codec = ps_codec_named(part);
+    const struct ps_codec *codec = ps_codec_named_for_values(part);
     size_t n;
     if (codec == NULL) {
-        const struct ps_codec *const *rows = ps_codec_rows(&n);
+        const struct ps_codec *const *rows = ps_codec_value_rows(&n);
         fprintf(stderr, "psbench plan: --%s names '%s'; allowed are", name, part);
         for (size_t i = 0; i < n; i++)
             fprintf(stderr, " %s", rows[i]->name);
@@ -250,7 +250,7 @@ static void fill_lists(struct plan_options *o)
         o->cliques[o->n_cliques++] = 2;
     if (o->n_codecs > 0)
         return;
-    const struct ps_codec *const *rows = ps_codec_rows(&n);
+    const struct ps_codec *const *rows = ps_codec_value_rows(&n);
     for (size_t i = 0; i < n && i < PLAN_MAX_CODECS; i++)
         o->codecs[o->n_codecs++] = rows[i];
 }

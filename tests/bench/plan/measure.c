@@ -20,17 +20,18 @@ struct passes {
 
 static void encode(const struct passes *p)
 {
-    p->codec->encode(p->payload, p->x, FLOATS);
+    p->codec->encode(p->codec, p->payload, p->x, FLOATS);
 }
 
 static void decode(const struct passes *p)
 {
-    p->codec->decode(p->y, p->payload, FLOATS);
+    p->codec->decode(p->codec, p->y, p->payload, FLOATS);
 }
 
 static void add(const struct passes *p)
 {
-    p->codec->add(p->y, p->payload, FLOATS);
+    if (p->codec->add != NULL)
+        p->codec->add(p->codec, p->y, p->payload, FLOATS);
 }
 
 static int by_value(const void *a, const void *b)
@@ -62,7 +63,7 @@ static void time_passes(const struct passes *p, double seconds, double *medians)
 int plan_measure_codec(const struct plan_options *o, const struct ps_codec *codec, struct plan_codec *out)
 {
     struct passes p = {codec, calloc(FLOATS, sizeof(float)), calloc(FLOATS, sizeof(float)),
-                       calloc(1, codec->payload_bytes(FLOATS))};
+                       calloc(1, codec->payload_bytes(codec, FLOATS))};
     double medians[3];
     int rc = -1;
 
@@ -71,7 +72,7 @@ int plan_measure_codec(const struct plan_options *o, const struct ps_codec *code
             p.x[i] = 1e-3f * (float)(i % 1021) - 0.5f;
         time_passes(&p, o->seconds / 4, medians);
         *out = (struct plan_codec){.name = codec->name,
-                                   .bytes_per_float = (double)codec->payload_bytes(FLOATS) / FLOATS,
+                                   .bytes_per_float = (double)codec->payload_bytes(codec, FLOATS) / FLOATS,
                                    .encode_s = codec->in_place ? 0 : medians[0],
                                    .decode_s = codec->in_place ? 0 : medians[1],
                                    .add_s = medians[2]};

@@ -243,7 +243,8 @@ static int measure_codec(const struct sim_options *o, const char *name, const st
             *out = known[i];
             return 0;
         }
-    return plan_measure_codec(&quick, ps_codec_named(name), out);
+    struct ps_codec codec;
+    return ps_codec_of(name, &codec) == NULL ? plan_measure_codec(&quick, &codec, out) : -1;
 }
 
 int sim_measure_codecs(const struct sim_options *o, const struct sim_codecs *names, struct sim_machine *m)

@@ -69,7 +69,7 @@ static void check_same_bits(struct rig_member *m, const float *x, size_t n)
 static void sum_all(struct rig_member *m)
 {
     size_t n_codecs;
-    const struct ps_codec *const *codecs = ps_codec_rows(&n_codecs);
+    const struct ps_codec *const *codecs = ps_codec_value_rows(&n_codecs);
     rig_ok(m, m->rc);
     ck_assert_int_eq(psc_clique_rank(m->q), m->index);
     ck_assert_int_eq(psc_clique_size(m->q), m->rig->members);
@@ -93,7 +93,7 @@ END_TEST
 static void reduce_to_each(struct rig_member *m)
 {
     size_t n_codecs;
-    const struct ps_codec *const *codecs = ps_codec_rows(&n_codecs);
+    const struct ps_codec *const *codecs = ps_codec_value_rows(&n_codecs);
     int p = m->rig->members;
     rig_ok(m, m->rc);
     for (int root = 0; root < p; root++)
@@ -210,7 +210,7 @@ static void hide_nothing(struct rig_member *m)
 {
     enum { N = 4000 };
     size_t n_codecs;
-    const struct ps_codec *const *codecs = ps_codec_rows(&n_codecs);
+    const struct ps_codec *const *codecs = ps_codec_value_rows(&n_codecs);
     rig_ok(m, m->rc);
     for (size_t c = 0; c < n_codecs; c++) {
         float *x = make(m->index, 1, N);
@@ -263,6 +263,11 @@ static void get_arguments_wrong(struct rig_member *m)
     rig_ok(m, m->rc);
     ck_assert_int_eq(psc_allreduce(m->q, x, 4, "mp3"), PSC_EINVAL);
     assert_says(psc_clique_error(m->q), "codec 'mp3' is not known; allowed are raw");
+    ck_assert_int_eq(psc_allreduce(m->q, x, 4, "int4"), PSC_EINVAL);
+    assert_says(psc_clique_error(m->q),
+                "codec 'int4' loses what only its sender can make good, and a sum has none");
+    ck_assert_int_eq(psc_reduce(m->q, x, 4, 0, "topk:0.01"), PSC_EINVAL);
+    assert_says(psc_clique_error(m->q), "codec 'topk:0.01' loses what only its sender");
     ck_assert_int_eq(psc_allreduce_start(m->q, NULL, 4, NULL, &t), PSC_EINVAL);
     assert_says(psc_clique_error(m->q), "no array");
     ck_assert_int_eq(psc_reduce(m->q, x, 4, m->rig->members, NULL), PSC_EINVAL);

@@ -97,9 +97,9 @@ static void answer(struct fake *f, zmq_msg_t *name, struct ps_frame frame, const
 {
     unsigned char head[PS_FRAME_BYTES], body[CHUNK * sizeof(float)];
     const struct ps_codec *c = ps_codec_named(codec);
-    size_t len = frame.kind == PS_FRAME_OFFER ? 0 : c->payload_bytes(frame.count);
+    size_t len = frame.kind == PS_FRAME_OFFER ? 0 : c->payload_bytes(c, frame.count);
     if (len > 0)
-        c->encode(body, f->center + frame.begin, frame.count);
+        c->encode(c, body, f->center + frame.begin, frame.count);
     frame.codec = len > 0 ? c->id : 0;
     frame.kind = PS_FRAME_ANSWER;
     frame.rate = 1;
@@ -131,7 +131,7 @@ static void on_data(struct fake *f)
     int n = zmq_recv(f->lane, head, sizeof head, 0);
     zmq_recv(f->lane, body, sizeof body, 0);
     assert_quick(ps_frame_parse(&frame, head, (size_t)n, NULL) == 0 && frame.count <= CHUNK);
-    ps_codec_find(frame.codec)->decode(v, body, frame.count);
+    ps_codec_find(frame.codec)->decode(ps_codec_find(frame.codec), v, body, frame.count);
     land(f, &frame, v);
     f->left -= frame.kind == PS_FRAME_EXCHANGE && !f->changed ? frame.count : 0;
     if (f->changed)

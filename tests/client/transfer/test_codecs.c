@@ -60,8 +60,8 @@ static void travel(const struct ps_codec *codec, const float *v, float *e, struc
         size_t at = r.begin + i;
         made[i] = is_frozen(at) && !codec->in_place ? 0 : v[at] + (e != NULL ? e[at] : 0);
     }
-    codec->encode(payload, made, r.count);
-    codec->decode(out, payload, r.count);
+    codec->encode(codec, payload, made, r.count);
+    codec->decode(codec, out, payload, r.count);
     for (size_t i = 0; i < r.count && e != NULL; i++)
         e[r.begin + i] = made[i] - out[i];
 }
@@ -131,7 +131,7 @@ static uint64_t bytes_of(const struct ps_codec *codec)
             bool moves = false;
             for (uint64_t i = r.begin; i < r.begin + r.count; i++)
                 moves = moves || !is_frozen(i);
-            sum += moves ? codec->payload_bytes(r.count) : 0;
+            sum += moves ? codec->payload_bytes(codec, r.count) : 0;
         }
     return sum;
 }

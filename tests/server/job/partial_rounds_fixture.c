@@ -85,7 +85,8 @@ void cut_open(struct cut_rig *c, const char *const *settings, uint32_t n)
     rig_open(&c->rig, "add", CUT_LANES, settings);
     rig_fill(&c->rig, CUT_N, NULL);
     for (uint32_t i = 0; i < RIG_SLOTS; i++)
-        c->rig.center->message_codec->encode(payloads[i], vectors[i], RIG_CHUNK);
+        c->rig.center->message_codec.encode(&c->rig.center->message_codec, payloads[i], vectors[i],
+                                            RIG_CHUNK);
     struct job_fixture *d = &c->d;
     job_fixture_wire(d);
     ck_assert_int_eq(uv_loop_init(&d->loop), 0);
@@ -143,12 +144,12 @@ static bool send_next(struct cut_rig *c, uint32_t client, uint32_t lane)
     bool pulls = k->seq == 0;
     struct ps_frame f = rig_frame(&c->rig, pulls ? PS_FRAME_PULL : PS_FRAME_EXCHANGE, client, k->incarnation,
                                   k->seq, lane, k->next[lane]);
-    const struct ps_codec *codec = c->rig.center->message_codec;
+    const struct ps_codec *codec = &c->rig.center->message_codec;
     const void *body = codec->in_place ? (const void *)(vectors[client] + f.begin) : payloads[client];
     f.codec = pulls ? 0 : codec->id;
     ps_frame_pack(&f, head);
     if (c->rig.transport->link_send(c->rig.links[lane], head, pulls ? NULL : body,
-                                    pulls ? 0 : codec->payload_bytes(f.count)) != 0)
+                                    pulls ? 0 : codec->payload_bytes(codec, f.count)) != 0)
         return false;
     k->next[lane]++;
     k->in_flight[lane]++;
@@ -184,9 +185,9 @@ static void take_reply(struct cut_rig *c, uint32_t lane, const struct reply *r)
     ck_assert_int_ge(chunk, 0);
     ck_assert((r->f.flags & ~PS_FLAG_DROPPED) == 0);
     bool pulled = r->f.seq == 0;
-    const struct ps_codec *codec = pulled ? ps_codec_find(0) : c->rig.center->answer_codec;
+    const struct ps_codec *codec = pulled ? ps_codec_find(0) : &c->rig.center->answer_codec;
     ck_assert_uint_eq(r->f.codec, codec->id);
-    ck_assert_uint_eq(r->body_bytes, codec->payload_bytes(r->f.count));
+    ck_assert_uint_eq(r->body_bytes, codec->payload_bytes(codec, r->f.count));
     if (r->f.flags == 0 && !pulled)
         c->sum[lane][chunk] += (double)cut_value(r->f.client);
     if (r->f.incarnation != k->incarnation || r->f.seq != k->seq)
