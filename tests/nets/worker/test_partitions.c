@@ -21,7 +21,7 @@ struct seen {
     const struct psc *handle;
     uint64_t steps;
     const float *begun_x; /* of the step in progress */
-    cpu_set_t cpus; /* on which the thread that makes the steps may run */
+    cpu_set_t cpus;       /* on which the thread that makes the steps may run */
     size_t n_floats;
     float x[MOST_FLOATS]; /* after the last step */
 };
