@@ -336,7 +336,7 @@ START_TEST(dc_asgd_has_as_many_ranks_as_workers)
     for (int i = 0; i < 2; i++)
         ck_assert_msg(join(&d, i, &c[i]) == PSC_OK, "%s", psc_error(c[i]));
     ck_assert_msg(join(&d, 2, &c[2]) < 0, "a third has joined");
-    assert_says(psc_error(c[2]), "rank 2: rule dc-asgd has 2 workers");
+    assert_says(psc_error(c[2]), "rank 2: rule dc-asgd has a fixed number of 2 workers");
     psc_close(c[1]);
     ck_assert(daemon_will_log(&d, "session.ended", WAIT_S));
     ck_assert_msg(join(&d, 1, &again) == PSC_OK, "%s", psc_error(again));
