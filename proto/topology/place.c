@@ -116,7 +116,7 @@ static const char *try_near(const struct ps_topology *t, enum ps_near near, uint
     p->parts = NULL;
     if (need->batch % n != 0)
         return "they would not divide the batch";
-    if (need->batch / n < need->least_images && n > 1)
+    if (n > 1 && need->batch / n < need->least_images)
         return "their parts of the batch would be too small";
     if (need->limit_bytes > 0 && n * bytes_of(need, n) > need->limit_bytes)
         return "their copies would exceed what the process may take";
