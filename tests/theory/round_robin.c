@@ -15,7 +15,7 @@ struct state {
     double x[8], lambda[8], center;
 };
 
-/* Eq. 14-15: Algorithm 1's exchange and step of the worker. */
+/* Eq. 12-13: Algorithm 1's exchange and step of the worker. */
 static void easgd_step(struct state *s, unsigned i, double eta, double alpha)
 {
     double offset = s->x[i] - s->center;
