@@ -382,6 +382,13 @@ static void make_state(void)
 /* The first byte says which. */
 static void make_ring(void)
 {
+    static const struct {
+        const char *name;
+        uint8_t kind;
+    } of_members[] = {{"link", PSC_HELLO_LINK},
+                      {"beat", PSC_HELLO_BEAT},
+                      {"tree-link", PSC_HELLO_TREE_LINK},
+                      {"tree-beat", PSC_HELLO_TREE_BEAT}};
     unsigned char bytes[1 + PSC_REPLY_BYTES] = {0};
     struct psc_hello hello = {.kind = PSC_HELLO_JOIN,
                               .rank = -1,
@@ -398,13 +405,12 @@ static void make_ring(void)
         .type = PSC_HEAD_SEGMENT, .kind = PSC_ALLREDUCE, .seq = 7, .n = 1000, .bytes = 4000};
     psc_hello_pack(&hello, bytes + 1);
     write_seed("ring", "join", bytes, 1 + PSC_HELLO_BYTES);
-    hello.kind = PSC_HELLO_LINK;
     hello.rank = 2;
-    psc_hello_pack(&hello, bytes + 1);
-    write_seed("ring", "link", bytes, 1 + PSC_HELLO_BYTES);
-    hello.kind = PSC_HELLO_BEAT;
-    psc_hello_pack(&hello, bytes + 1);
-    write_seed("ring", "beat", bytes, 1 + PSC_HELLO_BYTES);
+    for (size_t i = 0; i < sizeof of_members / sizeof *of_members; i++) {
+        hello.kind = of_members[i].kind;
+        psc_hello_pack(&hello, bytes + 1);
+        write_seed("ring", of_members[i].name, bytes, 1 + PSC_HELLO_BYTES);
+    }
     bytes[0] = 1;
     psc_reply_pack(&reply, bytes + 1);
     write_seed("ring", "welcome", bytes, 1 + PSC_REPLY_BYTES);
