@@ -8,7 +8,7 @@
 
 #include "client/psclient.h"
 #include "tests/client/results.h"
-#include "tests/support/daemon.h"
+#include "tests/support/system/daemon.h"
 #include "tests/support/unit.h"
 
 /* With 3 lanes and chunks of 1024 floats: slices of about 3333, cut in 4. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "client/psclient.h"
-#include "tests/support/daemon.h"
+#include "tests/support/system/daemon.h"
 #include "tests/support/unit.h"
 
 enum { N = 3000, WORKERS = 2, STEPS = 20 };

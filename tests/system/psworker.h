@@ -2,7 +2,7 @@
 #ifndef TEST_PSWORKER_H
 #define TEST_PSWORKER_H
 
-#include "tests/support/daemon.h"
+#include "tests/support/system/daemon.h"
 
 /* Runs a psworker with more options (NULL at the end); its output goes to DIR/name. It dies with its parent.
  */

@@ -9,7 +9,7 @@
 #include <sys/types.h>
 
 #include "client/psclient.h"
-#include "tests/support/daemon.h"
+#include "tests/support/system/daemon.h"
 
 enum { STEPPER_TIMES = 200 };
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "client/psclient.h"
-#include "tests/support/daemon.h"
+#include "tests/support/system/daemon.h"
 
 /* What is sent again is answered with the center of that moment, not of its round: another sequence of
  * vectors. Nothing gets lost here, so nobody sends or connects again while a slow machine merely takes its

@@ -16,7 +16,7 @@
 
 #include "client/psclient.h"
 #include "proto/clock.h"
-#include "tests/support/daemon.h"
+#include "tests/support/system/daemon.h"
 
 const char bench_center_help[] = "a large center: until it is ready, its loop and its lanes at a checkpoint";
 

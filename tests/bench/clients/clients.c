@@ -15,7 +15,7 @@
 #include "proto/clock.h"
 #include "proto/wire/control.h"
 #include "proto/wire/frame.h"
-#include "tests/support/daemon.h"
+#include "tests/support/system/daemon.h"
 
 const char bench_clients_help[] = "many clients of a real psd: joining, its loop's time, /workers, memory";
 

@@ -8,7 +8,7 @@
 
 #include "proto/codecs/codec.h"
 #include "proto/transports/transport.h"
-#include "tests/support/servers.h"
+#include "tests/support/system/servers.h"
 
 static const char usage_text[] =
     "usage: psbench exchange [--transport tcp|ipc|shm|rdma] [--in-place] [--floats 431080] [--workers 1]\n"

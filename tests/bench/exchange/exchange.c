@@ -16,7 +16,7 @@
 #include "proto/security/curve.h"
 #include "tests/bench/exchange/args.h"
 #include "tests/bench/exchange/ceiling.h"
-#include "tests/support/servers.h"
+#include "tests/support/system/servers.h"
 
 const char bench_exchange_help[] = "exchanges of workers with a real psd: GB/s, latency, server CPU";
 

@@ -15,7 +15,7 @@
 #include "client/psclient.h"
 #include "client/psclique.h"
 #include "proto/clock.h"
-#include "tests/support/daemon.h"
+#include "tests/support/system/daemon.h"
 
 /* Warm-up periods before the measurement; at most some steps of long periods. */
 enum { WARM_UPS = 4, MOST_WARM_UP_STEPS = 64, MAX_SETTINGS = 24, SETTING_BYTES = 96, WAIT_S = 120 };

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "client/psclique_mpi.h"
-#include "tests/support/daemon.h"
+#include "tests/support/system/daemon.h"
 #include "tests/support/unit.h"
 
 /* Within this time mpirun ends by itself, or else it hangs. Less than unit.h gives to a test. */

@@ -7,7 +7,7 @@
 
 #include "client/psclient.h"
 #include "tests/client/results.h"
-#include "tests/support/daemon.h"
+#include "tests/support/system/daemon.h"
 #include "tests/support/unit.h"
 
 enum { N = 5000 };

@@ -6,7 +6,7 @@
 #include "proto/codecs/codec.h"
 #include "proto/model/shard.h"
 #include "tests/client/psd_fixture.h"
-#include "tests/support/raw_client.h"
+#include "tests/support/system/raw_client.h"
 
 enum { N = RIG_N, STEPS = 12, N_CODECS = 5 };
 

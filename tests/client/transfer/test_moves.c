@@ -6,7 +6,7 @@
 #include "proto/codecs/piece.h"
 #include "proto/model/fragment.h"
 #include "tests/client/psd_fixture.h"
-#include "tests/support/raw_client.h"
+#include "tests/support/system/raw_client.h"
 
 enum { N = RIG_N, STEPS = 24, FRAGMENTS = 2 };
 

@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 
 #include "tests/client/psd_fixture.h"
-#include "tests/support/proxy.h"
-#include "tests/support/raw_client.h"
+#include "tests/support/system/proxy.h"
+#include "tests/support/system/raw_client.h"
 
 enum { N = RIG_N };
 

@@ -11,7 +11,7 @@
 
 #include "nets/machine.h"
 #include "nets/worker/run.h"
-#include "tests/support/daemon.h"
+#include "tests/support/system/daemon.h"
 #include "tests/support/unit.h"
 
 enum { PARTS = 2, STEPS = 8, MOST_FLOATS = 500000 };

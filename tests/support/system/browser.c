@@ -1,4 +1,4 @@
-#include "tests/support/browser.h"
+#include "tests/support/system/browser.h"
 
 #include <check.h>
 #include <fcntl.h>

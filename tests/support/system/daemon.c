@@ -1,4 +1,4 @@
-#include "tests/support/daemon.h"
+#include "tests/support/system/daemon.h"
 
 #include <curl/curl.h>
 #include <fcntl.h>

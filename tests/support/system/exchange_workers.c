@@ -1,4 +1,4 @@
-#include "tests/support/exchange_workers.h"
+#include "tests/support/system/exchange_workers.h"
 
 #include <signal.h>
 #include <stdio.h>

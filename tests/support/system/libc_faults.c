@@ -1,4 +1,4 @@
-#include "tests/support/libc_faults.h"
+#include "tests/support/system/libc_faults.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "tests/support/clock.h"
-#include "tests/support/daemon.h"
+#include "tests/support/system/daemon.h"
 
 /* psd allows 600 ms between two ticks, which are 200 ms apart. */
 enum { STEP_MS = 350 };

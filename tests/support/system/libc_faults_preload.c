@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/support/libc_faults.h"
+#include "tests/support/system/libc_faults.h"
 
 static struct shim_page *page;
 

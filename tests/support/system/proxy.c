@@ -1,4 +1,4 @@
-#include "tests/support/proxy.h"
+#include "tests/support/system/proxy.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

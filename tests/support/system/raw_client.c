@@ -1,4 +1,4 @@
-#include "tests/support/raw_client.h"
+#include "tests/support/system/raw_client.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "proto/model/manifest.h"
 #include "tests/support/clock.h"
-#include "tests/support/proxy.h"
+#include "tests/support/system/proxy.h"
 
 /* *key: psd's public key from the endpoint file; "" if it has none. */
 static void url_of(const char *server, char *url, size_t size, char *key)

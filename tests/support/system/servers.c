@@ -1,4 +1,4 @@
-#include "tests/support/servers.h"
+#include "tests/support/system/servers.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #ifndef TEST_SERVERS_H
 #define TEST_SERVERS_H
 
-#include "tests/support/daemon.h"
+#include "tests/support/system/daemon.h"
 
 enum { SERVERS_MOST = 8, SERVERS_SETTINGS = 24 };
 

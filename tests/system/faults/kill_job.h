@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "tests/support/libc_faults.h"
-#include "tests/support/servers.h"
+#include "tests/support/system/libc_faults.h"
+#include "tests/support/system/servers.h"
 #include "tests/support/unit.h"
 #include "tests/system/ledger_workers.h"
 

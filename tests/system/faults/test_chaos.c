@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/support/libc_faults.h"
-#include "tests/support/proxy.h"
+#include "tests/support/system/libc_faults.h"
+#include "tests/support/system/proxy.h"
 #include "tests/support/suite.h"
 #include "tests/system/security/hostile_fixture.h"
 

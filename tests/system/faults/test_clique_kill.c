@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "client/psclique.h"
-#include "tests/support/daemon.h"
-#include "tests/support/exchange_workers.h"
-#include "tests/support/libc_faults.h"
+#include "tests/support/system/daemon.h"
+#include "tests/support/system/exchange_workers.h"
+#include "tests/support/system/libc_faults.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
 

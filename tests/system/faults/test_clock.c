@@ -2,7 +2,7 @@
 #include <signal.h>
 #include <string.h>
 
-#include "tests/support/libc_faults.h"
+#include "tests/support/system/libc_faults.h"
 #include "tests/support/suite.h"
 #include "tests/system/security/hostile_fixture.h"
 

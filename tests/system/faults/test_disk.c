@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "server/checkpoint/checkpoint.h"
-#include "tests/support/libc_faults.h"
+#include "tests/support/system/libc_faults.h"
 #include "tests/support/suite.h"
 #include "tests/system/security/hostile_fixture.h"
 

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/support/daemon.h"
-#include "tests/support/exchange_workers.h"
-#include "tests/support/libc_faults.h"
+#include "tests/support/system/daemon.h"
+#include "tests/support/system/exchange_workers.h"
+#include "tests/support/system/libc_faults.h"
 #include "tests/support/suite.h"
 
 #define FLOATS 1000003 /* 4 MB: an exchange takes milliseconds, so that a kill lands inside one */

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/support/daemon.h"
+#include "tests/support/system/daemon.h"
 #include "tests/support/suite.h"
 #include "tests/system/psworker.h"
 

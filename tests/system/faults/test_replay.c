@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/support/daemon.h"
-#include "tests/support/exchange_workers.h"
-#include "tests/support/proxy.h"
-#include "tests/support/raw_client.h"
+#include "tests/support/system/daemon.h"
+#include "tests/support/system/exchange_workers.h"
+#include "tests/support/system/proxy.h"
+#include "tests/support/system/raw_client.h"
 #include "tests/support/suite.h"
 
 enum { FLOATS = 100003, WAIT_S = 60 }; /* two lanes of four chunks each */

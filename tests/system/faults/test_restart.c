@@ -10,10 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/support/daemon.h"
-#include "tests/support/exchange_workers.h"
-#include "tests/support/proxy.h"
-#include "tests/support/raw_client.h"
+#include "tests/support/system/daemon.h"
+#include "tests/support/system/exchange_workers.h"
+#include "tests/support/system/proxy.h"
+#include "tests/support/system/raw_client.h"
 #include "tests/support/suite.h"
 
 enum { FLOATS = 200003, WORKERS = 2, HEARTBEAT_MS = 250, LONG_BEAT_MS = 10000, WAIT_S = 60 };

@@ -1,8 +1,8 @@
 /* Memory of psd over many exchanges: flat, and as /status says it is. */
 #include <stdio.h>
 
-#include "tests/support/daemon.h"
-#include "tests/support/exchange_workers.h"
+#include "tests/support/system/daemon.h"
+#include "tests/support/system/exchange_workers.h"
 #include "tests/support/suite.h"
 
 #ifdef __SANITIZE_ADDRESS__

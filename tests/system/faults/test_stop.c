@@ -11,9 +11,9 @@
 #include <sys/wait.h>
 
 #include "client/psclient.h"
-#include "tests/support/daemon.h"
-#include "tests/support/exchange_workers.h"
-#include "tests/support/raw_client.h"
+#include "tests/support/system/daemon.h"
+#include "tests/support/system/exchange_workers.h"
+#include "tests/support/system/raw_client.h"
 #include "tests/support/suite.h"
 
 enum { FLOATS = 5000, WAIT_S = 60 };

@@ -9,10 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/support/exchange_workers.h"
-#include "tests/support/libc_faults.h"
-#include "tests/support/raw_client.h"
-#include "tests/support/servers.h"
+#include "tests/support/system/exchange_workers.h"
+#include "tests/support/system/libc_faults.h"
+#include "tests/support/system/raw_client.h"
+#include "tests/support/system/servers.h"
 #include "tests/support/clock.h"
 #include "tests/support/unit.h"
 

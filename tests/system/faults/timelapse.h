@@ -1,14 +1,14 @@
 /* timelapse.h: a worker is given up for its silence, by a clock of psd's that goes faster than everybody
- * else's (tests/support/libc_faults.h): a test waits for no silence_s, and on a slow machine no other worker
- * is silent for so long.
+ * else's (tests/support/system/libc_faults.h): a test waits for no silence_s, and on a slow machine no other
+ * worker is silent for so long.
  */
 #ifndef TEST_TIMELAPSE_H
 #define TEST_TIMELAPSE_H
 
 #include <stddef.h>
 
-#include "tests/support/daemon.h"
-#include "tests/support/libc_faults.h"
+#include "tests/support/system/daemon.h"
+#include "tests/support/system/libc_faults.h"
 
 /* limits.silence_s of such a job, as shim_pass needs it. */
 #define TIMELAPSE_SILENCE_S 45

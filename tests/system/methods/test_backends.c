@@ -8,7 +8,7 @@
 
 #include "nets/data/cifar_format.h"
 #include "server/checkpoint/checkpoint.h"
-#include "tests/support/daemon.h"
+#include "tests/support/system/daemon.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
 #include "tests/system/psworker.h"

@@ -9,8 +9,8 @@
 #include "client/psclient.h"
 #include "server/checkpoint/checkpoint.h"
 #include "tests/support/clock.h"
-#include "tests/support/raw_client.h"
-#include "tests/support/servers.h"
+#include "tests/support/system/raw_client.h"
+#include "tests/support/system/servers.h"
 #include "tests/support/unit.h"
 #include "tests/system/step_workers.h"
 

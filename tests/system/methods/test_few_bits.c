@@ -3,7 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-#include "tests/support/daemon.h"
+#include "tests/support/system/daemon.h"
 #include "tests/support/suite.h"
 #include "tests/system/psworker.h"
 

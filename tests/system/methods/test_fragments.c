@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "proto/model/fragment.h"
-#include "tests/support/libc_faults.h"
+#include "tests/support/system/libc_faults.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
 #include "tests/system/step_workers.h"

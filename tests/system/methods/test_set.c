@@ -5,11 +5,11 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "tests/support/daemon.h"
-#include "tests/support/exchange_workers.h"
+#include "tests/support/system/daemon.h"
+#include "tests/support/system/exchange_workers.h"
 #include "tests/support/clock.h"
-#include "tests/support/raw_client.h"
-#include "tests/support/servers.h"
+#include "tests/support/system/raw_client.h"
+#include "tests/support/system/servers.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
 #include "tests/system/step_workers.h"

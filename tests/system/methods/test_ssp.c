@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tests/support/daemon.h"
-#include "tests/support/exchange_workers.h"
+#include "tests/support/system/daemon.h"
+#include "tests/support/system/exchange_workers.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
 #include "tests/system/step_workers.h"

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/support/daemon.h"
-#include "tests/support/exchange_workers.h"
-#include "tests/support/proxy.h"
-#include "tests/support/raw_client.h"
+#include "tests/support/system/daemon.h"
+#include "tests/support/system/exchange_workers.h"
+#include "tests/support/system/proxy.h"
+#include "tests/support/system/raw_client.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
 #include "tests/system/step_workers.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tests/support/daemon.h"
+#include "tests/support/system/daemon.h"
 #include "tests/support/suite.h"
 #include "tests/system/operate/output_format.h"
 #include "tests/system/psworker.h"

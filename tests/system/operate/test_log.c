@@ -6,8 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/support/daemon.h"
-#include "tests/support/exchange_workers.h"
+#include "tests/support/system/daemon.h"
+#include "tests/support/system/exchange_workers.h"
 #include "tests/support/suite.h"
 
 static const char *const settings[] = {"method=async-sgd",     "parameters.learning_rate=1",

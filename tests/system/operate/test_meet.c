@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "client/psclique.h"
-#include "tests/support/daemon.h"
-#include "tests/support/libc_faults.h"
+#include "tests/support/system/daemon.h"
+#include "tests/support/system/libc_faults.h"
 #include "tests/support/suite.h"
 
 enum { MAX = 8, FLOATS = 1000 };

@@ -8,9 +8,9 @@
 
 #include "server/checkpoint/job_file.h"
 #include "tests/support/clock.h"
-#include "tests/support/daemon.h"
-#include "tests/support/exchange_workers.h"
-#include "tests/support/servers.h"
+#include "tests/support/system/daemon.h"
+#include "tests/support/system/exchange_workers.h"
+#include "tests/support/system/servers.h"
 #include "tests/support/suite.h"
 #include "tests/system/step_workers.h"
 

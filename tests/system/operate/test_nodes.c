@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/support/daemon.h"
+#include "tests/support/system/daemon.h"
 #include "tests/support/suite.h"
 
 static const char *const settings[] = {"method=async-sgd", "lanes=2", NULL};

@@ -9,7 +9,7 @@
 
 #include "client/psclient.h"
 #include "tests/support/clock.h"
-#include "tests/support/daemon.h"
+#include "tests/support/system/daemon.h"
 #include "tests/support/unit.h"
 
 enum { WEIGHTS = 40, MEANS = 8, TABLE = 4, N = WEIGHTS + MEANS + TABLE, STEPS = 21 };

@@ -12,8 +12,8 @@
 #include <unistd.h>
 #include <utmp.h>
 
-#include "tests/support/daemon.h"
-#include "tests/support/exchange_workers.h"
+#include "tests/support/system/daemon.h"
+#include "tests/support/system/exchange_workers.h"
 #include "tests/support/suite.h"
 
 enum { FLOATS = 20003, ROWS = 24, COLUMNS = 120, WAIT_S = 60, TAIL = 200 };

@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "client/psclient.h"
-#include "tests/support/browser.h"
-#include "tests/support/daemon.h"
-#include "tests/support/proxy.h"
+#include "tests/support/system/browser.h"
+#include "tests/support/system/daemon.h"
+#include "tests/support/system/proxy.h"
 #include "tests/support/suite.h"
 #include "tests/system/psworker.h"
 

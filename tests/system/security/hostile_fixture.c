@@ -8,7 +8,7 @@
 #include <zmq.h>
 
 #include "tests/support/clock.h"
-#include "tests/support/proxy.h"
+#include "tests/support/system/proxy.h"
 
 static const char *const settings[] = {"listen=tcp://127.0.0.1:0", /* where besiegers connect */
                                        "method=async-sgd",

@@ -3,9 +3,9 @@
 #ifndef TEST_SYSTEM_HOSTILE_FIXTURE_H
 #define TEST_SYSTEM_HOSTILE_FIXTURE_H
 
-#include "tests/support/daemon.h"
-#include "tests/support/exchange_workers.h"
-#include "tests/support/raw_client.h"
+#include "tests/support/system/daemon.h"
+#include "tests/support/system/exchange_workers.h"
+#include "tests/support/system/raw_client.h"
 
 /* A worker connects anew when psd has said nothing for four heartbeats: with SIEGE_CALM_MS on no machine that
  * is only slow. A test that kills psd wants a few, of SIEGE_BRISK_MS. */

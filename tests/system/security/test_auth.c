@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/support/raw_client.h"
+#include "tests/support/system/raw_client.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
 #include "tests/system/security/auth_fixture.h"

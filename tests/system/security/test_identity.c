@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/support/raw_client.h"
+#include "tests/support/system/raw_client.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
 #include "tests/system/security/auth_fixture.h"

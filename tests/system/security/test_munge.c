@@ -12,8 +12,8 @@
 #include <zmq.h>
 
 #include "proto/security/munge.h"
-#include "tests/support/raw_client.h"
-#include "tests/support/servers.h"
+#include "tests/support/system/raw_client.h"
+#include "tests/support/system/servers.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
 #include "tests/system/security/auth_fixture.h"

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "tests/support/clock.h"
-#include "tests/support/daemon.h"
+#include "tests/support/system/daemon.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
 #include "tests/system/step_workers.h"
