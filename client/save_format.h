@@ -10,12 +10,14 @@
  * - the caller's extra bytes;
  * - XXH3-64 of all bytes before it, 8 bytes.
  *
- * The head, by byte offset. Bytes that are not listed are 0.
+ * The head, as offset, name and size in bytes. Other bytes are 0. The magic is "PSDSTATE".
  *
- *   0 magic        8 version     12 flags       16 manifest hash   24 n_floats    32 clock
- *  40 exchanges   48 center_version             56 extra_bytes     64 rate        72 method[32]
- * 104 rule[32]   136 optimizer[32]             168 since        176 period       180 fragment     184
- * fragments    188 means
+ *    0 magic 8             8 version 4         12 flags 4
+ *   16 manifest hash 8    24 n_floats 8        32 clock 8
+ *   40 exchanges 8        48 center_version 8  56 extra_bytes 8
+ *   64 rate 4, a float32  72 method 32        104 rule 32
+ *  136 optimizer 32      168 since 8          176 period 4
+ *  180 fragment 4        184 fragments 4      188 means 4
  *
  * Version 5 is written if there are means, otherwise version 4, which has 0 at offset 188. Versions 2 and 3
  * are also read. In version 2 all bytes from 168 on are 0. */
