@@ -1,27 +1,36 @@
 /* psclient.h: the client library of psd, a parameter server.
  *
- * A worker is:
+ * A worker computes gradients and passes each to the library:
  *
  *     psc_open(&opt, &c);  psc_begin(c, tensors, n, x);
  *     while ((rc = psc_step(c, x, g, n_samples)) == PSC_OK) { ...gradient g at x... }
  *     psc_close(c);
  *
- * Changing the method on the server never changes this code. All vectors are flat arrays of n float32 values,
- * the tensors of the manifest packed back to back. The library never prints and never exits. A handle is used
- * from one thread at a time; a service thread of the library's own keeps the session alive meanwhile, and
- * another moves what was started (psc_…_start) or what the method overlaps with computing.
+ * The server's configuration chooses the training method; the worker's code is the same for all of them. A
+ * vector is a flat array of n float32 values: the tensors of the manifest, packed back to back.
  *
- * Signals and fork: the library's threads start with all signals blocked, and it changes no handler. A handle
- * belongs to the process that opened it. In a child of fork every call with it returns PSC_EINVAL and touches
- * nothing of the parent's (psc_rank is -1, psc_size 0); psc_close returns at once and leaves the copy to the
- * end of the child. A child has no memory of psc_alloc: to touch it is SIGSEGV. It may open handles of its
- * own. The descriptors close on exec; a child that does not call exec keeps its copies until it ends.
+ * Every function returns PSC_OK, PSC_DRAINED or a negative PSC_E..., unless its type says otherwise.
+ * psc_error() then explains a failure in one sentence. The comment of a function lists its own errors. In
+ * addition, calls that wait for the server may return PSC_DRAINED, PSC_EGONE, PSC_EEVICTED, PSC_EREFUSED and
+ * PSC_EINTERRUPTED, and calls of a clique's member PSC_ECLIQUE. A wait ends at the latest when the server has
+ * been silent for options.timeout_ms. A live server may make a worker wait longer, for example until a round
+ * is complete.
  *
- * Speed: received chunks are malloc'ed and freed by the hundred. With glibc, mallopt(M_MMAP_THRESHOLD, 32 <<
- * 20) and mallopt(M_TRIM_THRESHOLD, 64 << 20) in the caller's main save their page faults (1.3 times faster
- * at 249 MB).
+ * The library never prints and never exits.
  *
- * Every function returns PSC_OK, PSC_DRAINED or a negative PSC_E…; psc_error() then has the sentence. */
+ * Threads: a handle is used by one thread at a time. A service thread of the library keeps the session alive.
+ * Another thread runs the transfers of the _start calls, and exchanges that overlap with computing.
+ *
+ * Signals and fork: the library's threads start with all signals blocked. The library installs no signal
+ * handler. A handle belongs to the process that opened it. In a child of fork, calls with it return
+ * PSC_EINVAL and do not affect the parent. psc_rank is -1 there, psc_size is 0, and psc_close returns at once
+ * without freeing the copy. Memory of psc_alloc is not mapped in the child: access to it is SIGSEGV. The
+ * child may open handles of its own. The library's descriptors are closed on exec. A child that does not call
+ * exec keeps its copies of them until it exits.
+ *
+ * Speed: the library allocates and frees one buffer for each received chunk. With glibc,
+ * mallopt(M_MMAP_THRESHOLD, 32 << 20) and mallopt(M_TRIM_THRESHOLD, 64 << 20) in the caller's main avoid the
+ * page faults of that (1.3 times faster at 249 MB). */
 #ifndef PSCLIENT_H
 #define PSCLIENT_H
 
@@ -39,305 +48,330 @@ struct psc_clique; /* psclique.h */
 
 enum psc_result {
     PSC_OK = 0,
-    PSC_DRAINED = 1, /* the server ends the job normally: stop. The call itself took effect, unless
-                        psc_error() says otherwise. */
+    PSC_DRAINED = 1, /* the server ends the job normally: stop. The call took effect, unless psc_error() says
+                        otherwise. */
     PSC_EINVAL = -1, /* an argument or option is not allowed, or calls are out of order */
     PSC_ENOMEM = -2,
-    PSC_EGONE = -3,        /* the server did not answer within timeout_ms, reconnecting included */
+    PSC_EGONE = -3,        /* the server was silent for timeout_ms, attempts to reconnect included */
     PSC_EEVICTED = -4,     /* the server ended this session; open a new one to continue */
-    PSC_EVALUE = -5,       /* the vector has NaN or Inf: nothing of it was sent */
-    PSC_EMANIFEST = -6,    /* the tensors differ from the job's */
+    PSC_EVALUE = -5,       /* the vector has NaN or Inf. Nothing of it was sent; but see psc_alloc */
+    PSC_EMANIFEST = -6,    /* the tensors are not valid, or differ from the job's */
     PSC_ERANK = -7,        /* the requested rank is taken or out of range */
-    PSC_EREFUSED = -8,     /* the server refused the request: see psc_error. Also see psc_push */
-    PSC_EUNSUPPORTED = -9, /* server or library lacks the feature, or their versions differ */
-    PSC_ESYSTEM = -10,     /* the operating system refused: no descriptors, no threads, no such file */
+    PSC_EREFUSED = -8,     /* the server refused the request. Also see psc_push */
+    PSC_EUNSUPPORTED = -9, /* the server or the library lacks a feature, or their versions differ */
+    PSC_ESYSTEM = -10,     /* an error of the operating system: no descriptors, no threads, no such file */
     PSC_EDAMAGED = -11,    /* the file is corrupt, or not a psc_save file */
-    PSC_ECLIQUE = -12,     /* a member of the clique is gone or silent, or members disagree: psclique.h */
-    PSC_EAUTH = -13, /* the server refuses this key, or this rank for it; only one end has a key; or the key
-                        file cannot be used */
-    PSC_EINTERRUPTED = -14, /* options.go_on ended a wait. Only psc_close is allowed then */
+    PSC_ECLIQUE = -12, /* a member of the clique has failed or is silent, or members disagree: psclique.h */
+    PSC_EAUTH = -13,   /* the server refuses this key, or this rank with it; or only one end has a key; or the
+                          key file cannot be used */
+    PSC_EINTERRUPTED = -14, /* options.go_on ended a wait. The handle can only be closed then */
 };
 
 enum psc_role {
-    PSC_PARAM = 0,  /* moved by the method */
-    PSC_BUFFER = 1, /* statistics, such as batch normalisation's: averaged over the workers, never stepped;
-                       their gradient is ignored */
-    PSC_FROZEN = 2, /* never moved: pulled, offered and set, but not exchanged */
+    PSC_PARAM = 0,  /* trained: the method moves it */
+    PSC_BUFFER = 1, /* statistics, such as those of batch normalisation. Averaged over the workers. The
+                       gradient is ignored */
+    PSC_FROZEN = 2, /* not trained. Part of the offer, of pulls and of psc_init, but never exchanged */
 };
 
 enum psc_decay {
     PSC_DECAY = 0,    /* the method's weight_decay applies */
-    PSC_NO_DECAY = 1, /* weight_decay does not apply: biases, normalisation */
+    PSC_NO_DECAY = 1, /* it does not apply: for biases and normalisation */
 };
 
 enum psc_kind {
     PSC_WORKER = 0,   /* computes gradients; has a rank */
-    PSC_OBSERVER = 1, /* only pulls the center; psc_rank() is -1 */
+    PSC_OBSERVER = 1, /* only pulls the center and reports evaluations; has no rank */
 };
 
 /* One named tensor of the flat vector. Tensors must follow each other without gaps, starting at offset 0. */
 struct psc_tensor {
-    const char *name; /* unique; 1 to 127 bytes of UTF-8; read during psc_begin only */
+    const char *name; /* unique, 1 to 127 bytes of UTF-8; read during psc_begin only */
     uint64_t offset;  /* floats from the start of the vector */
     uint64_t shape[PSC_MAX_DIMS];
-    uint32_t n_dims; /* 0 to PSC_MAX_DIMS; 0: a scalar, of one value, whose shape is all 0 */
+    uint32_t n_dims; /* sizes in shape, 0 to PSC_MAX_DIMS. 0: a scalar, one value. Unused sizes are 0 */
     uint32_t role;   /* enum psc_role */
     uint32_t decay;  /* enum psc_decay; read for PSC_PARAM */
-    /* Multiplier of the method's learning rate for this tensor, wherever the step is made: 0.000001 to 1000,
-     * in whole millionths; 0: 1. Read for PSC_PARAM. It must be the same at all workers of a job. With
-     * `optimizer: external` the caller makes the step, and other values than 1 are PSC_EUNSUPPORTED. */
+    /* Multiplies the method's learning rate for this tensor, at the worker and at the server: 0.000001 to
+     * 1000, rounded to millionths. 0 means 1. Read for PSC_PARAM. It must be the same at all workers of a
+     * job. With `optimizer: external` the caller makes the step, and values other than 1 are
+     * PSC_EUNSUPPORTED. */
     double rate;
 };
 
 #define PSC_MAX_MILESTONES 16
 
-/* A method without a server: one worker by itself, or one clique. */
+/* Training without a server, by a single worker or by one clique. A number after a field's description is
+ * its default. */
 struct psc_local {
-    size_t size;        /* set by psc_local_init */
-    const char *method; /* "sgd", "msgd" (Nesterov's momentum), "asgd", "mvasgd" (SGD; z averages x); with or
-                           without a clique "d-sync", "pipe-sgd" (Li et al. 2018) */
-    double learning_rate;  /* eta, above 0. 0.05 */
-    double momentum;       /* of msgd, 0 to below 1. 0.9 */
-    double averaging_rate; /* of mvasgd, above 0, at most 1. 0.001 */
+    size_t size; /* set by psc_local_init */
+    /* For a single worker: "sgd"; "msgd", SGD with Nesterov's momentum; "asgd", SGD with z, the mean of x
+     * over all steps (Polyak, Juditsky 1992); "mvasgd", SGD with z, the moving average of x (Zhang et al.
+     * 2015, section 5). For a single worker or a clique: "d-sync" and "pipe-sgd" (Li et al. 2018). */
+    const char *method;
+    double learning_rate;  /* eta: above 0, at most 1000. 0.05 */
+    double momentum;       /* of msgd: 0 to below 1. 0.9 */
+    double averaging_rate; /* of mvasgd: above 0, at most 1. 0.001 */
     double weight_decay;   /* 0 to 1. 0 */
-    const char *schedule; /* "constant", "step" (eta gamma^(t / step_steps)), "inv-sqrt" (eta / sqrt(1 + gamma
-                             t)), "cosine", "multi-step". "constant" */
-    double gamma;         /* 0.1 */
-    uint64_t step_steps;  /* at least 1. 10000 */
+    /* The learning rate at step t: "constant", eta; "step", eta gamma^(t / step_steps), rounded down;
+     * "inv-sqrt", eta / sqrt(1 + gamma t); "cosine", eta (floor + (1 - floor)(1 + cos(pi t / total_steps)) /
+     * 2), and eta floor from total_steps on; "multi-step", eta multiplied by gamma at each milestone.
+     * "constant" */
+    const char *schedule;
+    double gamma;             /* 0 to 1000. 0.1 */
+    uint64_t step_steps;      /* of step: at least 1. 10000 */
     uint64_t warmup_steps;    /* eta grows linearly over these first steps. 0 */
-    uint64_t pipeline_warmup; /* of pipe-sgd: first steps, made as d-sync's. 0 */
-    const char *codec;        /* d-sync and pipe-sgd: the codec of sums. "raw" */
-    uint64_t total_steps; /* of cosine, at least 1: eta (floor + (1 - floor)(1 + cos(pi t / total_steps)) /
-                             2), from then on eta floor. 10000 */
-    double floor;         /* 0 to 1. 0 */
-    uint64_t milestones[PSC_MAX_MILESTONES]; /* multi-step: at each of these t, which increase, eta is
-                                                multiplied by gamma */
-    uint32_t n_milestones;                   /* gamma. 0 */
-    uint64_t bucket_floats; /* d-sync and pipe-sgd: floats of the parts that are summed one by one, see
-                               psc_step_begin; 0: the library chooses. 0 */
-    uint32_t pipeline; /* K of pipe-sgd, 1 to 16: a step uses the mean gradient of K - 1 steps before. 2 */
+    uint64_t pipeline_warmup; /* of pipe-sgd: this many first steps are made as those of d-sync. 0 */
+    const char *codec;        /* of d-sync and pipe-sgd: the codec of the sums. "raw" */
+    uint64_t total_steps;     /* of cosine: at least 1. 10000 */
+    double floor;             /* of cosine: 0 to 1. 0 */
+    uint64_t milestones[PSC_MAX_MILESTONES]; /* of multi-step: values of t, increasing */
+    uint32_t n_milestones;                   /* 0 */
+    uint64_t bucket_floats; /* of d-sync and pipe-sgd: size of the parts that are summed one by one, in
+                               floats; see psc_step_begin. 0: the library chooses. 0 */
+    uint32_t pipeline;      /* K of pipe-sgd, 1 to 16: step t uses the mean gradient of step t - K + 1. 2 */
 };
 
 struct psc_options {
     size_t size;         /* set by psc_options_init: lets old programs run with a newer library */
-    const char *server;  /* "tcp://HOST:PORT", "ipc://PATH" or "@FILE": an endpoint file that psd wrote. Read
-                            again on reconnecting */
-    int32_t kind;        /* enum psc_kind */
-    int32_t rank;        /* requested rank, 0 to 1023; -1: the lowest that is free */
-    const char *name;    /* shown in /workers; NULL: host name and process id */
-    uint32_t timeout_ms; /* longest wait without hearing from the server, reconnecting included. 60000 */
-    uint32_t retry_ms;   /* chunks without an answer are sent again after this time. 2000 */
-    uint32_t heartbeat_ms; /* 1000 */
-    /* Called from the library's threads with one sentence that the caller may want to log, such as a
-     * reconnect. Must not call the library. NULL: not wanted. */
+    const char *server;  /* "tcp://HOST:PORT", "ipc://PATH", or "@FILE", an endpoint file that psd wrote. The
+                            file is read again when the library reconnects */
+    int32_t kind;        /* enum psc_kind. PSC_WORKER */
+    int32_t rank;        /* requested rank, 0 to 1023. -1: the lowest free one. -1 */
+    const char *name;    /* shown in /workers. NULL: host name and process id */
+    uint32_t timeout_ms; /* how long a call waits without hearing from the server, at least 100. 60000 */
+    uint32_t retry_ms;   /* a chunk without an answer is sent again after this time, at least 10, and then at
+                            growing intervals. 2000 */
+    uint32_t heartbeat_ms; /* time between heartbeats to the server, at least 10. 1000 */
+    /* Called by the library's threads with one sentence for the caller's log, for example about a reconnect.
+     * It must not call the library. NULL: no messages. */
     void (*log)(void *log_arg, const char *sentence);
     void *log_arg;
-    /* Instead of a server, which is then NULL: psc_step does what this method says, nothing is sent, and the
-     * explicit push and pull calls are refused. Read during psc_open only. NULL: there is a server. */
+    /* A method without a server; `server` is then NULL. psc_step follows this method and sends nothing to a
+     * server. The explicit push and pull calls are PSC_EUNSUPPORTED, except psc_pull of the whole vector
+     * under d-sync and pipe-sgd, and psc_pull_average under asgd and mvasgd. Read during psc_open only. NULL:
+     * there is a server. */
     const struct psc_local *local;
-    /* The clique of psclique.h that this worker is a member of; it must outlive the handle. All members open,
-     * begin and step alike. psd sees one client, led by the member of rank 0; psc_rank and psc_size are that
-     * client's at every member. psc_step sums the members' gradients. The explicit push and pull calls are
-     * refused, except psc_pull of the whole vector, which all members call. NULL, or a clique of one: a
-     * worker by itself. */
+    /* The clique of psclique.h that this worker is a member of. It stays the caller's and must outlive the
+     * handle. All members make the same calls. psd sees one client, led by the member of rank 0; psc_rank and
+     * psc_size are that client's at every member. psc_step sums the members' gradients, or their moves if psd
+     * has clique.mode: vectors. The explicit push and pull calls are PSC_EUNSUPPORTED, except psc_pull of the
+     * whole vector, which all members call. NULL, or a clique of one: a single worker. */
     struct psc_clique *clique;
-    /* The key pair by which this client authenticates: a file of psctl keygen that only its user can read;
-     * read during psc_open. Control and data are then encrypted, and nothing is sent in plain. NULL: the
-     * server requires no authentication. */
+    /* The key pair with which this client authenticates: a file of psctl keygen that only its user can read.
+     * Read during psc_open. Control and data are then encrypted. NULL: no authentication. */
     const char *key_file;
-    /* The server's public key, 40 characters of Z85. NULL: the endpoint file has it, or the key file's line
-     * "server:". */
+    /* The server's public key, 40 characters of Z85. NULL: it is taken from the endpoint file, or from the
+     * line "server:" of the key file. */
     const char *server_key;
-    /* The transport for data: "tcp", "ipc", "shm" (shared memory with a server on this machine) or "rdma".
-     * PSC_EUNSUPPORTED if the server does not offer it, or does not answer on it though the server is alive;
-     * a server that is down is waited for. NULL, "auto": the fastest that both ends have; if it fails, the
-     * next. */
+    /* The transport of data: "tcp", "ipc", "shm" (shared memory with a server on this machine) or "rdma".
+     * PSC_EUNSUPPORTED if the server does not offer it, or is alive but does not answer on it. If the server
+     * is down, the call waits for it. NULL or "auto": the fastest that both ends have; if it fails, the
+     * next one. */
     const char *transport;
-    size_t tensor_size; /* sizeof (struct psc_tensor), set by psc_options_init. 0: as of the first version */
-    /* Threads that share psc_step's passes over vectors of 2^18 floats and more, the caller's included, 0 to
-     * 1024; psc_begin starts them. They sleep between passes. The result is the same, bit for bit. 0, 1: the
-     * caller alone. */
+    size_t tensor_size; /* sizeof (struct psc_tensor), set by psc_options_init. 0: as in the first version */
+    /* Threads that share the passes of psc_step over vectors of 2^18 floats or more, the caller's included: 0
+     * to 1024. psc_begin starts them, and they sleep between passes. The result is the same, bit for bit. 0
+     * or 1: the caller's thread alone. */
     uint32_t threads;
-    /* The worker's own step, for jobs with `optimizer: external`: moves the PSC_PARAM values of x, the array
-     * that psc_step was given, by the gradient g: psc_step's, or in a clique the members' mean.
-     * learning_rate: the method's at this step, which the caller may ignore. psc_step calls it, in its own
-     * thread, where the rule has the worker's own step: after an elastic exchange, but before one that sends
-     * the sum of the steps. It must not call the library. The method's weight decay is not added to g. NULL:
-     * jobs of such a method are PSC_EUNSUPPORTED. */
+    /* The worker's own step, for jobs with `optimizer: external`. It moves the PSC_PARAM values of x by the
+     * gradient g. x: [n_floats], the array that was passed to psc_step. g: [n_floats], the gradient that was
+     * passed to psc_step, or in a clique the mean over the members; without the method's weight decay.
+     * learning_rate: the method's at this step; it may be ignored. psc_step calls it in the caller's thread:
+     * after an elastic exchange, but before an exchange that sends the sum of the steps. It must not call the
+     * library. NULL: jobs with such a method are PSC_EUNSUPPORTED. */
     void (*own_step)(void *own_step_arg, float *x, const float *g, double learning_rate);
     void *own_step_arg;
-    /* Called in the thread of a call that waits for the server, about every tenth of a second: 0 ends the
-     * wait, and the call returns PSC_EINTERRUPTED. What it was sending may then have landed, wholly, in part
-     * or not at all. For programs that handle signals between their own instructions, as Python does. It must
-     * not call the library. Waits for members of a clique do not call it: the clique's timeout_ms bounds
-     * them. NULL: not wanted. */
+    /* Called about every tenth of a second in the thread of a call that waits for the server. If it returns
+     * 0, the wait ends and the call returns PSC_EINTERRUPTED. The message in progress may then have been
+     * applied completely, in part or not at all. It is for programs that handle signals between their own
+     * instructions, such as Python. It must not call the library. Waits for members of a clique do not call
+     * it; the clique's limits bound them. NULL: waits are not interrupted. */
     int (*go_on)(void *go_on_arg);
     void *go_on_arg;
-    /* For display: /workers, psctl top and the live page show it. net, data: a name each, such as "lenet" and
-     * "mnist:data"; copied, and cut to 63 and 127 bytes. steps: the number of steps that this worker plans, t
-     * counted from 0. NULL, 0: not shown. */
+    /* For display in /workers, psctl top and the live page. net, data: names such as "lenet" and
+     * "mnist:data"; they are copied and cut to 63 and 127 bytes. steps: the number of steps that this worker
+     * plans, counted from t = 0. NULL, 0: not shown. */
     const char *net;
     const char *data;
     uint64_t steps;
 };
 
-/* A worker's report about its training, for /workers and /metrics. NaN: not known. */
+/* A client's report, for /workers and /metrics. NaN: not known. */
 struct psc_metrics {
-    size_t size; /* sizeof (struct psc_metrics) */
-    double loss;
-    double accuracy; /* of the training batches since the last report, 0 to 1 */
+    size_t size;     /* sizeof (struct psc_metrics), set by the caller */
+    double loss;     /* of the training batches since the last report */
+    double accuracy; /* of the same batches, 0 to 1 */
     double samples_per_second;
-    double test_loss; /* of observers that evaluate the center; a worker's are NaN, or 0 both */
+    double test_loss; /* of observers that evaluate the center. In a worker's report NaN, or both are 0 */
     double test_accuracy;
-    uint64_t center_version; /* the version that test_loss and test_accuracy belong to */
-    const float *vector; /* observers: [n_floats], the vector that was evaluated, for best.safetensors; NULL:
-                            it is not stored */
-    uint64_t steps;      /* as in options, where that has changed since; 0: it has not */
+    uint64_t center_version; /* the version of the center that was evaluated */
+    const float *vector;     /* of observers: [n_floats], the vector that was evaluated, for best.safetensors.
+                                NULL: it is not stored */
+    uint64_t steps;          /* the new value of options.steps. 0: unchanged */
 };
 
 struct psc_info {
     size_t size; /* sizeof (struct psc_info), set by the caller */
     uint64_t n_floats;
-    uint64_t center_version; /* exchanges applied to the center when it was last seen */
-    uint64_t exchanges;      /* of this handle, completed */
+    uint64_t center_version; /* exchanges applied to the center, as of the last answer */
+    uint64_t exchanges;      /* completed by this handle */
     uint64_t retries;        /* chunks sent again */
     uint64_t reconnects;
-    uint64_t bytes_sent, bytes_received; /* payload */
-    double exchange_seconds;             /* time that calls of this handle have spent in exchanges */
-    double update_seconds; /* time psc_step spent in the optimizer and the client's side of the rule */
+    uint64_t bytes_sent, bytes_received; /* of values; after encoding, if there is a codec */
+    double exchange_seconds;             /* time that this handle's calls have spent in exchanges */
+    double update_seconds; /* time that psc_step has spent in the optimizer and the rule's client side */
     double learning_rate;  /* at the next step */
-    double alpha;          /* from the server's last message; 0 for rules without it */
-    uint32_t period;       /* this worker's */
+    double alpha;          /* from the server's last answer; 0 for rules without it */
+    uint32_t period;       /* tau, local steps between exchanges: this worker's */
     uint32_t generation;   /* counts method changes of the job */
     char method[32];
     char optimizer[32];
-    char transport[16]; /* transport of data; "none" without a server, or where another member has the session
-                         */
-    uint64_t save_version; /* the center's, when the server last asked the workers to save; 0: it has not */
-    char averaging[32];    /* "none": there is no z */
-    /* That train together, each member of a clique counted: those that the job's beginning waits for (psd's
-     * `workers`), else those that are there, as the server last said. After a step the same at all members of
-     * a clique. At least 1. */
+    char transport[16]; /* transport of data. "none": there is no server, or another member of the clique has
+                           the session */
+    uint64_t save_version; /* the center's version when the server last asked the workers to save. 0: never */
+    char averaging[32];    /* "none": there is no average z */
+    /* Workers that train together, at least 1; each member of a clique counts. psd's key `workers` if it is
+     * set, else the number present by the server's last message. After a step it is the same at all members
+     * of a clique. */
     uint32_t workers;
 };
 
-/* Fills every field with its default, and opt->size with `size`: pass sizeof *opt. The macro adds the size of
- * this header's struct psc_tensor, for libraries whose struct is larger. An option that the library is too
- * old to know must stay 0: else PSC_EINVAL names the byte. */
+/* Fills every field with its default. size: sizeof *opt; it is stored in opt->size. tensor_size: sizeof
+ * (struct psc_tensor); the macro passes that of this header, since the library's struct may be larger. An
+ * option that an older library does not know must be 0: else psc_open returns PSC_EINVAL and names the
+ * byte. */
 void psc_options_init(struct psc_options *opt, size_t size);
 void psc_options_init_sized(struct psc_options *opt, size_t size, size_t tensor_size);
 #define psc_options_init(opt, size) psc_options_init_sized((opt), (size), sizeof(struct psc_tensor))
-/* The same; `method` is kept by address. */
+/* The same for struct psc_local. `method` is not copied. */
 void psc_local_init(struct psc_local *local, size_t size, const char *method);
 
-/* Connects to the server. The strings of opt are copied. On success *out is the caller's until psc_close. On
- * failure *out is a handle that is valid only for psc_error and psc_close, or NULL if there was no memory. */
+/* Connects to the server. The strings of opt are copied. *out is freed by psc_close. If the result is not
+ * PSC_OK, *out is valid only for psc_error and psc_close, or is NULL if there was no memory. Errors:
+ * PSC_EINVAL, PSC_ENOMEM, PSC_ERANK, PSC_EUNSUPPORTED, PSC_ESYSTEM, PSC_EAUTH. */
 int psc_open(const struct psc_options *opt, struct psc **out);
 
-/* Joins the job with a model of n_tensors tensors. x in: the caller's initial point, the offer (it should
- * depend on the seed alone). x out: the start point: the offer, if this worker was the first, else the
- * center. For an observer x is only written; it waits until a worker has offered. The tensors are copied; x
- * stays the caller's. Errors: PSC_EMANIFEST names the first tensor that differs; PSC_EVALUE. */
+/* Joins the job with a model of n_tensors tensors, 1 to 65536. x: [n_floats], the sum of the tensors' sizes.
+ * On entry x is the worker's offer of initial values, which should depend on the seed alone. On return x is
+ * the start point: the first worker's offer, or the center. An observer's x is only written; the call waits
+ * until a worker has made an offer. The tensors are copied, and x stays the caller's. Errors: PSC_EMANIFEST
+ * names the first tensor that differs; PSC_EVALUE: x is not finite; PSC_EINVAL, PSC_ENOMEM, PSC_ESYSTEM;
+ * PSC_EUNSUPPORTED: this worker cannot follow the job's method. After an error of the model or of x nothing
+ * was sent, and the call may be repeated. */
 int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors, float *x);
 
-/* Allocates *x, [n_floats] zeros, in memory that a server on this machine can map: elastic exchanges update
- * it in place, without a copy. Otherwise it is memory like any other; psc_close frees it. Call it before
- * psc_begin, whose x it may be; a handle has at most 3. In place, values are checked as they move: after
- * PSC_EVALUE the finite ones may have landed. If the server is killed during an exchange, or stopped for
- * longer than timeout_ms (PSC_EGONE), a chunk in progress may have moved in part; after the call has returned
- * the server no longer writes to x. PSC_EINVAL, PSC_ENOMEM. */
+/* Allocates *x, [n_floats] zeros, in memory that a server on this machine can map. Elastic exchanges then
+ * update it in place, without a copy. Otherwise it is ordinary memory. psc_close frees it. A handle has at
+ * most 3 such vectors. Call it before psc_begin, whose x it may be. Values that are exchanged in place are
+ * checked while they move: after PSC_EVALUE, finite ones may have been applied. If the server is killed
+ * during an exchange, or stopped for longer than timeout_ms (PSC_EGONE), a chunk in progress may have been
+ * applied in part. Once the call has returned, the server no longer writes to x. Errors: PSC_EINVAL,
+ * PSC_ENOMEM. */
 int psc_alloc(struct psc *c, size_t n_floats, float **x);
 
-/* Lets a vector of psc_alloc outlive the handle: psc_close does not free it, psc_memory_free(*out) does. For
- * languages whose arrays may be read after psc_close. PSC_EINVAL, PSC_ENOMEM. */
+/* Lets a vector of psc_alloc outlive the handle: psc_memory_free(*out) frees it instead of psc_close. For
+ * languages whose arrays may be read after psc_close. Errors: PSC_EINVAL: x is not a vector of psc_alloc, or
+ * is kept already; PSC_ENOMEM. */
 struct psc_memory;
 int psc_keep(struct psc *c, const float *x, struct psc_memory **out);
-/* If called before psc_close, x is the handle's again. Does nothing in a child of fork, which does not have
- * x. NULL is allowed. */
+/* If it is called before psc_close, psc_close frees x after all. In a child of fork it does nothing. NULL is
+ * allowed. */
 void psc_memory_free(struct psc_memory *m);
 
-/* One training step: g is the gradient at x, averaged over n_samples samples (at least 1 in a clique:
- * PSC_EINVAL). Makes the local optimizer's step, and an exchange when it is due, as the method says. On
- * return x is the point at which the next gradient is needed (under Nesterov's momentum a little ahead of the
- * worker's own point, which the library keeps). PSC_EVALUE: the vector to send is not finite; nothing was
- * sent, and x is the worker's own diverged point. The caller may psc_pull into x and continue. */
+/* Makes one training step of the job's method: the local optimizer's step, and an exchange with the server
+ * when one is due. x, g: [n_floats]. g is the gradient at x, averaged over n_samples samples. On return x is
+ * the point at which the next gradient is to be computed. With Nesterov's momentum that point is ahead of the
+ * worker's own x, which the library keeps (Zhang et al. 2015, eq. 7-8). Errors: PSC_EVALUE: the vector to
+ * send is not finite, nothing was sent, and x is the worker's diverged point; the caller may psc_pull into x
+ * and continue. PSC_EINVAL: a call is out of order, or n_samples is 0 in a clique. PSC_EREFUSED: n_samples is
+ * 0 where the server weights messages by samples. After a change of the job's method: PSC_EUNSUPPORTED,
+ * PSC_ENOMEM, PSC_ESYSTEM. */
 int psc_step(struct psc *c, float *x, const float *g, size_t n_samples);
 
-/* psc_step in parts, so that gradients travel while others are computed: psc_step(c, x, g, n_samples) is
- * psc_step_begin(c, x, g, n_samples), psc_ready(c, 0, n_floats), psc_step_end(c), with the same bits, under
- * every method. Members of a clique may differ in how they call. Where a clique sums gradients, a part of the
- * sum (clique.bucket_floats) starts as soon as all of g from its first float to the end of the vector is
- * ready: report the last layers first, as backpropagation ends them. Under other rules psc_step_end does all.
+/* psc_step in parts, so that a clique sums some gradients while others are computed. psc_step(c, x, g,
+ * n_samples) is equivalent, bit for bit and under every method, to psc_step_begin(c, x, g, n_samples),
+ * psc_ready(c, 0, n_floats), psc_step_end(c). Some members of a clique may use the parts and others psc_step.
+ * Where a clique sums gradients, the sum is divided into buckets (clique.bucket_floats). A bucket starts when
+ * g is ready from the bucket's first float to the end of the vector. Report the last layers first, as
+ * backpropagation computes them. Under other rules psc_step_end does all the work.
  *
- * psc_step_begin: before the gradient at x is computed, or while. x and g are the library's to read until
- * psc_step_end; psc_step_end moves x. Until then psc_ready, psc_report and psc_info are allowed, and calls
- * that move or read vectors are PSC_EINVAL.
+ * psc_step_begin: may be called before or while the gradient at x is computed. Until psc_step_end the library
+ * reads x and g; psc_step_end writes x. Until then, calls that move or read vectors are PSC_EINVAL;
+ * psc_ready, psc_report, psc_info and psc_close are allowed. Errors: as psc_step.
  *
- * psc_ready: floats [first, first + count) of g, and of x for a PSC_BUFFER, are final. Any order, any parts,
- * each float once. PSC_EINVAL, and nothing of this call is taken: a part of it is outside the vector or was
- * reported before; or what was reported is in more parts that do not touch than there are tensors, and one.
+ * psc_ready: floats [first, first + count) of g are final, and those of x for a PSC_BUFFER. The ranges may
+ * come in any order; each float is reported once. Errors: PSC_EINVAL, and the call has no effect: a float is
+ * outside the vector or was reported before, or the reported floats form more than n_tensors + 1 separate
+ * ranges.
  *
- * psc_step_end: as psc_step. PSC_EINVAL names floats that were not reported; the step stays begun, and they
- * may be reported yet. */
+ * psc_step_end: as psc_step. PSC_EINVAL names floats that were not reported. The step stays open then, and
+ * the caller may report them. */
 int psc_step_begin(struct psc *c, float *x, const float *g, size_t n_samples);
 int psc_ready(struct psc *c, uint64_t first, uint64_t count);
 int psc_step_end(struct psc *c);
 
-/* Roles: the caller changes the values of a PSC_BUFFER in x before each step; they are averaged over the
- * workers whenever x or g is exchanged. Values of a PSC_FROZEN stay as they are. g is read for PSC_PARAM
- * only. With weight decay the gradient is g + weight_decay x for tensors that decay.
+/* Roles: the caller changes the values of a PSC_BUFFER in x before each step. They are averaged over the
+ * workers in every exchange. Values of a PSC_FROZEN do not change. g is read for PSC_PARAM only. With weight
+ * decay the gradient is g + weight_decay x for tensors that decay.
  *
- * With the method's `overlap` the next step's exchange starts at the end of this one and runs while the
- * caller computes the next gradient. Under elastic rules the result is the same. Under rules that send g, the
- * point of the next gradient does not include this step's answer: gradients are one step staler. The next
- * psc_step returns a failure of that exchange; before psc_close, psc_wait(c, PSC_ALL) waits for the last one.
- * Under rules that send the sum of the steps since the last answer, the answer also lands a step later, and
- * the step made meanwhile is kept. Rule admm cannot overlap: PSC_EUNSUPPORTED. */
+ * Overlap: with the method's `overlap` an exchange starts at the end of one step and runs while the caller
+ * computes the next gradient. The next psc_step returns its failure. Before psc_close, psc_wait(c, PSC_ALL)
+ * waits for the last exchange.
+ * - Elastic rules send x, which is known at that time: the result is the same (You et al. 2017, Sync EASGD3).
+ * - Rules that send g: the next gradient is computed before this step's answer is applied, so gradients are
+ *   one step staler.
+ * - Rules that send the sum of the steps since the last answer: the answer is applied one step later, and the
+ *   step made meanwhile is kept.
+ * - Rule admm cannot overlap: PSC_EUNSUPPORTED. */
 
-/* Copies the worker's own x into x. With most methods that is the array that psc_step moves, which must still
- * exist; with Nesterov's momentum that array is a little ahead of it. */
+/* Copies the worker's own x into x, [n_floats]. With Nesterov's momentum it differs from the array that
+ * psc_step moves; otherwise it is a copy of that array, which must still exist. Errors: PSC_EINVAL. */
 int psc_point(struct psc *c, float *x);
 
-/* The explicit push and pull calls. `tensor` is a name of the manifest, and the arrays hold that tensor's
- * values; NULL: the whole vector of n floats. Values move chunk by chunk: each chunk is one version of the
- * center, but chunks may be of different versions. PSC_EVALUE: the values to send are not finite; nothing was
- * sent. */
+/* The explicit push and pull calls. tensor: a name of the manifest; the arrays have that tensor's size. NULL:
+ * the whole vector, [n_floats]. Values are sent in chunks. A chunk is consistent: all its values are of one
+ * version of the center. Different chunks may be of different versions. Errors: PSC_EVALUE: the values to
+ * send are not finite, and nothing was sent; PSC_EINVAL: also if an observer does not pull;
+ * PSC_EUNSUPPORTED: in a clique, or without a server. */
 
-/* If the job has a codec, messages of psc_push, psc_pushpull, psc_exchange and psc_step are encoded once,
- * when they are first sent, and answers are decoded: values then have the codec's precision
- * (docs/METHODS.md). Values of psc_pull and psc_init are exact. */
+/* Codecs: if the job has a codec, messages of psc_push, psc_pushpull, psc_exchange and psc_step are encoded
+ * once, when they are first sent, and answers are decoded. Values then have the codec's precision
+ * (docs/METHODS.md). Values of psc_pull, psc_pull_average and psc_init are exact. */
 
-/* One exchange of the whole vector under the job's rule, whatever the period: psc_pushpull(c, NULL, ...). */
+/* Exchanges the whole vector under the job's rule, whatever the period: psc_pushpull(c, NULL, ...). */
 int psc_exchange(struct psc *c, const float *message, float *answer, size_t n_samples);
 
-/* Sets the center's values to x; the rule's state stays as it is. Other workers see the values at their next
- * exchange. */
+/* Sets the center's values to x. The rule's state does not change. Other workers receive the values at their
+ * next exchange. */
 int psc_init(struct psc *c, const char *tensor, const float *x);
 
-/* Copies the center's values into x. If it is the whole vector into the array that psc_step moves
- * (psc_begin's, before the first step), the next step restarts from there, without momentum. */
+/* Copies the center's values into x. A pull of the whole vector into the array that psc_step moves (before
+ * the first step: that of psc_begin) restarts the worker: the next step begins there, without momentum. */
 int psc_pull(struct psc *c, const char *tensor, float *x);
 
-/* Copies the values of z, the average of the center, likewise; without a server, the average of the worker's
- * own x. PSC_EINVAL if the job has no average. */
+/* Copies the values of the average z into z: the average of the center, or of the worker's own x if there is
+ * no server. Errors: PSC_EINVAL: the job has no average. */
 int psc_pull_average(struct psc *c, const char *tensor, float *z);
 
-/* Moves the center by the job's rule. `message` is the rule's: x for elastic, the gradient over n_samples
- * samples for sgd, the move itself for add; x's values for a PSC_BUFFER. PSC_EINVAL for a frozen tensor.
- * PSC_EREFUSED once after a change of method, if a message for the old rule means something else under the
- * new one: nothing of it was sent. */
+/* Moves the center by the job's rule. message: for rule elastic the worker's x, for sgd the gradient averaged
+ * over n_samples samples, for add the move itself; for other rules see docs/METHODS.md. Its values for a
+ * PSC_BUFFER are those of x. Errors: PSC_EINVAL: the tensor is frozen. PSC_EREFUSED: the job's method has
+ * changed, and the new rule takes another kind of message; nothing was sent. This is returned once; later
+ * messages are taken as made for the new method. */
 int psc_push(struct psc *c, const char *tensor, const float *message, size_t n_samples);
 
-/* The same; `answer` receives the rule's answer (elastic: the center before; sgd: after), except frozen
- * values, which stay as they are. Applying the answer is up to the caller. message and answer must not
- * overlap. */
+/* The same, and answer receives the rule's answer: for elastic the center before the move, for sgd after it.
+ * Its frozen values are not written. The caller applies the answer, for elastic x <- x - alpha (x - answer)
+ * (Zhang et al. 2015, eq. 5). message and answer must not overlap: PSC_EINVAL. */
 int psc_pushpull(struct psc *c, const char *tensor, const float *message, float *answer, size_t n_samples);
 
-/* Each such call has a non-blocking _start variant. Started transfers run in the order in which they were
- * started; every other call takes effect after them. The arrays belong to the library until psc_wait. *ticket
- * (may be NULL) names the transfer. Errors at once: PSC_EINVAL, PSC_ENOMEM, PSC_ESYSTEM; all others,
- * PSC_EVALUE included, are returned by psc_wait. Up to PSC_MAX_STARTED may be in progress; starting one more
- * waits for the oldest. */
+/* Each of these calls has a non-blocking _start variant. Started transfers run in the order in which they
+ * were started, and later calls take effect after them. The library uses the arrays until psc_wait. *ticket
+ * identifies the transfer; ticket may be NULL. Errors returned at once: PSC_EINVAL,
+ * PSC_EUNSUPPORTED, PSC_ENOMEM, PSC_ESYSTEM, and the PSC_EREFUSED of psc_push if the change of method is
+ * known already. psc_wait returns all other errors, PSC_EVALUE included. At most PSC_MAX_STARTED transfers
+ * are in progress; one more waits for the oldest. */
 #define PSC_MAX_STARTED 256
 int psc_exchange_start(struct psc *c, const float *message, float *answer, size_t n_samples,
                        uint64_t *ticket);
@@ -349,51 +383,59 @@ int psc_push_start(struct psc *c, const char *tensor, const float *message, size
 int psc_pushpull_start(struct psc *c, const char *tensor, const float *message, float *answer,
                        size_t n_samples, uint64_t *ticket);
 
-/* Waits until the transfer has ended and returns its result; its arrays are the caller's again. PSC_ALL:
- * waits for everything that was started, and returns the first failure that no psc_wait(c, PSC_ALL) has
- * returned yet. Where the workers are one clique, it also waits for the sum in progress, which moves the
- * array that psc_step moves, and for the last copy to the server. The results of the newest PSC_MAX_STARTED
- * transfers are available; of older ones only the first failure is, and those after it count as failed. A
- * transfer fails like the blocking call: no wait is longer than the limit on the server's silence. */
+/* Waits until the transfer has ended and returns its result. The library no longer uses its arrays then.
+ * PSC_ALL: waits for all transfers, and returns the first failure that psc_wait(c, PSC_ALL) has not returned
+ * before. Where the workers are one clique, PSC_ALL also waits for the sum in progress, which moves the array
+ * that psc_step moves, and for the last copy to the server. The results of the newest PSC_MAX_STARTED
+ * transfers are kept. Of older ones only the first failure is kept, and later ones count as failed. A
+ * transfer has the same limit on the server's silence as the blocking call. Errors: those of the blocking
+ * call; PSC_EINVAL: no such ticket. */
 #define PSC_ALL 0
 int psc_wait(struct psc *c, uint64_t ticket);
 
-/* Saves the worker's own part of the job: x, the array as psc_step last returned it; the vectors that the
- * library keeps (own point and momentum) and t; and extra_bytes of the caller's own, such as generators and
- * the position in the data. psd saves the center itself. Call it when psc_info's save_version has changed;
- * under rounds right after the psc_step in which it did, so that center and workers are of the same round. An
- * overlapped exchange is waited for and becomes part of the state. The file is replaced atomically by way of
- * PATH.tmp. Errors: PSC_EVALUE for values that are not finite, PSC_ESYSTEM; the old file then stays. */
+/* Saves the worker's part of the job to the file `path`: x, [n_floats], as psc_step last returned it; the
+ * vectors that the library keeps, such as the own x and the momentum; t; and extra_bytes of the caller's
+ * data, such as the state of random generators and the position in the data set. psd saves the center. Call
+ * it when save_version of psc_info has changed. Under rounds call it right after the psc_step in which it
+ * changed, so that center and workers are of the same round. An exchange that overlaps is waited for and
+ * becomes part of the state. The file is written to PATH.tmp and renamed, so a complete file exists at any
+ * time. Errors: PSC_EVALUE: a vector is not finite; PSC_EINVAL, PSC_ENOMEM, PSC_ESYSTEM. */
 int psc_save(struct psc *c, const char *path, const float *x, const void *extra, size_t extra_bytes);
 
-/* Loads a saved state, after psc_begin and before the first psc_step: x receives the saved array, extra up to
- * room_bytes of the caller's own, *extra_bytes (may be NULL) their number. If the center is the same,
- * resuming is equivalent to never having stopped. Errors, which change nothing: PSC_EMANIFEST: another model;
- * PSC_EINVAL: another rule or optimizer, or room_bytes is too small; PSC_EDAMAGED says what is wrong with the
- * file; PSC_EVALUE; PSC_ESYSTEM, also when there is no such file. */
+/* Loads a saved state, after psc_begin and before the first psc_step. x, [n_floats], receives the saved
+ * array. extra, of room_bytes, receives the caller's data, and *extra_bytes their number; extra_bytes may be
+ * NULL. If the center is the same, resuming is equivalent to never having stopped. Errors, after which
+ * nothing has changed: PSC_EMANIFEST: the file is of another model; PSC_EINVAL: it is of another rule or
+ * optimizer, or room_bytes is too small, or a step was made; PSC_EDAMAGED: the file is corrupt, or not a
+ * psc_save file; PSC_EVALUE: a vector is not finite; PSC_ESYSTEM: for example, there is no such file;
+ * PSC_ENOMEM. */
 int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room_bytes, size_t *extra_bytes);
 
-/* The version of the center that a saved state belongs to, from the head of the file. Under rounds it must be
- * the center's (psc_info's center_version after psc_begin): otherwise resuming is not equivalent to never
- * having stopped. Errors as of psc_load, but only those of the head. */
+/* Reads the version of the center that a saved state belongs to, from the head of the file. Under rounds,
+ * resuming is equivalent to never having stopped only if the center has this version after psc_begin
+ * (center_version of psc_info). The checksum is not verified. Errors: PSC_EINVAL, PSC_EDAMAGED,
+ * PSC_ESYSTEM. */
 int psc_saved_version(struct psc *c, const char *path, uint64_t *center_version);
 
-/* Reports metrics; does not wait for an answer. With test_loss, test_accuracy and the vector it waits,
- * timeout_ms at most, until the server has said whether they are the best yet (checkpoint.keep_best), and if
- * so until it has the vector. PSC_EINVAL, and nothing is reported: a worker evaluates the center, or an
+/* Reports metrics, without waiting for an answer. One case waits: an observer reports test_loss,
+ * test_accuracy and the vector, and the server keeps the best evaluation (checkpoint.keep_best). The call
+ * then waits for at most timeout_ms until the server has answered whether this one is the best. If it is, the
+ * call sends the vector, with the errors of an explicit call. In a clique only the report of rank 0 is sent;
+ * its samples_per_second is multiplied by the number of members. Without a server nothing is sent. Errors:
+ * PSC_EINVAL, and nothing is reported: m->size is not set, a worker reports test_loss or test_accuracy, or an
  * observer does before psc_begin. */
 int psc_report(struct psc *c, const struct psc_metrics *m);
 
-int psc_rank(const struct psc *c);       /* -1 before psc_open succeeded and for observers */
-int psc_size(const struct psc *c);       /* workers in the job, by the server's last message */
-uint64_t psc_clock(const struct psc *c); /* t: steps this worker has taken */
+int psc_rank(const struct psc *c); /* -1 for observers, and before psc_open has succeeded */
+int psc_size(const struct psc *c); /* clients of kind PSC_WORKER in the job, by the server's last message */
+uint64_t psc_clock(const struct psc *c); /* t: steps that this worker has made */
+/* Fills *info, whose size the caller has set. Errors: PSC_EINVAL. */
 int psc_info(const struct psc *c, struct psc_info *info);
-const char *
-psc_error(const struct psc *c); /* the sentence of the last failure; "": there was none; owned by c */
-const char *psc_result_name(int result); /* "PSC_EGONE" for PSC_EGONE; a static string */
+const char *psc_error(const struct psc *c); /* about the last failure, "" if there was none. Owned by c */
+const char *psc_result_name(int result);    /* "PSC_EGONE" for PSC_EGONE; a static string */
 
-/* Leaves the job and frees everything. Transfers that have not ended are abandoned; no array is accessed any
- * more. NULL is allowed. */
+/* Leaves the job and frees the handle. Transfers in progress are abandoned. Afterwards the library does not
+ * access the caller's arrays. NULL is allowed. */
 void psc_close(struct psc *c);
 
 #ifdef __cplusplus

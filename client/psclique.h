@@ -1,21 +1,29 @@
-/* psclique.h: cliques, groups of processes or threads that sum their vectors and that psd may see as one
- * client.
+/* psclique.h: cliques. A clique is a group of processes or threads that sum their vectors. A psd may see it
+ * as one client.
  *
  *     psc_ring_options_init(&opt, sizeof opt);  opt.rendezvous = "file:/shared/job/ring";  opt.members = 4;
  *     psc_ring_open(&opt, &q);
  *     psc_allreduce(q, g, n, NULL);
  *     psc_clique_close(q);
  *
- * Every member makes the same calls in the same order with the same counts, as with MPI. A clique is used
- * from one thread at a time. What was started (psc_..._start) goes on in a thread of the clique's own; its
- * arrays are the library's until psc_clique_wait. A sum is added in one fixed order, and every member ends
- * with the same bits, under any codec. When a member is gone, or silent for timeout_ms, the call fails on
- * every member with PSC_ECLIQUE, psc_clique_error says which, and so does every later call. A member that
- * computes is not silent: a thread of the ring's own says to its neighbours that the process runs. The
- * others' calls wait for it for step_ms, an hour unless told otherwise; then they fail likewise. In a child
- * of fork every call is PSC_EINVAL. With psc_options.clique a clique becomes one client of a psd.
+ * All members make the same calls in the same order with the same counts, as with MPI. A clique is used from
+ * one thread at a time. A thread of the library runs the calls that were started (psc_..._start). The library
+ * uses their arrays until psc_clique_wait.
  *
- * Every function returns PSC_OK or a negative PSC_E... of psclient.h. */
+ * A sum is added in one fixed order. All members end with the same bits, under any codec.
+ *
+ * If a member is gone, or silent for timeout_ms, the call fails on every member with PSC_ECLIQUE, and so do
+ * all later calls. psc_clique_error names the member. A member that computes is not silent: a thread of the
+ * library sends heartbeats to its neighbours while the process runs. The other members' calls wait for it for
+ * at most step_ms, by default an hour, and then fail in the same way. Threads of one process have step_ms
+ * only.
+ *
+ * In a child of fork every call returns PSC_EINVAL. With psc_options.clique a clique becomes one client of a
+ * psd.
+ *
+ * Functions of type int return PSC_OK or a negative PSC_E... of psclient.h, unless noted otherwise. Calls on
+ * a clique return PSC_EINVAL for an argument that is not allowed, and the clique stays usable; PSC_ECLIQUE;
+ * and PSC_ESYSTEM if a thread cannot be started. */
 #ifndef PSCLIQUE_H
 #define PSCLIQUE_H
 
@@ -27,84 +35,100 @@ extern "C" {
 
 struct psc_clique;
 
-/* The ring: reduce-scatter, then allgather, each in n - 1 hops of an n-th of the vector, divided into
- * segments that are added while the next are in flight (Patarasu, Yuan 2009). The tree: a binomial tree with
- * member 0 at its top, 2 log2 n messages one after the other, for short vectors (You et al. 2017, the tree
- * reduction of Sync EASGD). */
+/* Processes that are connected by sockets. They sum by one of two algorithms, for p members:
+ * - ring: reduce-scatter, then allgather, each in p - 1 hops (Patarasu, Yuan 2009). A hop carries a p-th of
+ *   the vector. It is divided into segments; one is added while the next is in flight.
+ * - tree: a binomial tree with member 0 as its root, for short vectors (You et al. 2017, the tree
+ *   reduction of Sync EASGD). A sum takes 2 log2 p messages in sequence.
+ *
+ * A number or name after a field's description is its default. */
 struct psc_ring_options {
     size_t size;            /* set by psc_ring_options_init */
-    uint32_t members;       /* of the clique, 1 to 1024 */
-    int32_t rank;           /* 0 to members - 1; -1: the lowest that is free at the rendezvous */
-    const char *rendezvous; /* where members find each other: "file:PATH", a prefix on a file system that all
-                               share; or "psd:URL" or "psd:@FILE", a psd's control address or endpoint file */
-    const char *name;       /* distinguishes cliques with the same rendezvous. "0" */
-    const char *listen; /* "tcp://HOST": this host's address for the others; "unix:": abstract sockets of this
-                           machine. "tcp://127.0.0.1" */
-    uint32_t links;     /* parallel rings, each with a connection and a part of the vector; 1 to 16. 1 */
+    uint32_t members;       /* of the clique, 1 to 1024. 1 */
+    int32_t rank;           /* 0 to members - 1. -1: the lowest that is free at the rendezvous. -1 */
+    const char *rendezvous; /* where members find each other. "file:PATH": a prefix of a file name, on a file
+                               system that all members share. "psd:URL", "psd:@FILE": the control address or
+                               the endpoint file of a psd. Required if there are 2 members or more */
+    const char *name;       /* distinguishes cliques with the same rendezvous; 1 to 63 bytes. "0" */
+    const char *listen;     /* "tcp://HOST": the address by which other members reach this one. "unix:":
+                               abstract sockets of this machine. "tcp://127.0.0.1" */
+    uint32_t links; /* parallel rings or trees, 1 to 16. Each has its own connections and a part of the
+                       vector. 1 */
     uint32_t segment_bytes; /* 4096 to 4 MiB. 131072 */
-    uint32_t timeout_ms; /* limit on the silence of a member's process, and on the rendezvous; at least 100.
-                            60000 */
+    uint32_t timeout_ms;    /* limit on the silence of a member's process, and on psc_ring_open: 100 to 2^30.
+                               60000 */
     /* As in psc_options, for a rendezvous at a psd that requires authentication. Traffic between members is
-     * neither authenticated nor encrypted. */
+     * neither authenticated nor encrypted. NULL */
     const char *key_file;
     const char *server_key;
-    /* How long a call waits for a member whose process is alive but does not come to the call, because it
-     * computes or hangs. At least timeout_ms. 3600000 */
+    /* How long a call waits for a member whose process is alive but does not make the call, because it
+     * computes or hangs: 100 to 2^30. A value below timeout_ms counts as timeout_ms. 3600000 */
     uint32_t step_ms;
-    /* "ring"; "tree"; "auto": the tree for short vectors and the ring for long ones, by the latency and the
-     * throughput between neighbours that psc_ring_open measures, so that another run may choose otherwise.
-     * The same at every member. For a client of a psd its clique.algorithm decides instead. "ring" */
+    /* "ring", "tree" or "auto"; the same at every member. auto: the tree for short vectors, the ring for long
+     * ones. The limit follows from the latency and the throughput between neighbours, which psc_ring_open
+     * measures. Another run may choose differently, and its sums may differ in the last bits. For a client of
+     * a psd, clique.algorithm of psd decides instead. "ring" */
     const char *algorithm;
 };
 
+/* Fills every field with its default. size: sizeof *opt. */
 void psc_ring_options_init(struct psc_ring_options *opt, size_t size);
 
-/* Finds the other members and connects to them; returns when all are connected. Strings are read during the
- * call only. On failure *out is a handle that is valid only for psc_clique_error and psc_clique_close, or
- * NULL if there was no memory. PSC_ECLIQUE names the missing ranks, or what two members disagree on. */
+/* Finds the other members, connects to them and returns when all are connected. Strings are read during the
+ * call only. psc_clique_close frees *out. After a failure *out is valid only for psc_clique_error and
+ * psc_clique_close, or is NULL if there was no memory. Errors: PSC_ECLIQUE names the missing ranks, or what
+ * two members disagree on; PSC_EAUTH: the psd of the rendezvous refuses this member, or the key file cannot
+ * be used; PSC_EINVAL, PSC_ENOMEM, PSC_ESYSTEM. */
 int psc_ring_open(const struct psc_ring_options *opt, struct psc_clique **out);
 
-/* Threads of one process, which sum their vectors where they lie: by the order of a binary tree over the
- * ranks, each member its own part of all. Nothing travels, so that a codec changes nothing. */
+/* Threads of one process, which sum their vectors in shared memory. Each member sums one part of all vectors,
+ * in the order of a binary tree over the ranks. Nothing is sent, so codecs have no effect. */
 struct psc_threads_options {
     size_t size;      /* set by psc_threads_options_init */
-    uint32_t members; /* of the clique, 1 to 1024 */
-    uint32_t step_ms; /* how long a call waits for a member that does not come to it; at least 100. 3600000 */
+    uint32_t members; /* of the clique, 1 to 1024; there is no default */
+    uint32_t step_ms; /* how long a call waits for a member that does not make it, at least 100. 3600000 */
 };
 
+/* Fills every field with its default. size: sizeof *opt. */
 void psc_threads_options_init(struct psc_threads_options *opt, size_t size);
 
-/* Fills out[members] with the handles of ranks 0 to members - 1; each is for one thread, which closes it.
- * PSC_EINVAL: options that are not allowed; PSC_ENOMEM: out is as it was. */
+/* Fills out[members] with the handles of ranks 0 to members - 1. Each handle is for one thread, which closes
+ * it. After a failure the contents of out are undefined. Errors: PSC_EINVAL: an option is not allowed;
+ * PSC_ENOMEM. */
 int psc_threads_open(const struct psc_threads_options *opt, struct psc_clique **out);
 
-int psc_clique_rank(const struct psc_clique *q);
-int psc_clique_size(const struct psc_clique *q);
+int psc_clique_rank(const struct psc_clique *q);          /* 0 to size - 1 */
+int psc_clique_size(const struct psc_clique *q);          /* members */
 const char *psc_clique_kind(const struct psc_clique *q);  /* "ring", "threads", "mpi"; a static string */
-const char *psc_clique_error(const struct psc_clique *q); /* of the last failure, or ""; owned by q */
+const char *psc_clique_error(const struct psc_clique *q); /* about the last failure, or "". Owned by q */
 
-/* x, n floats, becomes the sum over all members. codec: of the floats in messages, a name of psd's codecs
- * ("raw", "fp16", "bf16", "trunc16", "int8"), the same at every member; NULL: raw. At each hop values are
- * decoded, added in float32 and encoded again. PSC_EINVAL for an unknown codec. */
+/* Replaces x, [n], by the sum over all members. codec: how floats are encoded in messages, "raw", "fp16",
+ * "bf16", "trunc16" or "int8", the same at every member; NULL: raw. At each hop values are decoded, added in
+ * float32 and encoded again. Errors: PSC_EINVAL: the codec is not known, or not for sums; PSC_EUNSUPPORTED:
+ * the clique sends raw floats only (MPI). */
 int psc_allreduce(struct psc_clique *q, float *x, size_t n, const char *codec);
-/* x becomes the sum at member `root`; elsewhere it holds parts of it. */
+/* Replaces x, [n], by the sum at member `root`. At the other members x is undefined afterwards. Errors: as of
+ * psc_allreduce. */
 int psc_reduce(struct psc_clique *q, float *x, size_t n, int root, const char *codec);
-/* data, n_bytes, becomes that of member `root`. */
+/* Replaces data, [n_bytes], by that of member `root`. */
 int psc_broadcast(struct psc_clique *q, void *data, size_t n_bytes, int root);
-/* Returns when all members have called it. */
+/* Returns when all members have made the call. */
 int psc_barrier(struct psc_clique *q);
 
-/* The same without blocking, in the order in which they were started. *ticket (may be NULL) names the call
- * for psc_clique_wait. Up to PSC_CLIQUE_MAX_STARTED may be in progress; one more waits for the oldest. */
+/* The non-blocking variants. Started calls run in the order in which they were started. *ticket identifies
+ * the call for psc_clique_wait; ticket may be NULL. At most PSC_CLIQUE_MAX_STARTED are in progress; one more
+ * waits for the oldest. */
 #define PSC_CLIQUE_MAX_STARTED 64
 int psc_allreduce_start(struct psc_clique *q, float *x, size_t n, const char *codec, uint64_t *ticket);
 int psc_reduce_start(struct psc_clique *q, float *x, size_t n, int root, const char *codec, uint64_t *ticket);
 int psc_broadcast_start(struct psc_clique *q, void *data, size_t n_bytes, int root, uint64_t *ticket);
 int psc_barrier_start(struct psc_clique *q, uint64_t *ticket);
-/* Waits until that call has ended (0: all that were started) and returns its result. */
+/* Waits until the call has ended and returns its result. ticket 0: waits for all started calls. Errors: those
+ * of the call; PSC_EINVAL: no such ticket. */
 int psc_clique_wait(struct psc_clique *q, uint64_t ticket);
 
-/* Abandons what is in progress and frees everything; the others' calls fail. NULL is allowed. */
+/* Abandons calls in progress and frees the handle. The other members' calls fail then. A clique over MPI
+ * waits first, for at most timeout_ms, until all members close it. NULL is allowed. */
 void psc_clique_close(struct psc_clique *q);
 
 #ifdef __cplusplus

@@ -1,18 +1,26 @@
-/* save_format.h: a worker's own part of a job as bytes: what psc_save writes and psc_load reads.
+/* save_format.h: the format of a psc_save file, which holds a worker's part of a job.
  *
- * A head of PSC_STATE_HEAD_BYTES, little-endian, then vectors of n_floats float32 each: the caller's, and for
- * each flag below PSC_STATE_LANDED that is set, in the order of the flags, what the library keeps (enum
- * psc_vector); then the caller's extra bytes; then XXH3-64 over all before it.
+ * All numbers are little-endian. The parts of a file, without gaps:
+ * - the head, PSC_STATE_HEAD_BYTES;
+ * - the caller's vector, [n_floats] float32;
+ * - for each flag before PSC_STATE_LANDED that is set, in the order of the flags, the vector of the library
+ *   that it names (enum psc_vector), [n_floats] float32;
+ * - `means` vectors, [n_floats] float32: the means of a pipeline (pipe-sgd) of more than 2, without the
+ *   oldest, which is the prefetched answer;
+ * - the caller's extra bytes;
+ * - XXH3-64 of all bytes before it, 8 bytes.
  *
- *   0 magic        8 version     12 flags       16 manifest hash   24 n_floats    32 clock
- *  40 exchanges   48 center_version             56 extra_bytes     64 rate        72 method[32]
- * 104 rule[32]   136 optimizer[32]             168 since        176 period       180 fragment     184
- * fragments    188 means
+ * The head, as offset, name and size in bytes. Other bytes are 0. The magic is "PSDSTATE".
  *
- * Before the extra bytes stand so many vectors more as `means` says: the means of a pipeline of more than two
- * behind the first, which is the prefetched answer. With none of them the version is 4, and 188 zeros.
+ *    0 magic 8             8 version 4         12 flags 4
+ *   16 manifest hash 8    24 n_floats 8        32 clock 8
+ *   40 exchanges 8        48 center_version 8  56 extra_bytes 8
+ *   64 rate 4, a float32  72 method 32        104 rule 32
+ *  136 optimizer 32      168 since 8          176 period 4
+ *  180 fragment 4        184 fragments 4      188 means 4
  *
- * Versions 2 and 3 are read too. Of version 2 everything from 168 on is zeros. */
+ * Version 5 is written if there are means, otherwise version 4, which has 0 at offset 188. Versions 2 and 3
+ * are also read. In version 2 all bytes from 168 on are 0. */
 #ifndef PSC_SAVE_FORMAT_H
 #define PSC_SAVE_FORMAT_H
 
@@ -29,43 +37,47 @@
 enum { PSC_STATE_VECTORS = 7, PSC_STATE_MAX_MEANS = PS_MAX_PIPELINE - 2 };
 
 enum {
-    PSC_STATE_X = 1 << 0, /* the worker's own x, apart from the caller's vector */
+    PSC_STATE_X = 1 << 0, /* the worker's own x, if it differs from the caller's vector */
     PSC_STATE_V = 1 << 1,
     PSC_STATE_START = 1 << 2,
     PSC_STATE_LAMBDA = 1 << 3,
     PSC_STATE_Z = 1 << 4,
-    PSC_STATE_AHEAD = 1 << 5, /* the prefetched answer; else X has it */
-    PSC_STATE_ERROR = 1 << 6, /* error feedback; from version 4 on: before, LANDED had this bit */
-    PSC_STATE_LANDED = 1 << PSC_STATE_VECTORS, /* the exchange that the last step started has landed */
+    PSC_STATE_AHEAD = 1 << 5, /* the prefetched answer, unless PSC_STATE_X has it */
+    PSC_STATE_ERROR = 1 << 6, /* error feedback. In versions 2 and 3 this bit is PSC_STATE_LANDED */
+    PSC_STATE_LANDED = 1 << PSC_STATE_VECTORS, /* the answer of the exchange that the last step started is
+                                                  in the file */
 };
 
 struct psc_state_head {
-    uint32_t version; /* 0: the oldest that has what there is, 4 or 5 */
+    uint32_t version; /* psc_state_pack writes this one. 0: 5 if there are means, else 4 */
     uint32_t flags;
     uint64_t manifest_hash, n_floats, clock, exchanges, center_version, extra_bytes;
-    float rate; /* of that exchange */
+    float rate; /* alpha of the exchange of PSC_STATE_LANDED */
     char method[32], rule[32], optimizer[32];
-    uint64_t since;    /* steps since the last exchange, of rules that take x - start; from version 3 on */
-    uint32_t period;   /* dynamic period in use; 0: the method's */
-    uint32_t fragment; /* the next of `fragments`; `fragments` is at least 1 from version 3 on */
+    uint64_t since;    /* steps since the last exchange, for rules that send x - start; from version 3 on */
+    uint32_t period;   /* the dynamic period in use. 0: the method's period */
+    uint32_t fragment; /* the next fragment, below `fragments`, which is at least 1 from version 3 on */
     uint32_t fragments;
     uint32_t means; /* at most PSC_STATE_MAX_MEANS */
 };
 
-/* Positions in the bytes of a whole file, at any alignment. NULL: absent. */
+/* Pointers into the bytes of a whole file, of any alignment. NULL: the part is absent. `at` is the caller's
+ * vector. */
 struct psc_state_parts {
     const unsigned char *at, *vectors[PSC_STATE_VECTORS], *means, *extra;
 };
 
-/* bytes: PSC_STATE_HEAD_BYTES. Names are cut to fit. */
+/* Writes the head to bytes, [PSC_STATE_HEAD_BYTES]. Names are cut to 31 bytes. */
 void psc_state_pack(const struct psc_state_head *h, void *bytes);
 
-/* Reads the head of a file of file_bytes, of which `bytes` are the first len_bytes. -EINVAL with a sentence:
- * not a psc_save file, another format version, or fields that are impossible or do not fit the length. */
+/* Reads the head of a file of file_bytes bytes. bytes: the first len_bytes of the file. Returns 0, or -EINVAL
+ * with a sentence: it is not a psc_save file, or of another format version, or fields of the head are
+ * impossible or do not fit file_bytes. */
 int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_bytes, uint64_t file_bytes,
                     struct ps_error *err);
 
-/* Checks a whole file, checksum included, and finds its parts. */
+/* Checks a whole file, including the checksum, and finds its parts. bytes: [len_bytes], which `parts` points
+ * into. Returns 0, or -EINVAL with a sentence, as psc_state_parse does. */
 int psc_state_decode(struct psc_state_head *h, struct psc_state_parts *parts, const void *bytes,
                      size_t len_bytes, struct ps_error *err);
 

@@ -1,4 +1,4 @@
-/* Values by name: cc kvstore.c $(pkg-config --cflags --libs psclient) && ./a.out @endpoint */
+/* Pushes and pulls tensors by name: cc kvstore.c $(pkg-config --cflags --libs psclient) && ./a.out @endpoint */
 #include <psclient.h>
 #include <stdio.h>
 
@@ -16,10 +16,11 @@ int main(int argc, char **argv)
     opt.server = argc > 1 ? argv[1] : "@endpoint";
     if ((rc = psc_open(&opt, &c)) != PSC_OK || (rc = psc_begin(c, store, 2, all)) != PSC_OK)
         goto out;
-    /* psd runs rule sgd at learning_rate 1: it subtracts what workers push, in any order. */
+    /* The job has rule sgd and learning_rate 1: psd subtracts each message from the tensor. */
     if ((rc = psc_pushpull(c, "hits", hit, hits, 1)) != PSC_OK)
         goto out;
-    if ((rc = psc_init_start(c, "price", price, &ticket)) != PSC_OK) /* in the background */
+    /* Sets "price" while the program continues. `price` must not change before psc_wait. */
+    if ((rc = psc_init_start(c, "price", price, &ticket)) != PSC_OK)
         goto out;
     printf("hits: %g %g %g\n", (double)hits[0], (double)hits[1], (double)hits[2]);
     if ((rc = psc_wait(c, ticket)) != PSC_OK || (rc = psc_pull(c, NULL, all)) != PSC_OK)

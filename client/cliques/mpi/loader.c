@@ -60,6 +60,7 @@ int psc_mpi_world_open(const struct psc_mpi_options *opt, uint32_t members, stru
     struct psc_mpi_world *w = calloc(1, sizeof *w);
     int rc;
 
+    *out = w;
     if (w == NULL)
         return PSC_ENOMEM;
     psc_mpi_options_init(&w->opt, sizeof w->opt);
@@ -68,7 +69,6 @@ int psc_mpi_world_open(const struct psc_mpi_options *opt, uint32_t members, stru
     w->place.rank = -1;
     if (rc == PSC_OK && (rc = find_calls(w)) == PSC_OK)
         rc = w->calls->open(&w->opt, members, &w->clique, &w->place, &w->started, &w->error);
-    *out = w;
     return rc;
 }
 
