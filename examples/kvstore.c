@@ -1,4 +1,4 @@
-/* Pushes and pulls tensors by name: cc kvstore.c $(pkg-config --cflags --libs psclient) && ./a.out @endpoint */
+/* Pushes and pulls tensors: cc kvstore.c $(pkg-config --cflags --libs psclient) && ./a.out @endpoint */
 #include <psclient.h>
 #include <stdio.h>
 
