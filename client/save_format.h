@@ -1,16 +1,16 @@
-/* save_format.h: a worker's own part of a job as bytes: what psc_save writes and psc_load reads.
+/* save_format.h: the file format of psc_save and psc_load: a worker's own part of a job.
  *
  * A head of PSC_STATE_HEAD_BYTES, little-endian, then vectors of n_floats float32 each: the caller's, and for
- * each flag below PSC_STATE_LANDED that is set, in the order of the flags, what the library keeps (enum
- * psc_vector); then the caller's extra bytes; then XXH3-64 over all before it.
+ * each flag below PSC_STATE_LANDED that is set, in the order of the flags, a vector that the library keeps
+ * (enum psc_vector); then the caller's extra bytes; then XXH3-64 over all before it.
  *
  *   0 magic        8 version     12 flags       16 manifest hash   24 n_floats    32 clock
  *  40 exchanges   48 center_version             56 extra_bytes     64 rate        72 method[32]
  * 104 rule[32]   136 optimizer[32]             168 since        176 period       180 fragment     184
  * fragments    188 means
  *
- * Before the extra bytes stand so many vectors more as `means` says: the means of a pipeline of more than two
- * behind the first, which is the prefetched answer. With none of them the version is 4, and 188 zeros.
+ * Before the extra bytes there are `means` more vectors: in a pipeline of more than two, the means after the
+ * first, which is the prefetched answer. Without them the version is 4, and the bytes from 188 on are zeros.
  *
  * Versions 2 and 3 are read too. Of version 2 everything from 168 on is zeros. */
 #ifndef PSC_SAVE_FORMAT_H
@@ -40,7 +40,7 @@ enum {
 };
 
 struct psc_state_head {
-    uint32_t version; /* 0: the oldest that has what there is, 4 or 5 */
+    uint32_t version; /* 0: the oldest that has all parts of the state, 4 or 5 */
     uint32_t flags;
     uint64_t manifest_hash, n_floats, clock, exchanges, center_version, extra_bytes;
     float rate; /* of that exchange */

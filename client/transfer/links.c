@@ -181,7 +181,7 @@ static int refuse(struct psc *c, const char *why)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", k > 0 ? ", " : "",
                                  welcome->transport_offers[k].transport->name);
     return ps_fail(&c->transfer_state.error, PSC_EUNSUPPORTED,
-                   "transport '%s' is asked for; the server offers %s%s%s", c->transport, list,
+                   "options.transport is '%s'; the server offers %s%s%s", c->transport, list,
                    why[0] != 0 ? ": " : "", why);
 }
 

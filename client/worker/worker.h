@@ -90,7 +90,7 @@ void psc_vectors_drop_but(struct psc *c, unsigned keeps);
 unsigned psc_optimizer_vectors_of(const struct psc *c);
 /* Which vectors the method keeps: PSC_VECTOR_BIT bits. */
 unsigned psc_vectors_of(const struct psc *c);
-/* Whether all of them are allocated: not so after a failed change of method. */
+/* Whether all of them are allocated. False after a failed change of method. */
 bool psc_vectors_are_there(const struct psc *c);
 /* The next step restarts from the caller's array, whatever earlier steps have left. */
 void psc_start_over(struct psc *c);
