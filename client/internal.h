@@ -1,5 +1,5 @@
-/* internal.h: struct psc, the handle: the states that the folders own, and what the files of the public API,
- * which lie beside this header, share.
+/* internal.h: struct psc, the handle: the states that the folders own, and declarations for the files of the
+ * public API beside this header.
  *
  * Up to three threads use a handle. The caller's thread owns everything
  * that is not named here. The service thread (session/session.h) owns the control socket, and shares struct

@@ -279,7 +279,7 @@ static int set_up_lanes(struct psc *c)
     return rc == PSC_OK ? psc_group_prepare(c) : rc;
 }
 
-/* Tells the caller once what is unusual about the method. */
+/* Tells the caller once about unusual settings of the method. */
 static void tell_of_method(struct psc *c)
 {
     bool decays = false;

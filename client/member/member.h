@@ -98,7 +98,7 @@ int psc_group_use_algorithm(struct psc *c);
 /* Sends the leader's x to the other members. */
 int psc_group_share_x(struct psc *c, float *x);
 
-/* Allocates what the method needs; starts the async thread where copies of the center are published. */
+/* Allocates the vectors of the method; starts the async thread where copies of the center are published. */
 int psc_group_prepare(struct psc *c);
 
 /* Between these two calls the leader may wait for its server. */

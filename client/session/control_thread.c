@@ -42,7 +42,7 @@ struct service {
     uint64_t said_ms;                /* when Hello was sent */
     uint64_t find_ms;                /* when the server's address is looked up again */
     struct psc_retry retry;
-    bool waits;                 /* the caller was told that nobody answers yet */
+    bool waits;                 /* the caller was told that there is no answer yet */
     struct ps_error unresolved; /* why the host name did not resolve then, or "" */
 };
 
@@ -457,7 +457,8 @@ static void send_nonfinite(struct service *v, uint64_t clock, uint64_t index, ui
     send_message(v, PS__TO_SERVER__WHAT_NOT_FINITE, &m);
 }
 
-/* Sends what other threads have asked for since the last call. Returns true when the thread is to end. */
+/* Sends the messages that other threads have requested since the last call. Returns true when the thread is
+ * to end. */
 static bool obey(struct service *v)
 {
     struct psc_shared *s = &v->session->shared;

@@ -91,7 +91,7 @@ struct psc_session {
     pid_t owner;      /* the process that opened the handle */
     struct psc_shared shared;
     bool ready;     /* shared.lock and shared.changed exist */
-    int wake_fd;    /* service thread to whoever runs a transfer */
+    int wake_fd;    /* service thread to the thread that runs a transfer */
     int command_fd; /* other threads to the service thread */
     pthread_t thread;
     bool runs;

@@ -81,7 +81,7 @@ static bool take_schedule(struct ps_schedule *s, const Ps__Schedule *m)
     return ps_schedule_wants(s) == NULL;
 }
 
-/* Whether this library can work with what the server sent. */
+/* Whether this library supports the server's settings. */
 int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_error *err)
 {
     const Ps__Method *m = w->method;

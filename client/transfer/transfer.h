@@ -46,7 +46,7 @@ struct psc_transfer {
     uint64_t clock;
     uint32_t generation;  /* of the method that `send` was made for, when it is a rule's message */
     bool in_background;   /* no caller waits for it yet */
-    bool keeps_turn;      /* each lane's last piece leaves when somebody waits for the transfer */
+    bool keeps_turn;      /* each lane's last piece is sent when the caller waits for the transfer */
     bool may_be_in_place; /* `landed` is the elastic update of `send` itself, which a lane may do in place */
     bool restarts;        /* the worker restarts from the answer: the error feedback is cleared */
     psc_landed landed;    /* NULL: the answer has no payload */

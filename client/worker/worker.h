@@ -81,7 +81,7 @@ struct psc_worker {
     double exchange_s, update_s;
 };
 
-/* Allocates a vector of [n_floats] zeros. The worker's own x lies in a buffer that servers can map. False: no
+/* Allocates a vector of [n_floats] zeros. The worker's own x is in a buffer that servers can map. False: no
  * memory. */
 bool psc_vector_make(struct psc *c, enum psc_vector k);
 /* Frees all vectors but these (PSC_VECTOR_BIT bits). */
@@ -125,7 +125,7 @@ struct psc_transfer psc_exchange_of(const struct psc *c, const float *message, f
 /* Starts the exchange; the next step waits for it. */
 void psc_prefetch_exchange(struct psc *c, const struct psc_transfer *t);
 
-/* memory.c. Frees the vectors and buffers that nobody else owns. */
+/* memory.c. Frees the vectors and buffers without another owner. */
 void psc_buffers_finish(struct psc *c);
 
 /* weight_decay.c. Whether the gradient needs PSC_VECTOR_GRADIENT. */

@@ -30,7 +30,7 @@ enum {
 
 /* A neighbour. Members without a comment belong to the thread. */
 struct psc_beat_peer {
-    int fd; /* owned by whoever opens and closes the ring */
+    int fd; /* owned by the code that opens and closes the ring */
     uint32_t rank;
     _Atomic uint64_t heard_ns; /* when its last bytes arrived */
     _Atomic uint64_t away_ms;  /* as its last beat said */
