@@ -45,7 +45,7 @@ static const char *transport_of(const struct psc *c)
                                      : "none";
 }
 
-/* With the lock held. Members of a clique have it from the same message: none ends a step before the others.
+/* With the lock held. Members of a clique read it from the same message, so that all end after the same step.
  */
 static uint32_t workers_of(const struct psc *c)
 {

@@ -1,5 +1,5 @@
-/* internal.h: struct psc, the handle: the states that the folders own, and what the files of the public API,
- * which lie beside this header, share.
+/* internal.h: struct psc, the handle: the states that the folders own, and declarations for the files of the
+ * public API beside this header.
  *
  * Up to three threads use a handle. The caller's thread owns everything
  * that is not named here. The service thread (session/session.h) owns the control socket, and shares struct
@@ -75,7 +75,7 @@ static inline int psc_check_no_open_step(struct psc *c, const char *call)
 /* open.c. Whether psc_open has succeeded. */
 bool psc_is_open(const struct psc *c);
 
-/* no_server.c. Opens a handle without a server: fills in what Welcome would have said. */
+/* no_server.c. Opens a handle without a server: fills in the fields of Welcome. */
 int psc_local_open(struct psc *c, const struct psc_local *given, struct psc_clique *clique);
 
 /* method_change.c, for the caller's thread. Whether the server has another method than steps use. */

@@ -76,7 +76,7 @@ static int take_vectors(struct psc *c, const struct psc_leader_message *o, float
     return rc;
 }
 
-/* From the same mean the same steps as the leader's give the same bits. After a change of method the leader
+/* The leader's steps, repeated with the same mean, give the same bits. After a change of method the leader
  * sends its vectors instead. */
 static int follow(struct psc *c, float *x, int gathered)
 {
@@ -140,10 +140,9 @@ int psc_group_pull(struct psc *c, float *x)
 
 int psc_group_check_explicit(struct psc *c, const char *call)
 {
-    return c->group.size == 1
-               ? PSC_OK
-               : ps_fail(&c->error, PSC_EUNSUPPORTED,
-                         "%s: a clique of %d moves values by psc_step; by hand it can pull the "
-                         "whole vector",
-                         call, c->group.size);
+    return c->group.size == 1 ? PSC_OK
+                              : ps_fail(&c->error, PSC_EUNSUPPORTED,
+                                        "%s: a clique of %d moves values by psc_step; the only other call "
+                                        "allowed is a pull of the whole vector",
+                                        call, c->group.size);
 }

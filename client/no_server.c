@@ -45,7 +45,7 @@ static int check_method(struct psc *c, const struct psc_local *l)
         if (!needs_server(m))
             snprintf(allowed + strlen(allowed), sizeof allowed - strlen(allowed), "%s%s",
                      allowed[0] != 0 ? ", " : "", m->name);
-    return ps_fail(&c->error, PSC_EINVAL, "local: method '%.60s' needs a server; allowed without: %s",
+    return ps_fail(&c->error, PSC_EINVAL, "local: method '%.60s' needs a server; allowed without one: %s",
                    l->method != NULL ? l->method : "", allowed);
 }
 
@@ -114,7 +114,7 @@ static int check_clique(struct psc *c, const struct psc_local *l, const struct p
     size_t n;
     if (clique != NULL && psc_clique_size(clique) > 1 && !is_of_clique(m))
         return ps_fail(&c->error, PSC_EINVAL,
-                       "local: method '%s' is a worker's by itself; allowed in a clique: d-sync, pipe-sgd",
+                       "local: method '%s' is for a single worker; allowed in a clique: d-sync, pipe-sgd",
                        m->name);
     if (l->codec != NULL && ps_codec_named_for_values(l->codec) != NULL)
         return PSC_OK;
@@ -158,7 +158,7 @@ static struct psc_welcome welcome_of(const struct psc_local *l, const struct ps_
     return welcome;
 }
 
-/* FNV-1a over the numbers of cosine and multi-step, which are too many to list. */
+/* FNV-1a over the numbers of cosine and multi-step, because a list would be too long. */
 static uint32_t digest_of(const struct psc_local *l)
 {
     uint64_t numbers[PSC_MAX_MILESTONES + 2] = {l->total_steps};
@@ -172,7 +172,7 @@ static uint32_t digest_of(const struct psc_local *l)
     return hash;
 }
 
-/* What all members must have in common, in one line. */
+/* The settings that all members must share, in one line. */
 static void describe(const struct psc_local *l, char *text, size_t size)
 {
     snprintf(

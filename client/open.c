@@ -41,7 +41,7 @@ static char *default_name(void)
 
 enum { SHOWN_BYTES = 256 };
 
-/* Cuts a text for the server's pages to what fits into a Hello, which is a small message. */
+/* Cuts a text for the server's pages to fit into a Hello, which is a small message. */
 static char *shown_copy(const char *text)
 {
     return strndup(text != NULL ? text : "", SHOWN_BYTES);
@@ -85,7 +85,8 @@ static int take_options(struct psc *c, const struct psc_options *given, const st
     opt->local = NULL;
     opt->clique = NULL;
     if (local != NULL && (server != NULL || opt->kind != PSC_WORKER || key_file != NULL))
-        return ps_fail(&c->error, PSC_EINVAL, "options: local is for a worker without a server");
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "options: local is allowed only for a worker, without server and key_file");
     if (local == NULL && (server == NULL || server[0] == 0 || strlen(server) > 500))
         return ps_fail(&c->error, PSC_EINVAL,
                        "options: server is missing; allowed are tcp://HOST:PORT, ipc://PATH and @FILE");
@@ -100,9 +101,10 @@ static int take_options(struct psc *c, const struct psc_options *given, const st
         return ps_fail(&c->error, PSC_EINVAL, "options: rank %d; allowed are 0 to 1023, and -1 for any",
                        opt->rank);
     if (opt->timeout_ms < 100 || opt->retry_ms < 10 || opt->heartbeat_ms < 10)
-        return ps_fail(&c->error, PSC_EINVAL,
-                       "options: timeout_ms %u, retry_ms %u, heartbeat_ms %u; at least 100, 10, 10",
-                       opt->timeout_ms, opt->retry_ms, opt->heartbeat_ms);
+        return ps_fail(
+            &c->error, PSC_EINVAL,
+            "options: timeout_ms %u, retry_ms %u, heartbeat_ms %u; allowed are at least 100, 10, 10",
+            opt->timeout_ms, opt->retry_ms, opt->heartbeat_ms);
     if (opt->threads > PSC_MAX_THREADS)
         return ps_fail(&c->error, PSC_EINVAL, "options: threads %u; allowed are 0 to %d", opt->threads,
                        PSC_MAX_THREADS);
@@ -277,7 +279,7 @@ static int set_up_lanes(struct psc *c)
     return rc == PSC_OK ? psc_group_prepare(c) : rc;
 }
 
-/* Tells the caller once what is unusual about the method. */
+/* Tells the caller once about unusual settings of the method. */
 static void tell_of_method(struct psc *c)
 {
     bool decays = false;
@@ -286,13 +288,14 @@ static void tell_of_method(struct psc *c)
                             c->manifest->segments[i].decay == PS_DECAY);
     if (c->worker.hyper.weight_decay > 0 && !decays)
         psc_session_say(&c->session,
-                        "the method has weight decay, and no tensor of this model decays: it does nothing");
+                        "the method has weight decay, but no tensor of this model decays: it has no effect");
     if (c->worker.hyper.overlap && c->rule->staler)
-        psc_session_say(&c->session,
-                        "exchanges overlap with computing: gradients are one step staler than without");
+        psc_session_say(
+            &c->session,
+            "exchanges overlap with computing: gradients are one step staler than without overlap");
 }
 
-/* From x on. */
+/* The worker starts from x. */
 static void start_vectors(struct psc *c, const float *x)
 {
     static const enum psc_vector starts[] = {PSC_VECTOR_START, PSC_VECTOR_Z};
@@ -385,7 +388,7 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
     if (rc != PSC_OK)
         return rc;
     if (c->manifest != NULL)
-        return ps_fail(&c->error, PSC_EINVAL, "psc_begin: it comes once");
+        return ps_fail(&c->error, PSC_EINVAL, "psc_begin: the handle has begun already; allowed is one call");
     if (!psc_is_open(c) || x == NULL)
         return ps_fail(&c->error, PSC_EINVAL, "psc_begin: needs an open handle and a vector");
     if ((rc = take_manifest(c, tensors, n_tensors)) == PSC_OK)

@@ -5,7 +5,7 @@
 #include "client/internal.h"
 #include "client/worker/worker.h"
 
-/* What a call moves. */
+/* The arrays and options of a call. */
 struct value_call {
     const char *call;
     uint8_t kind; /* enum ps_frame_kind */
@@ -33,7 +33,7 @@ static int check_average(struct psc *c, const char *call)
     pthread_mutex_unlock(&c->session.shared.lock);
     return strcmp(averaging, "none") != 0
                ? PSC_OK
-               : ps_fail(&c->error, PSC_EINVAL, "%s: the job's averaging is none: there is no average", call);
+               : ps_fail(&c->error, PSC_EINVAL, "%s: the job keeps no average (averaging: none)", call);
 }
 
 static int check(struct psc *c, const struct value_call *h)
@@ -46,7 +46,8 @@ static int check(struct psc *c, const struct value_call *h)
     if (rc != PSC_OK)
         return rc;
     if (!c->begun || h->answer == NULL)
-        return ps_fail(&c->error, PSC_EINVAL, "%s: needs psc_begin before it, and a vector", h->call);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: needs a call of psc_begin before it, and a vector",
+                       h->call);
     return (h->flags & PS_FLAG_AVERAGE) != 0 ? check_average(c, h->call) : PSC_OK;
 }
 

@@ -19,7 +19,7 @@ static uint64_t say(struct psc *c, const struct psc_metrics *m)
     struct psc_shared *s = &c->session.shared;
     pthread_mutex_lock(&s->lock);
     s->report = *m;
-    s->report.samples_per_second *= c->group.size; /* members keep step */
+    s->report.samples_per_second *= c->group.size; /* members make steps together */
     s->has_report = true;
     s->report_offer = m->vector != NULL && s->keeps_best && is_evaluation(c, m) ? ++s->n_offers : 0;
     uint64_t offer = s->report_offer;
@@ -60,15 +60,15 @@ static int check_evaluation(struct psc *c, struct psc_metrics *m)
 {
     bool says = !isnan(m->test_loss) || !isnan(m->test_accuracy);
     if (c->opt.kind == PSC_OBSERVER)
-        return !says || c->begun
-                   ? PSC_OK
-                   : ps_fail(&c->error, PSC_EINVAL,
-                             "psc_report: test_loss and test_accuracy come after psc_begin; before, they are "
-                             "NaN");
+        return !says || c->begun ? PSC_OK
+                                 : ps_fail(&c->error, PSC_EINVAL,
+                                           "psc_report: test_loss and test_accuracy are allowed after "
+                                           "psc_begin; before it, they must be NaN");
     if (says && (m->test_loss != 0 || m->test_accuracy != 0))
-        return ps_fail(&c->error, PSC_EINVAL,
-                       "psc_report: test_loss and test_accuracy are of observers, which evaluate the center; "
-                       "a worker's are NaN");
+        return ps_fail(
+            &c->error, PSC_EINVAL,
+            "psc_report: only observers, which evaluate the center, report test_loss and test_accuracy; "
+            "a worker's must be NaN");
     m->test_loss = m->test_accuracy = NAN;
     return PSC_OK;
 }

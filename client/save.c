@@ -91,7 +91,7 @@ static int write_contents(struct writer *w, const struct contents *s)
     return rc == 0 ? write_checksum(w) : rc;
 }
 
-/* Written under another name and renamed, so that a whole file exists at any time. 0 or -errno. */
+/* Written under another name and renamed, so that a complete file exists at any time. 0 or -errno. */
 static int write_file(const char *path, const struct contents *s)
 {
     struct writer w = {.hash = XXH3_createState()};
@@ -138,10 +138,11 @@ static int check_call(struct psc *c, const char *call, const char *path, const f
     if (rc != PSC_OK)
         return rc;
     if (path == NULL || path[0] == 0 || strlen(path) >= PATH_MAX)
-        return ps_fail(&c->error, PSC_EINVAL, "%s: a path has 1 to %d bytes", call, PATH_MAX - 1);
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "%s: the path is missing, empty or too long; allowed are 1 to %d bytes", call,
+                       PATH_MAX - 1);
     if (extra == NULL && extra_bytes > 0)
-        return ps_fail(&c->error, PSC_EINVAL, "%s: %zu extra bytes, and no place for them", call,
-                       extra_bytes);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: %zu extra bytes, but extra is NULL", call, extra_bytes);
     c->error.text[0] = 0;
     return PSC_OK;
 }
@@ -261,8 +262,8 @@ static int check_vectors(struct psc *c, const char *path, uint32_t flags)
     uint32_t found = flags & (PSC_STATE_LANDED - 1);
     if ((found & ~kept) != 0 || (kept & always & ~found) != 0 || ((found & own) != 0 && (own & ~found) != 0))
         return ps_fail(&c->error, PSC_EDAMAGED,
-                       "psc_load: '%.300s' has not the vectors that optimizer %s and rule %s keep", path,
-                       c->optimizer->name, c->rule_name);
+                       "psc_load: '%.300s' does not have the vectors that optimizer %s and rule %s keep",
+                       path, c->optimizer->name, c->rule_name);
     return PSC_OK;
 }
 
@@ -276,18 +277,18 @@ static int check_fit(struct psc *c, const char *path, const struct psc_state_hea
 {
     if (h->manifest_hash != c->manifest->hash || h->n_floats != c->shard.n_floats)
         return ps_fail(&c->error, PSC_EMANIFEST,
-                       "psc_load: '%.300s' is of another model: %" PRIu64 " floats, manifest %016" PRIx64
-                       "; this one has %" PRIu64 ", %016" PRIx64,
+                       "psc_load: '%.300s' was saved for another model: %" PRIu64
+                       " floats, manifest %016" PRIx64 "; this one has %" PRIu64 ", %016" PRIx64,
                        path, h->n_floats, h->manifest_hash, c->shard.n_floats, c->manifest->hash);
     if (strcmp(h->optimizer, c->optimizer->name) != 0 || strcmp(h->rule, c->rule_name) != 0)
         return ps_fail(&c->error, PSC_EINVAL,
-                       "psc_load: '%.300s' is of optimizer %s and rule %s; the job has %s and %s", path,
-                       h->optimizer, h->rule, c->optimizer->name, c->rule_name);
+                       "psc_load: '%.300s' was saved under optimizer %s and rule %s; the job has %s and %s",
+                       path, h->optimizer, h->rule, c->optimizer->name, c->rule_name);
     if ((h->flags & PSC_STATE_LANDED) != 0 && fragments_of(h) != psc_pacing_fragments(c))
         return ps_fail(
             &c->error, PSC_EINVAL,
-            "psc_load: '%.300s' was saved within an exchange of %u fragments a period; the job has %u", path,
-            fragments_of(h), psc_pacing_fragments(c));
+            "psc_load: '%.300s' was saved within an exchange of %u fragments per period; the job has %u",
+            path, fragments_of(h), psc_pacing_fragments(c));
     if (h->extra_bytes > room_bytes)
         return ps_fail(&c->error, PSC_EINVAL,
                        "psc_load: '%.300s' has %" PRIu64 " extra bytes; there is room for %zu", path,
@@ -298,7 +299,7 @@ static int check_fit(struct psc *c, const char *path, const struct psc_state_hea
 static int fail_read(struct psc *c, const char *call, const char *path, int err)
 {
     return ps_fail(&c->error, err == -ENODATA ? PSC_EDAMAGED : PSC_ESYSTEM, "%s: '%.300s': %s", call, path,
-                   err == -ENODATA ? "it was cut off while it was read" : strerror(-err));
+                   err == -ENODATA ? "it became shorter while it was read" : strerror(-err));
 }
 
 /* Opens the file and reads its head. *fd: to be closed by the caller; -1 on failure. */
@@ -315,7 +316,7 @@ static int open_file(struct psc *c, const char *call, const char *path, int *fd,
         goto out;
     }
     if (!S_ISREG(st.st_mode)) {
-        rc = ps_fail(&c->error, PSC_EINVAL, "%s: '%.300s' is no regular file", call, path);
+        rc = ps_fail(&c->error, PSC_EINVAL, "%s: '%.300s' is not a regular file", call, path);
         goto out;
     }
     *file_bytes = (size_t)st.st_size;
@@ -367,8 +368,7 @@ int psc_saved_version(struct psc *c, const char *path, uint64_t *center_version)
     if ((rc = psc_check_process(&c->session, "psc_saved_version", &c->error)) != PSC_OK)
         return rc;
     if (path == NULL || center_version == NULL)
-        return ps_fail(&c->error, PSC_EINVAL,
-                       "psc_saved_version: a path and a place for the version are needed");
+        return ps_fail(&c->error, PSC_EINVAL, "psc_saved_version: path or center_version is NULL");
     if ((rc = open_file(c, "psc_saved_version", path, &fd, &file_bytes, head, &h)) != PSC_OK)
         return rc;
     close(fd);
@@ -378,7 +378,7 @@ int psc_saved_version(struct psc *c, const char *path, uint64_t *center_version)
 }
 
 /* Restores the position in the period. A member of a job with rounds joins like a new worker and begins with
- * the first fragment; what it has not sent of the others is still in x - start. */
+ * the first fragment; the unsent part of the others is still in x - start. */
 static void take_tempo(struct psc *c, const struct psc_state_head *h)
 {
     uint32_t n = psc_pacing_fragments(c);
@@ -396,7 +396,7 @@ static void restore_state(struct psc *c, const struct psc_state_head *h, const s
                           float *x)
 {
     size_t len_bytes = c->shard.n_floats * sizeof *x;
-    assert(p->at != NULL); /* what decodes has it */
+    assert(p->at != NULL); /* a worker that decodes has it */
     memcpy(x, p->at, len_bytes);
     c->worker.caller_x = x;
     c->worker.restart = p->vectors[PSC_VECTOR_V] == NULL;
@@ -435,7 +435,8 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
     if (rc != PSC_OK)
         return rc;
     if (c->worker.stepped)
-        return ps_fail(&c->error, PSC_EINVAL, "psc_load: it comes before the first psc_step");
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "psc_load: psc_step was called already; allowed is a call before the first psc_step");
     if ((rc = read_file(c, path, room_bytes, &bytes, &h, &p)) != PSC_OK)
         goto out;
     /* malloc's alignment and the length of the head leave every vector aligned for floats. */

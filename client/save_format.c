@@ -139,9 +139,9 @@ int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_byte
     unsigned char same[PSC_STATE_HEAD_BYTES];
     uint32_t rate;
     if (len_bytes < sizeof magic || memcmp(b, magic, sizeof magic) != 0)
-        return ps_fail(err, -EINVAL, "no file of psc_save: it does not start with 'PSDSTATE'");
+        return ps_fail(err, -EINVAL, "not a psc_save file: it does not start with 'PSDSTATE'");
     if (len_bytes < PSC_STATE_HEAD_BYTES)
-        return ps_fail(err, -EINVAL, "cut off within its head, after %zu of %d bytes", len_bytes,
+        return ps_fail(err, -EINVAL, "truncated in its head, after %zu of %d bytes", len_bytes,
                        PSC_STATE_HEAD_BYTES);
     uint32_t version = (uint32_t)get(b + AT_VERSION, 4);
     if (version < PSC_STATE_OLDEST || version > PSC_STATE_VERSION)
@@ -170,16 +170,16 @@ int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_byte
         found.fragments > PS_MAX_FRAGMENTS || !(found.rate >= 0 && found.rate < 1e30f) ||
         !get_name(found.method, b + AT_METHOD) || !get_name(found.rule, b + AT_RULE) ||
         !get_name(found.optimizer, b + AT_OPTIMIZER))
-        return ps_fail(err, -EINVAL, "damaged: its head holds values that cannot be");
+        return ps_fail(err, -EINVAL, "corrupt: its head has impossible values");
     psc_state_pack(&found, same);
     if (memcmp(same, b, sizeof same) != 0)
-        return ps_fail(err, -EINVAL, "damaged: its head has something between its values");
+        return ps_fail(err, -EINVAL, "corrupt: the padding of its head is not zero");
     uint64_t want = PSC_STATE_HEAD_BYTES +
                     (n_vectors(found.flags) + found.means) * found.n_floats * sizeof(float) +
                     found.extra_bytes + CHECKSUM_BYTES;
     if (file_bytes != want)
-        return ps_fail(err, -EINVAL, "damaged: %" PRIu64 " bytes; its head speaks of %" PRIu64, file_bytes,
-                       want);
+        return ps_fail(err, -EINVAL, "corrupt: the file has %" PRIu64 " bytes; by its head it has %" PRIu64,
+                       file_bytes, want);
     *h = found;
     return 0;
 }
@@ -193,7 +193,7 @@ int psc_state_decode(struct psc_state_head *h, struct psc_state_parts *parts, co
     if (rc < 0)
         return rc;
     if (get(b + len_bytes - CHECKSUM_BYTES, 8) != XXH3_64bits(b, len_bytes - CHECKSUM_BYTES))
-        return ps_fail(err, -EINVAL, "damaged: its checksum is wrong");
+        return ps_fail(err, -EINVAL, "corrupt: its checksum is wrong");
     size_t vector_bytes = (size_t)found.n_floats * sizeof(float);
     *parts = (struct psc_state_parts){.at = next};
     next += vector_bytes;

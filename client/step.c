@@ -29,24 +29,23 @@ int psc_step_prepare(struct psc *c)
     unsigned keeps = psc_vectors_of(c);
     if (c->optimizer->step == NULL && c->opt.own_step == NULL)
         return ps_fail(&c->error, PSC_EUNSUPPORTED,
-                       "the job's optimizer is %s: every worker brings a step of its own (options.own_step), "
+                       "the job's optimizer is %s: every worker needs its own step (options.own_step), "
                        "and this one has none",
                        c->optimizer->name);
     const struct ps_tensor *own_rate = c->optimizer->step == NULL ? first_with_rate(c->manifest) : NULL;
     if (own_rate != NULL)
-        return ps_fail(
-            &c->error, PSC_EUNSUPPORTED,
-            "the job's optimizer is %s: tensor '%.60s' is to be stepped at %g of the learning rate, and the "
-            "step is the program's own; allowed: 1",
-            c->optimizer->name, own_rate->name, ps_rate_of(own_rate->rate_ppm));
+        return ps_fail(&c->error, PSC_EUNSUPPORTED,
+                       "the job's optimizer is %s: tensor '%.60s' has %g of the learning rate, but the "
+                       "program makes the step itself; allowed: 1",
+                       c->optimizer->name, own_rate->name, ps_rate_of(own_rate->rate_ppm));
     if (c->worker.hyper.overlap && !c->rule->overlaps)
         return ps_fail(&c->error, PSC_EUNSUPPORTED,
                        "rule %s cannot exchange while the worker computes; allowed: overlap: false",
                        c->rule_name);
     if (psc_pacing_fragments(c) > 1 && psc_pacing_fragments(c) > ps_fragments_most(&c->shard))
         return ps_fail(&c->error, PSC_EUNSUPPORTED,
-                       "the server wants %u fragments; the vector has %llu chunks", psc_pacing_fragments(c),
-                       (unsigned long long)ps_fragments_most(&c->shard));
+                       "the job has %u fragments, but the vector has only %llu chunks",
+                       psc_pacing_fragments(c), (unsigned long long)ps_fragments_most(&c->shard));
     if (c->worker.pacing.fragment >= psc_pacing_fragments(c))
         psc_pacing_restart(c);
     int rc = c->rule->begin != NULL ? psc_pipeline_prepare(c, pipeline_of(c)) : PSC_OK;
@@ -213,7 +212,7 @@ int psc_step_begin(struct psc *c, float *x, const float *g, size_t n_samples)
     if (rc != PSC_OK)
         return rc;
     if (s->ready.at == NULL && !psc_ranges_make(&s->ready, c->manifest->n_tensors + 1))
-        return ps_fail(&c->error, PSC_ENOMEM, "psc_step_begin: no memory for what is reported");
+        return ps_fail(&c->error, PSC_ENOMEM, "psc_step_begin: no memory for the reported parts");
     psc_ranges_clear(&s->ready);
     rc = begin_step(c, "psc_step_begin", x, g, n_samples);
     s->begun = rc == PSC_OK;
@@ -224,7 +223,7 @@ static int check_open(struct psc *c, const char *call)
 {
     int rc = psc_check_use(&c->session, call, &c->error);
     if (rc == PSC_OK && !c->worker.open.begun)
-        rc = ps_fail(&c->error, PSC_EINVAL, "%s: psc_step_begin comes first", call);
+        rc = ps_fail(&c->error, PSC_EINVAL, "%s: call psc_step_begin first", call);
     return rc;
 }
 
@@ -246,8 +245,8 @@ static int report(struct psc *c, struct ps_range r)
                        r.count, r.begin, ps_range_intersect(r, other).count,
                        ps_range_intersect(r, other).begin);
     case PSC_RANGES_FULL:
-        return ps_fail(&c->error, PSC_EINVAL,
-                       "psc_ready: more than %zu parts that do not touch: report whole tensors", ready->room);
+        return ps_fail(&c->error, PSC_EINVAL, "psc_ready: more than %zu separate parts; report whole tensors",
+                       ready->room);
     case PSC_RANGES_ADDED:
     default:
         return PSC_OK;

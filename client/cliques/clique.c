@@ -1,10 +1,10 @@
-/* What all kinds of cliques share: the checks of the arguments, the queue of what was started, and the
- * communication thread that runs it in its order. The thread starts with the first call that needs it; while
- * nothing is under way the caller's thread runs a collective itself, where the kind allows that, without
- * waking anybody. A clique of one has nothing to run.
+/* The code shared by all kinds of cliques: the checks of arguments, the queue of started collectives, and the
+ * communication thread that runs them in order. The thread starts with the first call that needs it; while
+ * the queue is empty the caller's thread runs a collective itself, if the kind allows that, without waking
+ * another thread. A clique of one member runs nothing.
  *
- * Tickets count what was started. Since a clique is broken by its first failure, that ticket and all behind
- * it have failed, and all before it have not: one number holds the results of all. */
+ * Tickets number the started collectives. The first failure breaks a clique: that ticket and all later ones
+ * have failed, and all earlier ones have not. So one number holds all results. */
 #include "client/cliques/clique.h"
 
 #include <inttypes.h>
@@ -21,15 +21,15 @@
 #include "proto/clock.h"
 
 struct psc_clique {
-    const struct psc_clique_ops *kind; /* NULL: the handle only carries the error's sentence */
+    const struct psc_clique_ops *kind; /* NULL: the handle only carries the error */
     void *state;
     int rank, members;
     pid_t owner;           /* the process that has the threads */
     struct ps_error error; /* of the last failure that was reported to the caller */
     pthread_t thread;
-    bool runs; /* there is a thread */
+    bool runs; /* the thread exists */
 
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the members below */
     pthread_cond_t queued, ended;
     bool stop;
     uint64_t issued, finished; /* tickets */
@@ -55,7 +55,7 @@ static int check_process(struct psc_clique *q)
 {
     return getpid() == q->owner
                ? PSC_OK
-               : refuse(q, PSC_EINVAL, "the clique is of process %d, which has forked: a child opens its own",
+               : refuse(q, PSC_EINVAL, "the clique belongs to process %d; a forked child opens its own",
                         (int)q->owner);
 }
 
@@ -147,7 +147,7 @@ static void *communicate(void *arg)
         }
         uint64_t ticket = q->finished + 1;
         const struct psc_collective *op =
-            &q->slots[ticket % PSC_CLIQUE_MAX_STARTED]; /* stays until it ended */
+            &q->slots[ticket % PSC_CLIQUE_MAX_STARTED]; /* valid until the collective has ended */
         if (q->failed == 0) {
             struct ps_error err = {""};
             pthread_mutex_unlock(&q->lock);
@@ -281,8 +281,7 @@ static int codec_of(struct psc_clique *q, const char *call, const char *name, co
     for (size_t i = 0; i < n && at < sizeof names; i++)
         at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i > 0 ? ", " : "", rows[i]->name);
     return refuse(q, PSC_EINVAL, "%s: codec '%.32s' %s; allowed are %s", call, name,
-                  is_for_moves(name) ? "loses what only its sender can make good, and a sum has none"
-                                     : "is not known",
+                  is_for_moves(name) ? "needs error feedback, which sums do not have" : "is not known",
                   names);
 }
 
@@ -292,7 +291,7 @@ static int check(struct psc_clique *q, const char *call, const struct psc_collec
     if (op->n > 0 && op->data == NULL)
         return refuse(q, PSC_EINVAL, "%s: no array for %zu values", call, op->n);
     if (op->n > PTRDIFF_MAX / unit_bytes)
-        return refuse(q, PSC_EINVAL, "%s: %zu values; no array is that long", call, op->n);
+        return refuse(q, PSC_EINVAL, "%s: %zu values are more than an array can hold", call, op->n);
     if (q->kind != NULL && (op->root < 0 || op->root >= q->members))
         return refuse(q, PSC_EINVAL, "%s: root is %d; allowed are 0 to %d", call, op->root, q->members - 1);
     return PSC_OK;
@@ -363,7 +362,7 @@ int psc_clique_wait(struct psc_clique *q, uint64_t ticket)
         return rc;
     pthread_mutex_lock(&q->lock);
     if (ticket > q->issued)
-        rc = refuse(q, PSC_EINVAL, "psc_clique_wait: ticket %" PRIu64 " was never given out", ticket);
+        rc = refuse(q, PSC_EINVAL, "psc_clique_wait: ticket %" PRIu64 " was never issued", ticket);
     else if (ticket == 0)
         rc = await(q, q->issued) == PSC_OK && q->failed == 0 ? PSC_OK : tell_failure(q);
     else
@@ -386,7 +385,7 @@ int psc_clique_use(struct psc_clique *q, const char *algorithm)
                    ? PSC_OK
                    : refuse(
                          q, PSC_EUNSUPPORTED,
-                         "clique.algorithm: found %.32s; a clique over %s sums in its own way, so allowed is "
+                         "clique.algorithm: found %.32s; a clique over %s has its own algorithm; allowed is "
                          "ring",
                          algorithm, q->kind->name);
     pthread_mutex_lock(&q->lock);

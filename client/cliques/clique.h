@@ -1,9 +1,9 @@
-/* clique.h: what every kind of clique is to the rest of the library.
+/* clique.h: the interface between the kinds of cliques and the rest of the library.
  *
- * A kind runs one collective at a time, to its end, in whatever thread calls it. clique.c, which is all
- * kinds', keeps those that were started in a queue and has a communication thread run them in their order;
- * a call that finds the queue empty runs in the caller's thread where the kind allows that, without waking
- * anybody. After its first failure a clique is broken: nothing is run any more. */
+ * A kind runs one collective at a time, to its end, in the thread that calls it. clique.c serves all kinds:
+ * it queues the started collectives, and a communication thread runs them in order. If the queue is empty and
+ * the kind allows it, a call runs in the caller's thread without waking another thread. The first failure
+ * breaks a clique: it runs nothing afterwards. */
 #ifndef PSC_CLIQUES_CLIQUE_H
 #define PSC_CLIQUES_CLIQUE_H
 
@@ -24,18 +24,18 @@ struct psc_collective {
 };
 
 struct psc_clique_ops {
-    size_t size; /* sizeof (struct psc_clique_ops), as the library that has the kind knows it */
+    size_t size; /* sizeof (struct psc_clique_ops), in the library that has the kind */
     const char *name;
-    bool raw_only;   /* floats are sent as they are: any other codec is refused before the collective runs */
+    bool raw_only;   /* floats are sent raw: other codecs are refused before the collective runs */
     bool any_thread; /* run may be called by the caller's thread while the communication thread is idle */
     /* Runs the collective to its end: PSC_OK, or PSC_ECLIQUE (PSC_ENOMEM, PSC_ESYSTEM) with a sentence.
      * Never called with fewer than two members. */
     int (*run)(void *state, const struct psc_collective *op, struct ps_error *err);
-    /* The floats of a stripe: a vector that is summed by several calls, each from a multiple of it on, ends
-     * with the bits of one call for all. NULL: the kind does not promise that. */
+    /* Floats in a stripe. If a vector is summed by several calls and each begins at a multiple of a stripe,
+     * the result has the same bits as that of one call. NULL: the kind does not promise that. */
     size_t (*stripe)(const void *state);
-    /* Moves sums by this enum psc_algorithm_kind from now on, the same at every member, which all call it.
-     * What fails breaks the clique. NULL: the kind has a way of its own. */
+    /* Uses this enum psc_algorithm_kind for sums from now on. All members call it with the same value. A
+     * failure breaks the clique. NULL: the kind has its own algorithm. */
     int (*use)(void *state, uint8_t algorithm, struct ps_error *err);
     /* Any thread: makes a collective in progress fail soon. Called once, before destroy. */
     void (*give_up)(void *state);
@@ -48,10 +48,10 @@ int psc_clique_create(const struct psc_clique_ops *kind, void *state, int rank, 
                       struct psc_clique **out);
 /* The kind's stripe; 1: it has none, or there is one member. */
 size_t psc_clique_stripe(const struct psc_clique *q);
-/* struct psc_clique_ops.use, while nothing is under way. PSC_EUNSUPPORTED: the kind has a way of its own, and
- * the name is not "ring". */
+/* Calls struct psc_clique_ops.use while no collective is in progress. PSC_EUNSUPPORTED: the kind has its own
+ * algorithm, and the name is not "ring". */
 int psc_clique_use(struct psc_clique *q, const char *algorithm);
-/* A handle that only carries an error's sentence; NULL: no memory. */
+/* A handle that only carries an error; NULL: no memory. */
 struct psc_clique *psc_clique_failed(const struct ps_error *err);
 
 #endif

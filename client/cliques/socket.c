@@ -32,9 +32,9 @@ static bool starts_with(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Data in flight stays in a core's cache: on loopback 1 MB is faster than what tcp grows to, and than the
- * small default of unix sockets. The system may allow less. Set before connect and listen, which fix tcp's
- * window. */
+/* Data in flight stays in a core's cache: on loopback 1 MB is faster than the size that tcp grows to, and
+ * than the small default of unix sockets. The system may allow less. Set before connect and listen, which fix
+ * tcp's window. */
 static void tune(int fd, int family)
 {
     int one = 1, room = 1 << 20;
@@ -99,7 +99,7 @@ static int resolve(const char *text, bool with_port, uint64_t until_ns, struct a
         at = host + 1;
         *end = 0;
     } else if (strpbrk(host, ":/[]") != NULL || host[0] == 0) {
-        return ps_fail(err, -EINVAL, "'%s' is no host", text);
+        return ps_fail(err, -EINVAL, "'%s' is not a host", text);
     }
     return ps_resolve(at, port, &hints, until_ns, out, err);
 }
@@ -158,7 +158,7 @@ int psc_listen(const char *listen, int *fd, char address[PSC_ADDRESS_BYTES], str
     return ps_fail(err, -EINVAL, "listen is '%.100s'; allowed are tcp://HOST and unix:", listen);
 }
 
-/* 0 when one of `events` is there. */
+/* 0 when one of `events` has occurred. */
 static int wait_for(int fd, short events, double deadline_s, int stop_fd)
 {
     struct pollfd p[] = {{.fd = fd, .events = events}, {.fd = stop_fd, .events = POLLIN}};
@@ -212,7 +212,7 @@ static int connect_unix(const char *name, double deadline_s, int stop_fd, int *f
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     size_t len = strlen(name);
     if (len < 1 || len > sizeof at.sun_path - 1)
-        return ps_fail(err, -EINVAL, "'%s%.60s' is no unix socket's name", unix_scheme, name);
+        return ps_fail(err, -EINVAL, "'%s%.60s' is not the name of a unix socket", unix_scheme, name);
     memcpy(at.sun_path + 1, name, len);
     int rc = connect_to((struct sockaddr *)&at, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len),
                         deadline_s, stop_fd, fd);
@@ -225,7 +225,7 @@ int psc_connect(const char *address, double deadline_s, int stop_fd, int *fd, st
         return connect_unix(address + strlen(unix_scheme), deadline_s, stop_fd, fd, err);
     if (starts_with(address, tcp_scheme))
         return connect_tcp(address + strlen(tcp_scheme), deadline_s, stop_fd, fd, err);
-    return ps_fail(err, -EINVAL, "'%.60s' is no address of a member", address);
+    return ps_fail(err, -EINVAL, "'%.60s' is not the address of a member", address);
 }
 
 /* Any process on this machine may connect to an abstract name. */
@@ -308,7 +308,7 @@ int psc_recv_all(int fd, void *bytes, size_t len, double deadline_s, int stop_fd
     return 0;
 }
 
-/* Reads to the end of the stream, or until nothing is there. True at the end. */
+/* Reads to the end of the stream, or until there are no bytes. True at the end. */
 static bool discard(int fd)
 {
     char bytes[65536];

@@ -8,7 +8,7 @@
 #include "client/cliques/clique.h"
 #include "proto/text.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "fields are copied as they lie");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "fields are copied as they are in memory");
 
 static const char *const algorithms[PSC_N_ALGORITHMS] = {"ring", "tree", "auto"};
 
@@ -65,10 +65,10 @@ static int open_bytes(struct cursor *c, const unsigned char *bytes, uint8_t n_ki
     uint8_t zero;
     *c = (struct cursor){.from = bytes + sizeof magic};
     if (memcmp(bytes, magic, sizeof magic) != 0)
-        return ps_fail(err, -EPROTO, "no %s of a ring of psd", what);
+        return ps_fail(err, -EPROTO, "bytes that are not a %s of a ring of psd", what);
     get(c, &version, sizeof version);
     if (version != PSC_WIRE_VERSION)
-        return ps_fail(err, -EPROTO, "a %s of version %u of the ring; here it is %d", what, version,
+        return ps_fail(err, -EPROTO, "a %s of version %u of the ring's protocol; expected %d", what, version,
                        PSC_WIRE_VERSION);
     get(c, kind, sizeof *kind);
     get(c, &zero, sizeof zero);
@@ -199,20 +199,20 @@ int psc_head_parse(struct psc_head *out, const unsigned char *bytes, struct ps_e
     get(&c, &h.index, sizeof h.index);
     get(&c, &h.bytes, sizeof h.bytes);
     if (!is_zero(bytes + 10, bytes + 12) || !is_zero(c.from, bytes + PSC_HEAD_BYTES))
-        return ps_fail(err, -EPROTO, "a segment with bytes between its fields");
+        return ps_fail(err, -EPROTO, "a segment with padding that is not zero");
     if (h.kind > PSC_BARRIER || h.rank < 0 || h.rank >= PSC_MAX_MEMBERS)
         return ps_fail(err, -EPROTO, "a segment of call %u and rank %d", h.kind, h.rank);
     if (h.type != PSC_HEAD_SEGMENT && h.bytes != (h.type == PSC_HEAD_NEWS ? PSC_NEWS_BYTES : 0))
-        return ps_fail(err, -EPROTO, "a notice of %u bytes", h.bytes);
+        return ps_fail(err, -EPROTO, "a beat or error report with %u bytes of payload", h.bytes);
     if (h.type == PSC_HEAD_ALIVE && (h.n < PSC_MIN_TIMEOUT_MS || h.n > PSC_MAX_TIMEOUT_MS))
-        return ps_fail(err, -EPROTO, "a beat that bears %" PRIu64 " ms", h.n);
+        return ps_fail(err, -EPROTO, "a beat that tolerates %" PRIu64 " ms of silence", h.n);
     *out = h;
     return 0;
 }
 
 void psc_news_clean(const unsigned char *bytes, struct ps_error *out)
 {
-    _Static_assert(sizeof out->text == PSC_NEWS_BYTES, "a sentence travels whole");
+    _Static_assert(sizeof out->text == PSC_NEWS_BYTES, "the whole sentence is sent");
     char text[PSC_NEWS_BYTES];
     memcpy(text, bytes, sizeof text);
     text[sizeof text - 1] = 0;

@@ -1,9 +1,9 @@
-/* wire.h: what members of a ring say to each other, packed and parsed here alone. Little-endian, fixed sizes.
+/* wire.h: the messages of the members of a ring, packed and parsed only here. Little-endian, fixed sizes.
  *
- * A connection begins with a hello and its reply. Over a link of a ring then go segments, a head and its
- * payload each, to the next member, and in both directions what broke the clique (NEWS), a head and a
- * sentence of PSC_NEWS_BYTES; nothing comes behind that. One more connection carries beats (ALIVE, a head) in
- * both directions, and NEWS. */
+ * A connection begins with a hello and its reply. A link of a ring then carries segments to the next member,
+ * each a head and its payload, and in both directions the error that broke the clique (NEWS), a head and a
+ * sentence of PSC_NEWS_BYTES; nothing follows it. One more connection carries beats (ALIVE, a head) in both
+ * directions, and NEWS. */
 #ifndef PSC_CLIQUES_WIRE_H
 #define PSC_CLIQUES_WIRE_H
 
@@ -25,7 +25,7 @@ enum psc_hello_kind {
     PSC_HELLO_TREE_BEAT,
 };
 
-/* What moves the sums of a clique; the rows of client/cliques/ring/algorithms.c. */
+/* The algorithms for the sums of a clique; the rows of client/cliques/ring/algorithms.c. */
 enum psc_algorithm_kind { PSC_ALGORITHM_RING, PSC_ALGORITHM_TREE, PSC_ALGORITHM_AUTO, PSC_N_ALGORITHMS };
 
 struct psc_hello {
@@ -40,7 +40,7 @@ struct psc_hello {
 
 /* "ring", "tree", "auto"; a static string. */
 const char *psc_algorithm_name(uint8_t algorithm);
-/* -EINVAL: there is none of that name. */
+/* -EINVAL: no algorithm has this name. */
 int psc_algorithm_find(const char *name);
 
 void psc_hello_pack(const struct psc_hello *h, unsigned char *bytes);
@@ -56,7 +56,7 @@ enum psc_reply_kind {
 
 struct psc_reply {
     uint8_t kind;
-    int32_t rank; /* of who is answered */
+    int32_t rank; /* of the member that is answered */
     uint64_t job; /* of WELCOME to a JOIN, as is `next`: the address of the next member */
     char next[PSC_ADDRESS_BYTES];
     char text[PSC_NEWS_BYTES];
@@ -67,18 +67,18 @@ int psc_reply_parse(struct psc_reply *r, const unsigned char *bytes, struct ps_e
 
 enum psc_head_type { PSC_HEAD_SEGMENT = 1, PSC_HEAD_ALIVE, PSC_HEAD_NEWS };
 
-/* Every segment names the call that it belongs to, so that members in different calls find out. */
+/* Every segment names the call that it belongs to, so that members in different calls notice it. */
 struct psc_head {
     uint8_t type;
     uint8_t kind;   /* enum psc_collective_kind */
     uint8_t codec;  /* its id; 0 where there is none */
-    int32_t rank;   /* SEGMENT: root of the call; ALIVE: who says so; NEWS: who passes it on */
+    int32_t rank;   /* SEGMENT: root of the call; ALIVE: the sender; NEWS: the member that forwards it */
     uint64_t seq;   /* number of the call; ALIVE: how long the sender has been away from calls, in ms */
     uint64_t n;     /* n of the call; ALIVE: the longest silence that the sender tolerates, in ms */
     uint32_t hop;   /* of the segment: which hop round the ring, or whether it goes down the tree; ALIVE: 1 +
                        the algorithm of the call in which the sender waits, 0: it waits in none */
     uint32_t index; /* which piece of the vector; ALIVE: the lower bits of the number of that call */
-    uint32_t bytes; /* length of what follows; may be 0 for a segment */
+    uint32_t bytes; /* length of the payload; may be 0 for a segment */
 };
 
 void psc_head_pack(const struct psc_head *h, unsigned char *bytes);

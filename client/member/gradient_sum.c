@@ -1,10 +1,10 @@
 /* The mean of the members' gradients. Each adds n_samples times its own, so that the mean is weighted by
  * samples as a round's is; of a clique of one it is the gradient itself, bit for bit.
  *
- * What travels is not larger than twice the mean, since codecs of few bits saturate: samples are counted in a
- * unit 2^k, the largest that is not above what all members had together in any step so far. A power of two
- * changes no bit of the mean. Before the first sum all tell their samples. In a step with more samples than
- * ever before the sum is larger than the mean by as much, once. */
+ * The values sent are at most twice the mean, because codecs of few bits saturate: samples are counted in a
+ * unit 2^k, the largest that does not exceed the samples of all members together in any step so far. A power
+ * of two changes no bit of the mean. Before the first sum the members exchange their numbers of samples. If a
+ * step has more samples than all before it, its sum exceeds the mean by that factor, once. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -14,13 +14,13 @@
 #include "client/internal.h"
 #include "client/worker/worker.h"
 
-/* A bucket that is not too small for a clique to be as fast as in one call, and not too many of them. */
+/* Buckets so large that a clique is as fast as in one call, and not too many of them. */
 enum { SMALLEST_BUCKET = 1 << 18, MOST_BUCKETS = PSC_CLIQUE_MAX_STARTED / 2 };
 
 void psc_unit_take(struct psc_group *p, float samples)
 {
     int e = 0;
-    frexpf(samples, &e); /* samples is 2^(e - 1) and more */
+    frexpf(samples, &e); /* samples >= 2^(e - 1) */
     float unit = ldexpf(1, 1 - e);
     if (samples >= 1 && (p->unit == 0 || unit < p->unit))
         p->unit = unit;

@@ -47,7 +47,7 @@ int psc_leader_message_send_welcome(struct psc *c)
     pthread_mutex_lock(&c->session.shared.lock);
     welcome = c->session.shared.welcome;
     pthread_mutex_unlock(&c->session.shared.lock);
-    /* Transport offers and pass are the leader's own: its addresses mean nothing to other members. */
+    /* Transport offers and pass are the leader's own: other members cannot use its addresses. */
     memset(welcome.transport_offers, 0, sizeof welcome.transport_offers);
     welcome.n_transport_offers = 0;
     welcome.pass = (struct ps_pass){0};

@@ -33,8 +33,8 @@ int psc_leader_message_send(struct psc *c, struct psc_leader_message *o);
 int psc_leader_message_send_welcome(struct psc *c);
 /* Tells the other members to wait; for the keeper. */
 int psc_leader_message_wait(struct psc *c);
-/* For the other members: receives the next message that is not PSC_WAITING. Returns its result, or why there
- * is none. */
+/* For the other members: receives the next message that is not PSC_WAITING. Returns its result, or the error
+ * of receiving it. */
 int psc_leader_message_receive(struct psc *c, struct psc_leader_message *o);
 int psc_leader_message_receive_welcome(struct psc *c);
 

@@ -35,8 +35,8 @@ static int compare(struct psc *c, const struct fact *mine, const struct fact *th
     return PSC_OK;
 }
 
-/* Each member broadcasts its facts in turn, so that every member can name another side: rank 0, too, learns
- * from a member that differs. */
+/* Each member broadcasts its facts in turn, so that every member, rank 0 included, can name a member that
+ * differs. */
 static int agree(struct psc *c, const struct fact *facts, size_t n)
 {
     struct fact theirs[MAX_FACTS];
@@ -109,7 +109,7 @@ int psc_group_open(struct psc *c, struct psc_clique *q, const char *method)
     if (q == NULL || psc_clique_size(q) <= 1)
         return PSC_OK;
     if (c->opt.kind != PSC_WORKER)
-        return ps_fail(&c->error, PSC_EINVAL, "options: an observer is no member of a clique");
+        return ps_fail(&c->error, PSC_EINVAL, "options: an observer cannot be a member of a clique");
     p->q = q;
     p->rank = psc_clique_rank(q);
     p->size = psc_clique_size(q);

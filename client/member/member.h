@@ -1,4 +1,4 @@
-/* member.h: the clique that a handle is a member of.
+/* member.h: the clique of a handle.
  *
  * The member of clique rank 0 is the leader. Where the method lets members share x (gradients mode), the
  * leader alone has a session: it makes the step with the mean of the members' gradients, as any worker would.
@@ -39,11 +39,12 @@ struct psc_sum {
     float words[PSC_N_WORDS];
     uint64_t left; /* floats below this have not been started */
     uint64_t bucket_floats;
-    uint64_t ticket; /* of what was started last */
+    uint64_t ticket; /* of the last started collective */
     float unit;      /* in which samples were counted */
     float scale;     /* of gradients: what this member's are multiplied by */
 };
-/* Sums at once, at most: a pipeline of K has K - 1 of the steps before, and the current step's. */
+/* The most sums in progress at once: a pipeline of K has those of K - 1 steps before and the current step's.
+ */
 enum { PSC_MAX_SUMS = PS_MAX_PIPELINE };
 
 /* The thread that keeps other members from timing out while the leader waits for its server: it tells them to
@@ -64,7 +65,7 @@ struct psc_group {
     float *sum;           /* [n_floats]: the sum of gradients, of a method that a leader steps */
     struct psc_keeper keeper;
     struct psc_sum sums[PSC_MAX_SUMS]; /* sum k is at k % PSC_MAX_SUMS */
-    uint64_t sums_begun, sums_landed;  /* what lies between them is in progress */
+    uint64_t sums_begun, sums_landed;  /* those between them are in progress */
     uint64_t sums_dropped;             /* between this and sums_landed: ended, and not used yet */
     float *
         pipeline[PSC_MAX_SUMS]; /* vectors of sums, of a method whose steps wait for them; NULL: not needed */
@@ -91,13 +92,13 @@ int psc_group_share_welcome(struct psc *c, int rc);
 /* Checks that all members have the same model. rc: of this member's own model; an error is returned as it is.
  */
 int psc_group_agree_on_model(struct psc *c, int rc);
-/* Makes the clique's sums by the server's clique.algorithm. PSC_ECLIQUE; PSC_EUNSUPPORTED: this kind of
- * clique has a way of its own. */
+/* Uses the server's clique.algorithm for the clique's sums. PSC_ECLIQUE; PSC_EUNSUPPORTED: this kind of
+ * clique has its own algorithm. */
 int psc_group_use_algorithm(struct psc *c);
 /* Sends the leader's x to the other members. */
 int psc_group_share_x(struct psc *c, float *x);
 
-/* Allocates what the method needs; starts the async thread where copies of the center are published. */
+/* Allocates the vectors of the method; starts the async thread where copies of the center are published. */
 int psc_group_prepare(struct psc *c);
 
 /* Between these two calls the leader may wait for its server. */
@@ -107,10 +108,10 @@ void psc_group_idle(struct psc *c);
 /* Whether only the leader needs the sum: its optimizer is none, and it sends x to the others. */
 bool psc_group_sums_to_leader(const struct psc *c);
 
-/* sum.c. Begins a sum over the members, of `vector` and of their psc_word values: the words leave at once.
- * bucket_floats: of which the vector's collectives are; the same at all members. */
+/* sum.c. Begins a sum over the members, of `vector` and of their psc_word values: the words are sent at once.
+ * bucket_floats: the size of the vector's collectives; the same at all members. */
 int psc_sum_begin(struct psc *c, float *vector, size_t n_samples, uint64_t bucket_floats);
-/* From `begin` on the newest sum's vector is complete: starts the buckets that lie there. */
+/* The newest sum's vector is complete from `begin` on: starts the buckets in that part. */
 int psc_sum_go_on(struct psc *c, uint64_t begin);
 /* Begins a sum whose vector is complete, as one collective. */
 int psc_sum_start(struct psc *c, float *vector, size_t n_samples);
@@ -144,20 +145,20 @@ static inline struct psc_sum *psc_sum_oldest(struct psc_group *p)
 /* gradient_sum.c. The same for gradients: `sum` becomes their mean, weighted by samples; for buffers, the
  * mean of x. */
 int psc_gather_begin(struct psc *c, float *sum, size_t n_samples);
-/* g, and x at buffers, are final within r, and all from `tail` on was put before or is now: starts what can
- * be started. Not for the same floats twice. */
+/* g, and x at buffers, are final within r, and everything from `tail` on was put before or is now: starts the
+ * complete buckets. May not be called twice for the same floats. */
 int psc_gather_put(struct psc *c, const float *x, const float *g, struct ps_range r, uint64_t tail);
 int psc_gather_land(struct psc *c);
 int psc_gather_finish(struct psc *c);
 /* Allocates vectors for n sums. PSC_ENOMEM. */
 int psc_pipeline_prepare(struct psc *c, uint64_t n);
-/* One that no sum has. */
+/* A vector that no sum uses. */
 float *psc_pipeline_vector(struct psc_group *p);
-/* A mean that ended in an earlier run, as if its sum had just ended: after psc_pipeline_prepare. */
+/* Adds a mean from an earlier run, as if its sum had just ended. Call psc_pipeline_prepare first. */
 void psc_pipeline_restore(struct psc *c, const float *mean);
 /* Floats of a bucket of gradients. */
 uint64_t psc_gather_bucket(const struct psc *c);
-/* Members had so many samples together: see `unit`. */
+/* Sets `unit` by the samples of all members together. */
 void psc_unit_take(struct psc_group *p, float samples);
 /* Copies the buffers of the mean into x. */
 void psc_gather_buffers(struct psc *c, float *x, const float *sum);

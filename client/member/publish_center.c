@@ -9,7 +9,7 @@ static bool has_server(const struct psc *c)
     return c->group.rank == 0 && !c->local;
 }
 
-/* Reads how the copy before ended. A center that is not finite is not sent: the next sum reports it. */
+/* Reads the result of the last copy. A center that is not finite is not sent: the next sum reports it. */
 static int finish_previous(struct psc *c)
 {
     struct psc_group *p = &c->group;

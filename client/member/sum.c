@@ -1,8 +1,9 @@
-/* Sums over the members. What all add beside the vector, their words, travels before it, so that it is never
- * behind it. The vector travels in buckets, each a collective of its own, from its end to its beginning:
- * gradients become final in that order. All members must make the same collectives in the same order; so a
- * bucket waits for those behind it. Every bucket but the last begins at a stripe of the clique: which
- * member's value is added first, and with it the last bit of a sum, does not depend on the buckets. */
+/* Sums over the members. The words that members add beside the vector are sent before it, so that they never
+ * arrive after it. The vector is sent in buckets, each a collective of its own, from its end to its
+ * beginning: gradients become final in that order. All members must make the same collectives in the same
+ * order; so a bucket waits for those behind it. Every bucket but the last begins at a stripe of the clique.
+ * So the member whose value is added first, and with it the last bit of a sum, does not depend on the
+ * buckets. */
 #include <string.h>
 
 #include "client/internal.h"

@@ -1,4 +1,4 @@
-/* The worker takes no step of its own: the center does. */
+/* The worker makes no step of its own; only the center makes steps. */
 #include "client/optimizers/optimizers.h"
 
 static void step(const struct ps_vec *vec, const struct psc_optimizer_vectors *p, float eta, float delta)

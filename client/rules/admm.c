@@ -1,11 +1,11 @@
-/* The worker of consensus ADMM, Zhang et al. 2015 eq. 9-11 with the gradient taken at x, in one trip. They
- * are
+/* The worker of consensus ADMM, Zhang et al. 2015 eq. 9-11 with the gradient taken at x, in one exchange.
+ * They are
  *
  *     lambda' = lambda - (x - center)
  *     x'      = (x - eta g + eta rho (lambda' + center)) / (1 + eta rho)
  *     center' = center + ((x' - lambda') - (x - lambda)) / p
  *
- * and with m = (x - eta g + eta rho (lambda - x)) / (1 + eta rho), which is known before the trip, the
+ * and with m = (x - eta g + eta rho (lambda - x)) / (1 + eta rho), which is known before the exchange, the
  * bracket of the last line is m + kappa center, kappa = (eta rho - 1) / (eta rho + 1). So m is the message,
  * and the center before is the answer. */
 #include "client/internal.h"

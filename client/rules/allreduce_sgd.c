@@ -22,8 +22,8 @@ static int begin(struct psc *c, size_t n_samples)
     return psc_gather_begin(c, psc_pipeline_vector(&c->group), n_samples);
 }
 
-/* After a sum that is not finite nothing moves; x is the caller's to restart, and what was computed at
- * earlier points is of no use. */
+/* After a sum that is not finite no value changes; the caller may restart from another x, and gradients from
+ * earlier points are useless. */
 static void drop_all(struct psc *c)
 {
     struct ps_error first = c->error;

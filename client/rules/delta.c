@@ -1,11 +1,11 @@
-/* The worker that steps on its own and every `period` steps sends what became of the point that it last
- * adopted, x - start: DOWNPOUR, Zhang et al. 2015 Algorithm 3. It goes on from the center that comes back, x
- * <- mix x + (1 - mix) center, start <- center; mix is 0 but where a part of x is to be kept.
+/* The worker makes its own steps and every `period` steps sends its change since the last answer, x - start:
+ * DOWNPOUR, Zhang et al. 2015 Algorithm 3. It continues from the center in the answer, x <- mix x + (1 - mix)
+ * center, start <- center; mix is 0 unless a part of x is to be kept.
  *
- * With fragments (Streaming DiLoCo, Douillard et al. 2025) the vector goes in parts, one after the other over
- * the period, each with a start of its own time.
+ * With fragments (Streaming DiLoCo, Douillard et al. 2025) the vector is sent in parts, one after the other
+ * over the period, each with its own start.
  *
- * With overlap the answer lands at the end of the next step: what that one did meanwhile is kept, as the
+ * With overlap the answer lands at the end of the next step: the change by that step is kept, as the
  * beginning of the next message. */
 #include "client/internal.h"
 #include "client/rules/rules.h"
@@ -52,7 +52,7 @@ static void land_mixed(struct psc *c, struct ps_range r, const float *answer, fl
     }
 }
 
-/* Applied piece by piece: a piece without an answer stays unsent. own: from the begin of the scope. */
+/* Applied piece by piece: a piece without an answer stays unsent. own: from the beginning of the scope. */
 static void land(struct psc *c, struct ps_range r, const float *answer, float rate, float *own)
 {
     (c->worker.hyper.mix > 0 ? land_mixed : psc_land_moved)(c, r, answer, rate, own);
@@ -92,8 +92,8 @@ static int exchange_later(struct psc *c, struct psc_transfer *t, const float *ow
     return PSC_OK;
 }
 
-/* The answer is the center at the time when x was sent. x becomes what it would be had it started from there,
- * mixed by mix. */
+/* The answer is the center at the time when x was sent. x becomes the value of a worker that had started from
+ * there, mixed by mix. */
 static void rebase(struct psc *c, float *own, float *start, const float *answer, size_t n)
 {
     float taken = (float)(1 - c->worker.hyper.mix);

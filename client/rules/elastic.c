@@ -1,11 +1,11 @@
 /* The elastic rule, Zhang et al. 2015 Algorithms 1-2: every `period` steps x is sent to the server and moves
- * towards the center that is answered; then the worker makes its own step with g, taken at the point before
- * the exchange.
+ * towards the center in the answer; then the worker makes its own step with g, taken at the point before the
+ * exchange.
  *
  * With overlap the exchange of a step starts at the end of the step before: x is the same then, so the result
- * is the same, bit for bit. Where one worker computes at a time (serial), its turn ends with the last piece
- * that a lane gets of it, which leaves when the gradient is there: what travels meanwhile is all else, as in
- * the Original EASGD of You et al. 2017, Table 3. */
+ * is the same, bit for bit. If one worker computes at a time (serial), its turn ends with the last piece for
+ * each lane, which is sent when the gradient is complete. All other pieces are sent meanwhile, as in the
+ * Original EASGD of You et al. 2017, Table 3. */
 #include "client/internal.h"
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"

@@ -1,4 +1,4 @@
-/* Rules that take gradients: the worker sends g at every step and continues from the center that is answered.
+/* Rules that take gradients: the worker sends g at every step and continues from the center in the answer.
  * With overlap the next step applies the answer: the next gradient is taken at a point that does not include
  * it. */
 #include "client/internal.h"

@@ -5,7 +5,7 @@
 #include "client/worker/rule.h"
 #include "proto/model/method.h"
 
-/* What applying the answer of the current step needs, under admm. */
+/* The constants for applying the answer of the current step, under admm. */
 struct psc_admm {
     const float *g;
     float eta, pull, scale; /* at this t: eta, eta rho, 1 / (1 + eta rho) */

@@ -6,7 +6,7 @@
 #include "client/session/session.h"
 
 /* Sends Hello, with a credential over the nonce where the server has asked for one (nonce NULL: it has not).
- * PSC_OK; PSC_EAUTH with a sentence when no credential can be had. */
+ * PSC_OK; PSC_EAUTH with a sentence if a credential cannot be obtained. */
 int psc_hello_send(struct psc_session *session, void *socket, const ProtobufCBinaryData *nonce,
                    struct ps_error *err);
 /* Sends Begin. PSC_OK, PSC_ENOMEM, PSC_EMANIFEST with a sentence. */

@@ -84,7 +84,7 @@ int psc_proof_read(const char *key_file, const char *server_key, struct psc_proo
     if (server_key != NULL && !ps_curve_is_key(server_key))
         return ps_fail(
             err, PSC_EINVAL,
-            "options: server_key has %zu characters that are no public key; allowed are 40 of Z85, as in "
+            "options: server_key is not a public key: found %zu characters; allowed are 40 of Z85, as in "
             "psd's endpoint file",
             strlen(server_key));
     if (server_key != NULL && key_file == NULL)
@@ -107,17 +107,16 @@ static int choose_key(const struct psc_server_address *place, const struct psc_p
     bool by_place = proof->own.public_key[0] != 0 && proof->server_key[0] == 0 && place->server_key[0] != 0;
     key[0] = 0;
     if (by_place && place->open_mode != 0)
-        return ps_fail(
-            err, PSC_EAUTH,
-            "the endpoint file that says %.200s has mode %04o: others can write to it, and its public "
-            "key proves nothing; allowed is such as 0644, or give server_key",
-            place->url, place->open_mode);
+        return ps_fail(err, PSC_EAUTH,
+                       "the endpoint file with %.200s has mode %04o: others can write to it, so its public "
+                       "key is not trusted; allowed is a mode such as 0644, or give server_key",
+                       place->url, place->open_mode);
     if (proof->own.public_key[0] == 0)
         return place->server_key[0] == 0
                    ? PSC_OK
                    : ps_fail(err, PSC_EAUTH,
-                             "the server at %.200s wants to know who comes: give a key (psworker --key, else "
-                             "key_file), a pair that its allow-list has (psctl keygen)",
+                             "the server at %.200s requires authentication: give a key (psworker --key, else "
+                             "key_file), a pair in its allow-list (psctl keygen)",
                              place->url);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i][0] != 0) {
@@ -126,7 +125,7 @@ static int choose_key(const struct psc_server_address *place, const struct psc_p
         }
     return ps_fail(
         err, PSC_EAUTH,
-        "no public key of the server at %.200s is known: its endpoint file has it (line 'curve:') where "
+        "the public key of the server at %.200s is unknown: its endpoint file has it (line 'curve:') if "
         "psd has auth.key; else give server_key, or a line 'server:' in the key file",
         place->url);
 }
@@ -189,31 +188,30 @@ static int classify(struct psc_control_socket *line, const struct psc_proof *pro
         line->n_shaken++;
         return PSC_OK;
     case PS_WATCH_REFUSED:
-        return ps_fail(
-            err, PSC_EAUTH,
-            "the server at %.200s does not let this key in: %s, public %s, is not in its allow-list", url,
-            proof->own.name[0] != 0 ? proof->own.name : "no name", proof->own.public_key);
+        return ps_fail(err, PSC_EAUTH,
+                       "the server at %.200s refuses this key: %s, public %s, is not in its allow-list", url,
+                       proof->own.name[0] != 0 ? proof->own.name : "no name", proof->own.public_key);
     case PS_WATCH_MISMATCH:
         return keyed
-                   ? ps_fail(
-                         err, PSC_EAUTH,
-                         "what listens at %.200s has no CURVE: it is no psd with an auth.key, and nothing is "
-                         "said to it in plain",
-                         url)
+                   ? ps_fail(err, PSC_EAUTH,
+                             "the server at %.200s has no CURVE: it is not a psd with an auth.key, and this "
+                             "client sends it nothing unencrypted",
+                             url)
                    : ps_fail(err, PSC_EAUTH,
-                             "the server at %.200s wants to know who comes: give a key (psworker --key, else "
+                             "the server at %.200s requires authentication: give a key (psworker --key, else "
                              "key_file), a "
-                             "pair that its allow-list has (psctl keygen)",
+                             "pair in its allow-list (psctl keygen)",
                              url);
     case PS_WATCH_BROKEN:
         if (!keyed)
-            return ps_fail(
-                err, PSC_EGONE,
-                "what listens at %.200s hung up: it may want a key (psworker --key, else key_file)", url);
+            return ps_fail(err, PSC_EGONE,
+                           "the server at %.200s closed the connection: it may require a key (psworker "
+                           "--key, else key_file)",
+                           url);
         return ps_fail(
             err, ++line->n_broken >= MAX_BROKEN ? PSC_EAUTH : PSC_EGONE,
-            "the handshake with %.200s failed: what listens there has not the secret of the public key "
-            "%s, or is no psd with an auth.key",
+            "the handshake with %.200s failed: the server does not have the secret key of the public key "
+            "%s, or is not a psd with an auth.key",
             url, line->key);
     default:
         return PSC_OK;

@@ -19,7 +19,7 @@
 #include "proto/thread.h"
 #include "proto/wire/control.h"
 
-/* A Hello without an answer is sent again on a new socket: after HELLO_WAIT_MS at first, then at growing
+/* An unanswered Hello is sent again on a new socket: after HELLO_WAIT_MS at first, then at growing
  * intervals. */
 enum {
     HELLO_WAIT_MS = 1000,
@@ -35,14 +35,14 @@ struct service {
     void *context;
     struct psc_control_socket line;
     char elsewhere[320]; /* address of the job's head, when a server redirected us to it; "": none did */
-    bool sent_on;        /* this is there */
+    bool sent_on;        /* connected to that address */
     uint64_t last_heard_ms, last_beat_ms, looked_ms;
     struct psc_server_address found; /* address of the server when it was last looked up */
     uint64_t hello_ms;               /* when Hello is sent again, unless an answer arrives */
     uint64_t said_ms;                /* when Hello was sent */
     uint64_t find_ms;                /* when the server's address is looked up again */
     struct psc_retry retry;
-    bool waits;                 /* the caller was told that nobody answers yet */
+    bool waits;                 /* the caller was told that there is no answer yet */
     struct ps_error unresolved; /* why the host name did not resolve then, or "" */
 };
 
@@ -252,7 +252,7 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
     if (swapped)
         tell_of_swap(session, &welcome);
     else if (again)
-        psc_session_say(session, "the server is back: the session goes on");
+        psc_session_say(session, "the server is back: the session continues");
 }
 
 static void on_parked(struct service *v, const Ps__ToClient *m)
@@ -324,7 +324,7 @@ static void on_reported(struct service *v, const Ps__ToClient *m)
 
 static void on_challenge(struct service *v, const Ps__ToClient *m)
 {
-    wait_for_welcome(v); /* the server is there and answers as fast as it can */
+    wait_for_welcome(v); /* the server runs and answers as fast as it can */
     send_hello(v, &m->challenge->nonce);
 }
 
@@ -370,7 +370,7 @@ static void on_error(struct service *v, const Ps__ToClient *m)
     /* A restarted server does not know us yet. A server that did not restart does not know the connection by
      * which ZeroMQ replaced a broken one. */
     if (m->error->code == PS__CODE__NO_SESSION && joined)
-        go_looking(v, "the server does not know this connection: saying Hello again");
+        go_looking(v, "the server does not know this connection: sending Hello again");
     else
         end_session(v->session, psc_result_of_code((uint32_t)m->error->code), m->error->sentence);
 }
@@ -407,7 +407,7 @@ static void receive(struct service *v)
             continue;
         }
         if (m == NULL && has_begun(v)) { /* another process may get the port while our server is down */
-            on_foreign(v, "something that is no psd's control socket");
+            on_foreign(v, "something that is not a psd's control socket");
             continue;
         }
         v->last_heard_ms = ps_now_ms();
@@ -457,7 +457,8 @@ static void send_nonfinite(struct service *v, uint64_t clock, uint64_t index, ui
     send_message(v, PS__TO_SERVER__WHAT_NOT_FINITE, &m);
 }
 
-/* Sends what other threads have asked for since the last call. Returns true when the thread is to end. */
+/* Sends the messages that other threads have requested since the last call. Returns true when the thread is
+ * to end. */
 static bool obey(struct service *v)
 {
     struct psc_shared *s = &v->session->shared;
@@ -550,8 +551,8 @@ static void tell_of_wait(struct service *v)
     v->waits = true;
     if (trouble.text[0] == 0 && psc_place_resolve(&v->found, &v->unresolved) < 0)
         trouble = v->unresolved;
-    snprintf(sentence, sizeof sentence, "no answer from %s yet%s%s; waiting for it, %.0f s at most",
-             opt->server, trouble.text[0] != 0 ? ": " : "", trouble.text, (double)opt->timeout_ms / 1e3);
+    snprintf(sentence, sizeof sentence, "no answer from %s yet%s%s; waiting for at most %.0f s", opt->server,
+             trouble.text[0] != 0 ? ": " : "", trouble.text, (double)opt->timeout_ms / 1e3);
     psc_session_say(v->session, sentence);
 }
 
@@ -571,7 +572,7 @@ static void keep_time(struct service *v, enum psc_state state, bool draining, bo
                silent_ms > (uint64_t)SILENT_BEATS * opt->heartbeat_ms) {
         end_session(v->session, PSC_DRAINED, "the server has drained and ended");
     } else if (state == PSC_STATE_JOINED && silent_ms > (uint64_t)SILENT_BEATS * opt->heartbeat_ms) {
-        go_looking(v, "the server is silent: connecting anew");
+        go_looking(v, "the server is silent: reconnecting");
     } else if (state == PSC_STATE_JOINED && (beat_now || now - v->last_beat_ms >= opt->heartbeat_ms)) {
         beat(v);
     } else if (state == PSC_STATE_CONNECTING && (now >= v->hello_ms || has_moved(v))) {

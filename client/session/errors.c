@@ -12,8 +12,8 @@ int psc_take_struct(void *to, size_t known, const void *given, size_t given_size
     for (size_t i = known; i < given_size; i++)
         if (bytes[i] != 0)
             return ps_fail(err, PSC_EINVAL,
-                           "%s: byte %zu is of a newer version of the library and not 0; this one knows %zu",
-                           what, i, known);
+                           "%s: byte %zu is not 0; this version of the library knows only %zu bytes", what, i,
+                           known);
     memcpy(to, given, given_size < known ? given_size : known);
     return PSC_OK;
 }

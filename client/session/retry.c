@@ -34,7 +34,7 @@ double psc_retry_next(struct psc_retry *r, double first, double most)
 enum psc_remedy psc_remedy_of(int rc)
 {
     switch (-rc) {
-    case EHOSTUNREACH: /* nobody listens there, or the peer closed the connection */
+    case EHOSTUNREACH: /* no peer listens there, or it closed the connection */
     case ECONNREFUSED:
     case ECONNRESET:
     case EPIPE:

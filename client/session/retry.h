@@ -23,8 +23,7 @@ double psc_retry_next(struct psc_retry *r, double first, double most);
 
 enum psc_remedy {
     PSC_REMEDY_NONE,   /* permanent: every attempt will fail */
-    PSC_REMEDY_SERVER, /* nobody listens, or the server does not know us: so it is while a server is down or
-                          restarts */
+    PSC_REMEDY_SERVER, /* no peer listens, or the server does not know us: it is down or restarting */
     PSC_REMEDY_TIME    /* a resource is short, or the peer is slow, at the moment */
 };
 

@@ -1,4 +1,4 @@
-/* What other threads ask of the session, and whether a call may go on. */
+/* Requests of other threads to the session, and whether a call may continue. */
 #include "client/session/session.h"
 
 #include <sys/eventfd.h>
@@ -11,7 +11,7 @@ int psc_check_process(const struct psc_session *s, const char *call, struct ps_e
     return getpid() == s->owner
                ? PSC_OK
                : ps_fail(err, PSC_EINVAL,
-                         "%s: the handle is of process %d, which has forked: a child opens its own", call,
+                         "%s: the handle belongs to process %d; a forked child opens its own", call,
                          (int)s->owner);
 }
 
@@ -19,7 +19,7 @@ int psc_check_use(const struct psc_session *s, const char *call, struct ps_error
 {
     int rc = psc_check_process(s, call, err);
     if (rc == PSC_OK && s->interrupted)
-        rc = ps_fail(err, PSC_EINTERRUPTED, "%s: an earlier call was interrupted: only psc_close is left",
+        rc = ps_fail(err, PSC_EINTERRUPTED, "%s: an earlier call was interrupted; allowed is only psc_close",
                      call);
     return rc;
 }

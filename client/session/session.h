@@ -78,7 +78,7 @@ struct psc_shared {
     uint64_t landed_seq;      /* exchanges up to this one had landed when the newest Welcome was sent */
     uint64_t waiting_seq;     /* the exchange of which the server last said that it holds chunks back */
     uint32_t waiting_chunks;  /* how many */
-    int give_up;              /* the transfer in progress is to end with this result; PSC_OK: go on */
+    int give_up;              /* the transfer in progress is to end with this result; PSC_OK: it continues */
     struct ps_hyper hyper;    /* of the welcome that transfers use */
     struct psc_counts counts; /* as of the last transfer */
 };
@@ -91,7 +91,7 @@ struct psc_session {
     pid_t owner;      /* the process that opened the handle */
     struct psc_shared shared;
     bool ready;     /* shared.lock and shared.changed exist */
-    int wake_fd;    /* service thread to whoever runs a transfer */
+    int wake_fd;    /* service thread to the thread that runs a transfer */
     int command_fd; /* other threads to the service thread */
     pthread_t thread;
     bool runs;
@@ -109,7 +109,7 @@ void psc_session_poke(struct psc_session *s);
 void psc_session_say(struct psc_session *s, const char *sentence);
 
 /* For the caller's thread, without locks. Asks options.go_on, at most about ten times a second, whether the
- * wait is to go on. If not, the transfer in progress and every later call end with PSC_EINTERRUPTED. */
+ * wait is to continue. If not, the transfer in progress and every later call end with PSC_EINTERRUPTED. */
 void psc_ask_to_go_on(struct psc_session *s);
 /* How long a wait may last before psc_ask_to_go_on is called again. */
 double psc_ask_again_s(const struct psc_session *s);

@@ -81,7 +81,7 @@ static bool take_schedule(struct ps_schedule *s, const Ps__Schedule *m)
     return ps_schedule_wants(s) == NULL;
 }
 
-/* Whether this library can work with what the server sent. */
+/* Whether this library supports the server's settings. */
 int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_error *err)
 {
     const Ps__Method *m = w->method;
@@ -123,7 +123,7 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
                                .warmup_steps = m->schedule->warmup_steps}},
     };
     if (!take_schedule(&r->hyper.schedule, m->schedule))
-        return ps_fail(err, PSC_EUNSUPPORTED, "the server's learning-rate schedule makes no sense");
+        return ps_fail(err, PSC_EUNSUPPORTED, "the server's learning-rate schedule is not valid");
     if (!take_codec(&r->message, m->message_codec) || !take_codec(&r->answer, m->answer_codec))
         return refuse_codecs(m, err);
     copy_text(r->method, sizeof r->method, m->name);
@@ -139,8 +139,9 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
                              w->roads[k]->window_chunks);
     bool reached = take_transport_offer(r, w->transport, w->lanes, w->n_lanes, w->window_chunks);
     if (!reached || ps_rule_find(r->rule) == NULL || psc_optimizer_find(r->optimizer) == NULL)
-        return ps_fail(err, PSC_EUNSUPPORTED,
-                       "the server uses transport '%.20s', rule '%s', optimizer '%s'; this library lacks one",
-                       w->transport, r->rule, r->optimizer);
+        return ps_fail(
+            err, PSC_EUNSUPPORTED,
+            "the server uses transport '%.20s', rule '%s', optimizer '%s'; this library lacks one of them",
+            w->transport, r->rule, r->optimizer);
     return 0;
 }

@@ -17,7 +17,7 @@ struct psc_team;
 /* `count` floats from `begin` on. */
 typedef void psc_pass(void *arg, uint64_t begin, uint64_t count);
 
-/* threads: with the caller's, 2 to PSC_MAX_THREADS. 0, -ENOMEM, or what pthread_create says. */
+/* threads: with the caller's, 2 to PSC_MAX_THREADS. 0, -ENOMEM, or the error of pthread_create. */
 int psc_team_create(uint32_t threads, struct psc_team **out);
 /* NULL is allowed. No pass may be running. */
 void psc_team_destroy(struct psc_team *t);

@@ -83,8 +83,8 @@ int psc_async_start(struct psc *c)
 }
 
 /* With the lock held: waits until `ticket` has ended. A transfer ends by itself when the server stays silent,
- * or when the caller interrupts the wait. One that keeps this worker's turn gives it up: the caller computes
- * no more. */
+ * or when the caller interrupts the wait. One that keeps this worker's turn gives it up: the caller has
+ * stopped computing. */
 static void await(struct psc *c, uint64_t ticket)
 {
     struct psc_async *m = &c->async;
@@ -214,7 +214,7 @@ int psc_wait(struct psc *c, uint64_t ticket)
         (rc = psc_check_no_open_step(c, "psc_wait")) != PSC_OK)
         return rc;
     if (!c->begun)
-        return ps_fail(&c->error, PSC_EINVAL, "psc_wait: psc_begin comes first");
+        return ps_fail(&c->error, PSC_EINVAL, "psc_wait: call psc_begin first");
     if (ticket == PSC_ALL && c->rule->flush != NULL && c->worker.stepped) {
         c->error.text[0] = 0;
         if ((rc = c->rule->flush(c, (float *)(uintptr_t)c->worker.caller_x)) != PSC_OK)
@@ -222,7 +222,7 @@ int psc_wait(struct psc *c, uint64_t ticket)
         return c->group.drains ? PSC_DRAINED : PSC_OK;
     }
     if (ticket > (m->runs ? m->issued : 0)) /* tickets are issued by this thread alone */
-        return ps_fail(&c->error, PSC_EINVAL, "psc_wait: ticket %" PRIu64 " was never given out", ticket);
+        return ps_fail(&c->error, PSC_EINVAL, "psc_wait: ticket %" PRIu64 " was never issued", ticket);
     c->error.text[0] = 0;
     if (m->runs) {
         pthread_mutex_lock(&m->lock);

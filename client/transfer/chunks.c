@@ -17,7 +17,7 @@ int psc_lanes_prepare(struct psc *c, struct ps_error *err)
     struct ps_shard shard = {c->manifest->n_floats, welcome->n_lanes, welcome->chunk_floats, 0, {0}};
     if (!ps_shard_valid(&shard))
         return ps_fail(err, PSC_EUNSUPPORTED,
-                       "the server's lane map is not possible: %u lanes in %u parts, chunks of %u floats",
+                       "the server's lane map is not valid: %u lanes in %u parts, chunks of %u floats",
                        welcome->n_lanes, welcome->n_parts, welcome->chunk_floats);
     if (ps_manifest_cut(c->manifest, welcome->n_parts, &shard, err) < 0)
         return PSC_EMANIFEST;
@@ -237,7 +237,7 @@ static int take_refusal(struct psc *c, uint32_t lane, const struct ps_frame *f)
     return PSC_OK;
 }
 
-/* What an error frame means for the transfer. After NO_SESSION and the like the transfer waits: the server
+/* Handles an error frame. After NO_SESSION and the like the transfer waits: the server
  * has restarted, or a server of another job has its address, and the service thread learns on the control
  * connection whether the session is over. */
 static int take_error(struct psc *c, const struct psc_transfer *t, uint32_t lane, const struct ps_frame *f,
@@ -322,8 +322,8 @@ static void leave_stranger(struct psc *c, uint32_t lane, const struct ps_error *
     struct psc_links *l = &c->transfer_state.links;
     char sentence[300];
     if (!l->lost) {
-        snprintf(sentence, sizeof sentence, "lane %u: no lane answers there (%.160s): connecting anew", lane,
-                 why->text);
+        snprintf(sentence, sizeof sentence,
+                 "lane %u: the peer does not answer as a lane (%.160s): reconnecting", lane, why->text);
         psc_session_say(&c->session, sentence);
     }
     l->lost = true;

@@ -51,7 +51,7 @@ int psc_wire_prepare(struct psc *c, struct ps_error *err)
     w->known = NULL;
     if (w->answer.for_moves && c->opt.kind == PSC_WORKER &&
         (w->known = calloc(c->manifest->n_floats, sizeof *w->known)) == NULL)
-        return ps_fail(err, PSC_ENOMEM, "no memory for what %llu floats were in the last answers",
+        return ps_fail(err, PSC_ENOMEM, "no memory for %llu floats of the last answers",
                        (unsigned long long)c->manifest->n_floats);
     if (want <= w->room_bytes)
         return PSC_OK;
@@ -165,7 +165,8 @@ void psc_wire_landed_whole(struct psc *c, const struct psc_transfer *t)
     }
 }
 
-/* An answer in a codec for moves is what has changed since the last: `known` goes with it, and is the answer.
+/* An answer in a codec for moves is the change since the last one. It is added to `known`, which is then the
+ * answer.
  */
 const float *psc_wire_floats(struct psc *c, const struct ps_codec *codec, const struct ps_message *m,
                              struct ps_range r)

@@ -53,10 +53,10 @@ void psc_wire_landed_whole(struct psc *c, const struct psc_transfer *t);
  * the next call. */
 const float *psc_wire_floats(struct psc *c, const struct ps_codec *codec, const struct ps_message *m,
                              struct ps_range r);
-/* Where answers are moves. A transfer of the piece, which is chunk k of the lane or a part of it, begins:
- * until it is answered, what the worker has of the chunk is in doubt. Whether it was not when that began: the
- * answer may be what has changed since. The piece was answered with these floats, and not as one that had
- * landed before. */
+/* For codecs whose answers are moves. expect: a transfer of the piece, which is chunk k of the lane or a part
+ * of it, begins; until the answer the worker's copy of the chunk is uncertain. is_based: whether the copy was
+ * certain when the transfer began, so that the answer may be the change since. know: the piece was answered
+ * with these floats, and had not landed before. */
 void psc_wire_expect(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k,
                      struct ps_range r);
 bool psc_wire_is_based(const struct psc_transfer_state *ts, uint32_t lane, uint32_t k);

@@ -21,7 +21,7 @@ bool psc_links_settle(struct psc *c)
     return settled;
 }
 
-/* After a failed transfer: drops answers that nobody waits for. */
+/* After a failed transfer: drops answers that no call waits for. */
 static void drain(struct psc_links *l)
 {
     struct ps_message m;
@@ -50,7 +50,7 @@ static void close_hubs(struct psc_links *l)
     l->n_hubs = 0;
 }
 
-/* Gives the vector new memory. The lane may still write to the old memory, which nobody reads any more. */
+/* Gives the vector new memory. The lane may still write to the old memory, which is not read any more. */
 static void part_from_vector(struct psc *c)
 {
     struct ps_error err = {""};
@@ -181,7 +181,7 @@ static int refuse(struct psc *c, const char *why)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", k > 0 ? ", " : "",
                                  welcome->transport_offers[k].transport->name);
     return ps_fail(&c->transfer_state.error, PSC_EUNSUPPORTED,
-                   "transport '%s' is asked for; the server offers %s%s%s", c->transport, list,
+                   "options.transport is '%s'; the server offers %s%s%s", c->transport, list,
                    why[0] != 0 ? ": " : "", why);
 }
 

@@ -45,12 +45,12 @@ static int take_welcome(struct psc *c)
     else if (!swapped && (strcmp(s->welcome.rule, ts->welcome.rule) != 0 ||
                           strcmp(s->welcome.optimizer, ts->welcome.optimizer) != 0))
         rc = ps_fail(&ts->error, PSC_EEVICTED,
-                     "the server came back with another method, '%s' instead of '%s': join anew",
+                     "the server came back with another method, '%s' instead of '%s': join again",
                      s->welcome.method, ts->welcome.method);
     else if (!swapped && (!ps_codec_same(&s->welcome.message, &ts->welcome.message) ||
                           !ps_codec_same(&s->welcome.answer, &ts->welcome.answer)))
         rc = ps_fail(
-            &ts->error, PSC_EEVICTED, "the server came back with codecs %s, %s instead of %s, %s: join anew",
+            &ts->error, PSC_EEVICTED, "the server came back with codecs %s, %s instead of %s, %s: join again",
             ps_codec_text(&s->welcome.message, names[0]), ps_codec_text(&s->welcome.answer, names[1]),
             ps_codec_text(&ts->welcome.message, names[2]), ps_codec_text(&ts->welcome.answer, names[3]));
     ts->welcome = s->welcome;
@@ -81,11 +81,11 @@ static int look_around(struct psc *c, bool *joined, bool *moved)
     *joined = s->state == PSC_STATE_JOINED;
     *moved = s->epoch != ts->links.epoch;
     if (s->give_up != PSC_OK)
-        rc = ps_fail(&ts->error, s->give_up, "given up: %s",
+        rc = ps_fail(&ts->error, s->give_up, "cancelled: %s",
                      s->give_up == PSC_EINTERRUPTED ? "the caller's wait was interrupted"
                                                     : "the handle is being closed");
     else if (s->state == PSC_STATE_ENDED)
-        rc = ps_fail(&ts->error, s->result, "%s; the transfer under way did not complete", s->why.text);
+        rc = ps_fail(&ts->error, s->result, "%s; the transfer in progress did not complete", s->why.text);
     else if (*moved && *joined)
         rc = take_welcome(c);
     pthread_mutex_unlock(&s->lock);
@@ -209,7 +209,7 @@ static int prepare_for_welcome(struct psc *c)
     struct psc_transfer_state *ts = &c->transfer_state;
     bool same_map = ts->shard.n_lanes == ts->welcome.n_lanes;
     if (!same_map)
-        psc_links_close(c); /* of the lanes that were */
+        psc_links_close(c); /* of the old lanes */
     int rc = same_map ? psc_wire_prepare(c, &ts->error) : psc_lanes_prepare(c, &ts->error);
     ts->swapped = rc != PSC_OK;
     ts->refused = false;
@@ -251,7 +251,7 @@ static int check_generation(struct psc *c, const struct psc_transfer *t)
     if (!psc_transfer_moves(t) || t->generation == ts->welcome.generation)
         return PSC_OK;
     return ps_fail(&ts->error, PSC_METHOD_CHANGED,
-                   "the method has changed to '%s': nothing of this has landed", ts->welcome.method);
+                   "the method has changed to '%s': nothing of this transfer has landed", ts->welcome.method);
 }
 
 /* A newer Welcome arrived during the transfer. */
@@ -339,7 +339,7 @@ static bool is_parked(struct psc *c)
     return parked;
 }
 
-/* What is left is this worker's own to send, when its caller has computed: nobody is silent. */
+/* The remaining pieces are sent when this worker's caller has computed: no peer is silent. */
 static bool waits_for_caller(const struct psc *c, const struct psc_transfer *t)
 {
     const struct psc_transfer_state *ts = &c->transfer_state;

@@ -1,4 +1,4 @@
-/* transfer.h: the data connection, and what one transfer over it is.
+/* transfer.h: the data connection, and the transfers over it.
  *
  * Whoever runs transfers owns struct psc_transfer_state: the async thread (async.h) while its queue is not
  * empty, else the caller's thread. */
@@ -46,7 +46,7 @@ struct psc_transfer {
     uint64_t clock;
     uint32_t generation;  /* of the method that `send` was made for, when it is a rule's message */
     bool in_background;   /* no caller waits for it yet */
-    bool keeps_turn;      /* each lane's last piece leaves when somebody waits for the transfer */
+    bool keeps_turn;      /* each lane's last piece is sent when the caller waits for the transfer */
     bool may_be_in_place; /* `landed` is the elastic update of `send` itself, which a lane may do in place */
     bool restarts;        /* the worker restarts from the answer: the error feedback is cleared */
     psc_landed landed;    /* NULL: the answer has no payload */
@@ -69,7 +69,7 @@ struct psc_links {
     uint32_t failed_offers; /* bitmap of transport offers that are not tried again in this epoch */
     bool none;              /* no link could be opened, but a later attempt may succeed: see `why` */
     bool worked;            /* some links were opened since the handle was */
-    uint64_t heard;         /* shared.heard when nobody listened for the first time; 0: somebody always did */
+    uint64_t heard;         /* shared.heard when for the first time no lane listened; 0: lanes always did */
     struct psc_retry retry;
     char why[160];    /* the last failure; "": none */
     bool lost;        /* a link has reported that its peer is gone */
@@ -85,8 +85,8 @@ struct psc_lane_progress {
     uint32_t last;     /* the last piece that is to be sent */
     uint64_t *encoded; /* bitmap over the chunks: encoded in psc_wire.room */
     size_t place;      /* index of the lane's first chunk there */
-    /* Bitmaps over the chunks, where answers are moves: the last exchange of it was answered, and `known` is
-     * what the answer left; that it was so when the exchange in progress began, which its frames say. */
+    /* Bitmaps over the chunks, if answers are moves. based: the last exchange of the chunk was answered, and
+     * `known` is the result. says_based: the same when the exchange in progress began; its frames say so. */
     uint64_t *based, *says_based;
 };
 

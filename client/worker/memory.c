@@ -15,7 +15,8 @@ int psc_alloc(struct psc *c, size_t n_floats, float **x)
         return rc;
     if (x == NULL || n_floats == 0 || n_floats > SIZE_MAX / sizeof **x)
         return ps_fail(&c->error, PSC_EINVAL,
-                       "psc_alloc: %zu floats; allowed are 1 and more, and a place for them", n_floats);
+                       "psc_alloc: %zu floats; allowed are 1 and more, and a pointer that is not NULL",
+                       n_floats);
     while (at < PS_MAX_BUFFERS && c->buffers[at].base != NULL)
         at++;
     if (at == PS_MAX_BUFFERS)
@@ -43,8 +44,9 @@ int psc_keep(struct psc *c, const float *x, struct psc_memory **out)
     while (at < PS_MAX_BUFFERS && (x == NULL || c->buffers[at].base != x))
         at++;
     if (at == PS_MAX_BUFFERS || c->memories[at] != NULL || out == NULL)
-        return ps_fail(&c->error, PSC_EINVAL,
-                       "psc_keep: allowed is a vector of psc_alloc, once, and a place for its owner");
+        return ps_fail(
+            &c->error, PSC_EINVAL,
+            "psc_keep: allowed is a vector of psc_alloc that is not kept yet, and an owner that is not NULL");
     struct psc_memory *m = calloc(1, sizeof *m);
     if (m == NULL)
         return ps_fail(&c->error, PSC_ENOMEM, "no memory to keep a vector");

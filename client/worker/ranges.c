@@ -27,7 +27,7 @@ static uint64_t end_of(struct ps_range r)
     return r.begin + r.count;
 }
 
-/* The first range that ends behind `begin`; n: none does. */
+/* The first range that ends after `begin`; n: none does. */
 static size_t find(const struct psc_ranges *s, uint64_t begin)
 {
     size_t low = 0, high = s->n;

@@ -14,7 +14,7 @@ struct psc_ranges {
     size_t n, room;
 };
 
-/* Allocates room for so many. False: no memory. */
+/* Allocates room for `room` ranges. False: no memory. */
 bool psc_ranges_make(struct psc_ranges *s, size_t room);
 void psc_ranges_free(struct psc_ranges *s);
 void psc_ranges_clear(struct psc_ranges *s);
@@ -25,7 +25,7 @@ enum psc_ranges_result { PSC_RANGES_ADDED, PSC_RANGES_OVERLAP, PSC_RANGES_FULL }
 enum psc_ranges_result psc_ranges_add(struct psc_ranges *s, struct ps_range r, struct ps_range *other);
 /* Where the range begins that ends at `end`; `end` itself if none does. */
 uint64_t psc_ranges_tail(const struct psc_ranges *s, uint64_t end);
-/* The first part of [0, end) that none has; empty: there is none. */
+/* The first part of [0, end) that no range covers; empty: there is none. */
 struct ps_range psc_ranges_hole(const struct psc_ranges *s, uint64_t end);
 
 #endif

@@ -1,5 +1,5 @@
-/* rule.h: the contract of a rule's client side: what of a step is sent to the server, when, and how the
- * answer is applied. The rows are in client/rules; the header is here because worker, transfer and member
+/* rule.h: the contract of a rule's client side: the message that a step sends to the server, when, and how
+ * the answer is applied. The rows are in client/rules; the header is here because worker, transfer and member
  * read its flags. */
 #ifndef PSC_WORKER_RULE_H
 #define PSC_WORKER_RULE_H

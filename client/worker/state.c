@@ -75,7 +75,7 @@ void psc_start_over(struct psc *c)
 {
     c->worker.restart = true;
     c->worker.prefetch.unwanted = c->worker.prefetch.started;
-    if (!c->rule->collective) /* a sum of the clique's is applied by the others, too */
+    if (!c->rule->collective) /* the other members apply a clique's sum, too */
         c->worker.prefetch.landed = false;
 }
 
@@ -87,9 +87,9 @@ int psc_check_worker(struct psc *c, const char *call, const void *a, const void 
     if (rc != PSC_OK)
         return rc;
     if (!c->begun)
-        return ps_fail(&c->error, PSC_EINVAL, "%s: psc_begin comes first", call);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: call psc_begin first", call);
     if (c->opt.kind != PSC_WORKER)
-        return ps_fail(&c->error, PSC_EINVAL, "%s: an observer only pulls", call);
+        return ps_fail(&c->error, PSC_EINVAL, "%s: an observer can only pull", call);
     if (a == NULL || b == NULL)
         return ps_fail(&c->error, PSC_EINVAL, "%s: a vector is missing", call);
     return PSC_OK;
@@ -177,7 +177,7 @@ struct own_pass {
     float *at;
     const float *g;
     float eta;
-    uint64_t begin; /* of what it is over */
+    uint64_t begin; /* of the pass's range */
 };
 
 static void step_piece(void *arg, uint64_t begin, uint64_t count)

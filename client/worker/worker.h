@@ -81,7 +81,7 @@ struct psc_worker {
     double exchange_s, update_s;
 };
 
-/* Allocates a vector of [n_floats] zeros. The worker's own x lies in a buffer that servers can map. False: no
+/* Allocates a vector of [n_floats] zeros. The worker's own x is in a buffer that servers can map. False: no
  * memory. */
 bool psc_vector_make(struct psc *c, enum psc_vector k);
 /* Frees all vectors but these (PSC_VECTOR_BIT bits). */
@@ -90,7 +90,7 @@ void psc_vectors_drop_but(struct psc *c, unsigned keeps);
 unsigned psc_optimizer_vectors_of(const struct psc *c);
 /* Which vectors the method keeps: PSC_VECTOR_BIT bits. */
 unsigned psc_vectors_of(const struct psc *c);
-/* Whether all of them are allocated: not so after a failed change of method. */
+/* Whether all of them are allocated. False after a failed change of method. */
 bool psc_vectors_are_there(const struct psc *c);
 /* The next step restarts from the caller's array, whatever earlier steps have left. */
 void psc_start_over(struct psc *c);
@@ -125,7 +125,7 @@ struct psc_transfer psc_exchange_of(const struct psc *c, const float *message, f
 /* Starts the exchange; the next step waits for it. */
 void psc_prefetch_exchange(struct psc *c, const struct psc_transfer *t);
 
-/* memory.c. Frees the vectors and buffers that nobody else owns. */
+/* memory.c. Frees the vectors and buffers without another owner. */
 void psc_buffers_finish(struct psc *c);
 
 /* weight_decay.c. Whether the gradient needs PSC_VECTOR_GRADIENT. */

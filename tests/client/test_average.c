@@ -100,10 +100,9 @@ START_TEST(job_without_an_average_says_so)
     struct psc *c = begin(plain);
     psc_info(c, &info);
     ck_assert_str_eq(info.averaging, "none");
-    assert_fails(c, psc_pull_average(c, NULL, z), PSC_EINVAL,
-                 "psc_pull_average: the job's averaging is none");
+    assert_fails(c, psc_pull_average(c, NULL, z), PSC_EINVAL, "psc_pull_average: the job keeps no average");
     assert_fails(c, psc_pull_average_start(c, "fc.weight", z, &ticket), PSC_EINVAL,
-                 "psc_pull_average_start: the job's averaging is none");
+                 "psc_pull_average_start: the job keeps no average");
     assert_ok(c, psc_pull(c, NULL, z)); /* and the handle goes on */
     psc_close(c);
 }

@@ -179,7 +179,7 @@ START_TEST(steps_follow_their_equations)
         assert_ok(c, psc_pull_average(c, "bn.scale", other)); /* floats 3200 to 3899 */
         ck_assert_mem_eq(other, z + 3200, 700 * sizeof *z);
     } else {
-        assert_fails(c, psc_pull_average(c, NULL, z), PSC_EINVAL, "there is no average");
+        assert_fails(c, psc_pull_average(c, NULL, z), PSC_EINVAL, "keeps no average");
     }
     psc_close(c);
 }
@@ -243,7 +243,7 @@ START_TEST(what_needs_a_server_is_refused)
     ck_assert_mem_eq(x, start, sizeof x);
     assert_ok(c, psc_wait(c, PSC_ALL));
     assert_ok(c, psc_report(c, &m)); /* nobody listens */
-    assert_fails(c, psc_begin(c, rig_model, RIG_TENSORS, x), PSC_EINVAL, "it comes once");
+    assert_fails(c, psc_begin(c, rig_model, RIG_TENSORS, x), PSC_EINVAL, "allowed is one call");
     psc_close(c);
 }
 END_TEST
@@ -261,8 +261,9 @@ START_TEST(options_out_of_range_are_refused)
     struct psc_local local = local_of("downpour");
     struct psc_options opt;
     struct psc *c;
-    fail_open(&local,
-              "method 'downpour' needs a server; allowed without: d-sync, pipe-sgd, sgd, msgd, asgd, mvasgd");
+    fail_open(
+        &local,
+        "method 'downpour' needs a server; allowed without one: d-sync, pipe-sgd, sgd, msgd, asgd, mvasgd");
     local = local_of("adam-w");
     fail_open(&local, "method 'adam-w'");
     local = local_of(NULL);
@@ -288,7 +289,7 @@ START_TEST(options_out_of_range_are_refused)
     opt.local = &local;
     opt.server = "tcp://127.0.0.1:1";
     ck_assert_int_eq(psc_open(&opt, &c), PSC_EINVAL);
-    assert_says(psc_error(c), "local is for a worker without a server");
+    assert_says(psc_error(c), "local is allowed only for a worker");
     psc_close(c);
     opt.server = NULL;
     opt.kind = PSC_OBSERVER;

@@ -326,7 +326,7 @@ START_TEST(rates_of_nobodys_step_are_refused)
     opt.own_step = step_nothing;
     assert_ok(c, psc_open(&opt, &c));
     assert_fails(c, psc_begin(c, model, RIG_TENSORS, x[0]), PSC_EUNSUPPORTED,
-                 "tensor 'fc.weight' is to be stepped at 0.5");
+                 "tensor 'fc.weight' has 0.5 of the learning rate");
     psc_close(c);
 }
 END_TEST

@@ -23,7 +23,7 @@ void psc_mpi_options_init(struct psc_mpi_options *opt, size_t size)
     memcpy(opt, &defaults, size < sizeof defaults ? size : sizeof defaults);
 }
 
-/* Looks beside this library first, then wherever the loader does. RTLD_GLOBAL: OpenMPI loads plugins that
+/* Searches the folder of this library first, then the loader's path. RTLD_GLOBAL: OpenMPI loads plugins that
  * look for its symbols. The library is never unloaded, because MPI cannot be started again. */
 static void *load(void)
 {
@@ -46,12 +46,11 @@ static int find_calls(struct psc_mpi_world *w)
     if (library == NULL)
         return ps_fail(&w->error, PSC_EUNSUPPORTED,
                        "a clique over MPI needs " PSC_MPI_LIBRARY
-                       ", which psd builds where MPI is there: %.300s",
+                       ", which is built if MPI is installed: %.300s",
                        dlerror());
     if ((w->calls = dlsym(library, PSC_MPI_CALLS)) == NULL)
         return ps_fail(&w->error, PSC_EUNSUPPORTED,
-                       PSC_MPI_LIBRARY
-                       " is of another version than this libpsclient: it has no " PSC_MPI_CALLS);
+                       PSC_MPI_LIBRARY " has another version than this libpsclient: it lacks " PSC_MPI_CALLS);
     return PSC_OK;
 }
 

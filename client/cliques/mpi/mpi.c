@@ -1,9 +1,9 @@
-/* mpi.c: the kind "mpi". Blocking calls, by whichever one thread runs the collective: OpenMPI makes no
- * progress on a collective that nobody waits in.
+/* mpi.c: the kind "mpi". The thread that runs a collective makes blocking calls, because OpenMPI makes no
+ * progress on a collective that no thread waits in.
  *
- * Before each collective the members compare what they are about to do, by one reduction of a few words: the
- * largest of each word and of its negative, which is minus the smallest. Where both agree all members make
- * the same call. It is a barrier too. The watchdog hears a sign of life when that is done, and after each
+ * Before each collective the members compare their calls by one reduction of a few words: the maximum of each
+ * word and of its negative, which is minus the minimum. If maximum and minimum are equal, all members make
+ * the same call. The reduction is also a barrier. The watchdog is told of progress after it and after each
  * piece. */
 #include "client/cliques/mpi/mpi.h"
 
@@ -18,7 +18,7 @@
 /* Floats in a piece; bytes in a piece of a broadcast. Far below INT_MAX, and large enough for full speed. */
 #define PIECE ((size_t)1 << 24)
 
-enum { CLOSING = PSC_BARRIER + 1 }; /* stands for a collective: the member has closed the clique */
+enum { CLOSING = PSC_BARRIER + 1 }; /* in place of a collective: the member has closed the clique */
 enum { W_KIND, W_COUNT, W_ROOT, W_NUMBER, N_WORDS };
 enum { NAP_US = 200 };
 
@@ -62,7 +62,7 @@ static void describe(const int64_t *words, char *text, size_t size)
                  words[W_KIND] == PSC_REDUCE ? "floats" : "bytes", words[W_ROOT]);
 }
 
-/* The members disagree, and all of them know it: exchanges what each was about to do, for the sentence. */
+/* All members know that they disagree: exchanges their calls, for the error. */
 static int name_both_sides(const struct mpi *s, const int64_t *words, struct ps_error *err)
 {
     int64_t *all = malloc((size_t)s->members * N_WORDS * sizeof *all);
@@ -70,8 +70,7 @@ static int name_both_sides(const struct mpi *s, const int64_t *words, struct ps_
     int r = 1, rc;
 
     if (all == NULL)
-        return ps_fail(err, PSC_ENOMEM,
-                       "collective %" PRIu64 ": members disagree, and there is no memory to say how",
+        return ps_fail(err, PSC_ENOMEM, "collective %" PRIu64 ": members disagree; no memory for the details",
                        s->number);
     rc = MPI_Allgather((void *)(uintptr_t)words, N_WORDS, MPI_INT64_T, all, N_WORDS, MPI_INT64_T, s->comm);
     if (rc == MPI_SUCCESS) {

@@ -10,7 +10,7 @@
 /* As psc_mpi_open, with the sentence in err and no handle on failure. */
 int psc_mpi_open_on(const struct psc_mpi_options *opt, MPI_Comm comm, struct psc_clique **out,
                     struct ps_error *err);
-/* Sets *err to what MPI says; returns PSC_ECLIQUE. */
+/* Sets *err to MPI's error text; returns PSC_ECLIQUE. */
 int psc_mpi_fail(struct ps_error *err, const char *call, int code);
 
 #endif

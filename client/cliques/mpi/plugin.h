@@ -12,7 +12,7 @@
 #define PSC_MPI_CALLS   "psc_mpi_calls_1" /* changes whenever the table changes */
 
 struct psc_mpi_calls {
-    /* *started: MPI was started here, and has to be ended by `end` */
+    /* *started: MPI was started here, and `end` must end it */
     int (*open)(const struct psc_mpi_options *opt, uint32_t members, struct psc_clique **q,
                 struct psc_mpi_place *place, bool *started, struct ps_error *err);
     void (*end)(const struct psc_mpi_options *opt); /* ends MPI; every process calls it */

@@ -10,13 +10,13 @@
 #include "proto/clock.h"
 #include "proto/thread.h"
 
-enum { LOOKS = 8, LOOK_MAX_MS = 1000 }; /* in a timeout; apart */
+enum { LOOKS = 8, LOOK_MAX_MS = 1000 }; /* checks per timeout; the longest time between two */
 
 struct psc_watchdog {
     struct psc_mpi_options opt;
     char who[64];
     pthread_t thread;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the members below */
     pthread_cond_t changed;
     bool stop, waits, told;
     char what[160];
@@ -44,8 +44,8 @@ static void report_silence(struct psc_watchdog *w)
     pthread_mutex_lock(&w->lock);
 }
 
-/* Checks a few times per timeout. The time between two checks counts as at most two intervals: if this
- * process itself was stopped, the others are not to blame. */
+/* Checks a few times per timeout. The time between two checks counts as at most two intervals: a stop of this
+ * process does not count as silence of the others. */
 static void *watch(void *arg)
 {
     struct psc_watchdog *w = arg;

@@ -10,7 +10,7 @@ struct psc_watchdog;
 int psc_watchdog_create(const struct psc_mpi_options *opt, const char *who, struct psc_watchdog **out);
 /* A wait begins, or there was progress. fmt: names the call, for the error. Does not allocate. */
 void psc_watchdog_wait(struct psc_watchdog *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void psc_watchdog_rest(struct psc_watchdog *w); /* nothing is waited for */
+void psc_watchdog_rest(struct psc_watchdog *w); /* no call waits */
 void psc_watchdog_destroy(struct psc_watchdog *w);
 
 #endif

@@ -35,7 +35,7 @@ static int check_members(uint32_t members, int size, struct ps_error *err)
                        (long)-most[1], (long)most[0]);
     if (members < 1 || members > (uint32_t)size || (uint32_t)size % members != 0)
         return ps_fail(err, PSC_EINVAL,
-                       "mpirun started %d processes: they cannot be cut into cliques of %u members", size,
+                       "mpirun started %d processes: they cannot be divided into cliques of %u members", size,
                        members);
     return PSC_OK;
 }

@@ -1,10 +1,10 @@
-/* Members meet by a file, PREFIX.NAME, that says where one of them listens: the leader, who is whoever finds
- * no file, or one that nobody answers for. The file appears whole (it is linked or renamed into its place)
- * and is removed when all have come.
+/* Members find each other by a file, PREFIX.NAME, with the address of the leader. A member becomes the leader
+ * if there is no file, or no answer at the address in it. The file appears atomically (it is linked or
+ * renamed into its place) and is removed when all members have joined.
  *
- * What an earlier run left cannot fool anybody: an address counts when somebody answers there and knows the
- * nonce that stands beside it. A leader whose file was replaced gives up leading and joins whoever replaced
- * it, so that two who take over at once end as one. */
+ * Files of earlier runs do no harm: an address is valid only if the peer there knows the nonce in the file. A
+ * leader whose file was replaced stops leading and joins the member that replaced it, so that of two members
+ * that take over at once one remains leader. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -20,8 +20,8 @@
 #include "proto/clock.h"
 #include "proto/random.h"
 
-static const double nap_s = 0.02; /* before the file is read again */
-static const double look_s = 0.2; /* between two looks at the file while somebody is to answer */
+static const double nap_s = 0.02; /* pause before the file is read again */
+static const double look_s = 0.2; /* between two checks of the file while waiting for a reply */
 static const double call_s = 2.0; /* an address that does not accept a connection within this time is stale */
 
 enum { MAX_PATH = 900 };
@@ -109,7 +109,7 @@ static int lead(struct post *p, struct ps_error *err)
 }
 
 /* Reads the next reply from fd, before `until_s`, and checks meanwhile that the note which led there is still
- * the same. -ESTALE: nobody there knows us; -EAGAIN: look again; -ETIMEDOUT. */
+ * the same. -ESTALE: no leader of this note is there; -EAGAIN: read the file again; -ETIMEDOUT. */
 static int await_reply(const struct post *p, int fd, const struct note *at, double until_s,
                        struct psc_reply *out, struct ps_error *err)
 {
@@ -121,7 +121,7 @@ static int await_reply(const struct post *p, int fd, const struct note *at, doub
         if (ps_poll(polls, 2, psc_ms_until(look < until_s ? look : until_s, 1000)) < 0 && errno != EINTR)
             return ps_fail(err, -errno, "poll: %s", strerror(errno));
         if (polls[1].revents != 0)
-            return ps_fail(err, -ECANCELED, "the meeting was given up");
+            return ps_fail(err, -ECANCELED, "the rendezvous was cancelled");
         if (polls[0].revents != 0) {
             int rc = psc_recv_all(fd, bytes, sizeof bytes, ps_now_s() + call_s, p->m->stop_fd);
             return rc == -ECANCELED ? rc : rc < 0 || psc_reply_parse(out, bytes, err) < 0 ? -ESTALE : 0;
@@ -133,8 +133,8 @@ static int await_reply(const struct post *p, int fd, const struct note *at, doub
     }
 }
 
-/* The leader replies twice: at once, that it is the leader; and when all have come or the deadline has
- * passed, its decision. */
+/* The leader replies twice: at once, that it is the leader; and when all members have joined or the deadline
+ * has passed, its decision. */
 static int await_verdict(const struct post *p, int fd, const struct note *at, double call,
                          struct psc_reply *out, struct ps_error *err)
 {
@@ -143,8 +143,8 @@ static int await_verdict(const struct post *p, int fd, const struct note *at, do
         rc = await_reply(p, fd, at, p->m->deadline_s, out, err);
         return rc != -ETIMEDOUT
                    ? rc
-                   : ps_fail(err, rc, "%s: %s, which led the meeting, did not end it within %u ms", p->path,
-                             at->address, p->m->timeout_ms);
+                   : ps_fail(err, rc, "%s: the leader at %s did not complete the rendezvous within %u ms",
+                             p->path, at->address, p->m->timeout_ms);
     }
     return rc == -ETIMEDOUT ? -ESTALE : rc;
 }
@@ -156,7 +156,8 @@ static int take_reply(struct psc_meeting *m, const struct psc_reply *r, struct p
     if (r->kind == PSC_REPLY_REFUSED)
         return ps_fail(err, -EPROTO, "%s", r->text);
     if (r->rank < 0 || r->rank >= (int32_t)m->members || (m->rank >= 0 && r->rank != m->rank))
-        return ps_fail(err, -EPROTO, "the leader of the meeting gave rank %d of %u", r->rank, m->members);
+        return ps_fail(err, -EPROTO, "the leader of the rendezvous assigned rank %d of %u members", r->rank,
+                       m->members);
     m->own_rank = r->rank;
     m->job = r->job;
     memcpy(m->next, r->next, sizeof m->next);
@@ -197,7 +198,7 @@ static int try_once(struct post *p, struct ps_error *err)
     struct note at, now;
     int rc;
     if (!read_note(p->path, &at)) {
-        /* Not a note of ours: another program's, or the remains of an old crash. */
+        /* Not a valid note: another program's, or left by a crash. */
         bool broken = access(p->path, F_OK) == 0;
         rc = post_note(p, broken, err);
     } else {
@@ -223,10 +224,10 @@ static int meet(struct psc_meeting *m, struct ps_error *err)
         if (rc != -EAGAIN && rc != -ESTALE)
             return rc;
         if (ps_now_s() >= m->deadline_s)
-            return ps_fail(err, -ETIMEDOUT, "%s: nobody led the meeting to its end within %u ms", p.path,
+            return ps_fail(err, -ETIMEDOUT, "%s: no leader completed the rendezvous within %u ms", p.path,
                            m->timeout_ms);
         if ((rc = nap(m)) < 0)
-            return ps_fail(err, rc, "the meeting was given up");
+            return ps_fail(err, rc, "the rendezvous was cancelled");
     }
 }
 

@@ -12,7 +12,7 @@
 #include "proto/random.h"
 
 static const double look_s = 0.2;  /* between two checks of the connections and of who leads */
-static const double grace_s = 1.0; /* once members disagree: time for the others to come and hear it */
+static const double grace_s = 1.0; /* after a disagreement: time for the others to join and learn of it */
 
 /* guests[0] is the leader itself, without a connection. */
 struct leader {
@@ -23,7 +23,7 @@ struct leader {
         int fd;
         struct psc_hello hello;
     } * guests;              /* [members] */
-    struct ps_error verdict; /* "": none so far */
+    struct ps_error verdict; /* "": no error so far */
     struct psc_pending_peers pending;
 };
 
@@ -70,7 +70,7 @@ static void compare(struct leader *l, const struct psc_hello *a, const struct ps
         ps_fail(&l->verdict, 0, "members disagree: %s has algorithm %s, %s has %s", who_a,
                 psc_algorithm_name(a->algorithm), who_b, psc_algorithm_name(b->algorithm));
     if (a->rank >= 0 && a->rank == b->rank)
-        ps_fail(&l->verdict, 0, "rank %d came twice, at %.100s and at %.100s", a->rank, a->address,
+        ps_fail(&l->verdict, 0, "rank %d joined twice, at %.100s and at %.100s", a->rank, a->address,
                 b->address);
     if (strcmp(a->name, b->name) != 0)
         ps_fail(&l->verdict, 0, "members disagree: %s has name %s, %s has %s", who_a, a->name, who_b,
@@ -87,7 +87,8 @@ static void admit(struct leader *l, int fd, const struct psc_hello *h)
     for (uint32_t i = 0; i < l->n && l->verdict.text[0] == 0; i++)
         compare(l, &l->guests[i].hello, h);
     if (l->n == l->m->members) { /* more members came than expected, or they disagree on the number */
-        psc_turn_away(fd, PSC_REPLY_REFUSED, l->verdict.text[0] != 0 ? l->verdict.text : "all have come");
+        psc_turn_away(fd, PSC_REPLY_REFUSED,
+                      l->verdict.text[0] != 0 ? l->verdict.text : "all members have joined");
         return;
     }
     psc_reply_pack(&(struct psc_reply){.kind = PSC_REPLY_WAIT, .rank = h->rank}, bytes);
@@ -115,7 +116,7 @@ static void tell_all(struct leader *l, uint8_t kind, const char *text)
     l->n = 1;
 }
 
-/* Members that asked for no rank get the lowest free ones, in the order in which they came. by_rank:
+/* Members that asked for no rank get the lowest free ones, in the order of their arrival. by_rank:
  * [members], the index in guests, or `members` if nobody has that rank. */
 static void give_ranks(struct leader *l, uint32_t *by_rank)
 {
@@ -143,12 +144,11 @@ static void name_missing(struct leader *l, const uint32_t *by_rank)
     for (uint32_t r = 0; r < members && at < sizeof list - 16; r++)
         if (by_rank[r] == members)
             at += (size_t)snprintf(list + at, sizeof list - at, "%s%u", at > 0 ? ", " : "", r);
-    ps_fail(&l->verdict, 0, "%u of %u members did not come within %u ms: missing %s %s%s", missing, members,
-            l->m->timeout_ms, missing > 1 ? "are ranks" : "is rank", list,
-            at >= sizeof list - 16 ? ", ..." : "");
+    ps_fail(&l->verdict, 0, "%u of %u members did not join within %u ms: missing %s %s%s", missing, members,
+            l->m->timeout_ms, missing > 1 ? "ranks" : "rank", list, at >= sizeof list - 16 ? ", ..." : "");
 }
 
-/* A member that cannot be told will be missing when the ring is closed. */
+/* A member that this does not reach is missing when the ring is connected. */
 static void welcome_all(struct leader *l, const uint32_t *by_rank)
 {
     struct psc_meeting *m = l->m;
@@ -171,15 +171,16 @@ static void welcome_all(struct leader *l, const uint32_t *by_rank)
     l->n = 1;
 }
 
-/* The leader's deadline is a little earlier than that of the others, so that they hear who is missing. */
+/* The leader's deadline is a little earlier than that of the others, so that they learn which ranks are
+ * missing. */
 static double end_of(const struct psc_meeting *m)
 {
     double early = m->timeout_ms * 1e-4;
     return m->deadline_s - (early < grace_s ? early : grace_s);
 }
 
-/* Gathers members until all have come (0), the deadline has passed, or this is no longer the leader
- * (-ESTALE). Once members disagree, it continues for a grace time, so that late members hear of it, too. */
+/* Gathers members until all have joined (0), the deadline has passed, or this is no longer the leader
+ * (-ESTALE). Once members disagree, it continues for a grace time, so that late members learn of it, too. */
 static int gather(struct leader *l, bool (*still_leads)(void *arg), void *arg)
 {
     double deadline = end_of(l->m);
@@ -234,11 +235,11 @@ int psc_meeting_lead(struct psc_meeting *m, uint64_t nonce, bool (*still_leads)(
     psc_hello_fill(&l.guests[0].hello, PSC_HELLO_JOIN, m);
     psc_pending_peers_init(&l.pending, m->listen_fd, m->stop_fd);
     int rc = gather(&l, still_leads, arg);
-    /* gather returned early and a member has left since: it is missing, and named */
+    /* gather returned early and a member has left since: it is missing, and the error names it */
     if (rc == 0)
         rc = conclude(&l, err);
     else
-        ps_fail(err, rc, "the meeting ended: %s", strerror(-rc));
+        ps_fail(err, rc, "the rendezvous failed: %s", strerror(-rc));
     tell_all(&l, rc == -ESTALE ? PSC_REPLY_AGAIN : PSC_REPLY_REFUSED, err->text);
     psc_pending_peers_finish(&l.pending);
     free(l.guests);

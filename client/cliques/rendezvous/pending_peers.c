@@ -9,7 +9,7 @@
 
 #include "proto/clock.h"
 
-static const double hello_s = 5; /* what a hello may take */
+static const double hello_s = 5; /* time limit of a hello */
 
 void psc_pending_peers_init(struct psc_pending_peers *p, int listen_fd, int stop_fd)
 {

@@ -1,5 +1,5 @@
 /* Rendezvous through psd's control socket: each member sends Meet until psd answers Met, with the addresses
- * of all, or the reason why not. Nobody gets a session, and psd forgets the rendezvous afterwards. */
+ * of all, or an error. Members get no session, and psd forgets the rendezvous afterwards. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #include "proto/wire/frame.h"
 
 static const double say_s = 1.0; /* between two Meets: psd forgets members that are silent for five seconds */
-static const double margin_s = 0.5; /* psd's deadline is earlier, at most by this: it knows who is missing */
+static const double margin_s = 0.5; /* psd's deadline is earlier by at most this: psd knows who is missing */
 enum { LOOK_MS = 100, LEAVE_LINGER_MS = 200 };
 
 struct call {
@@ -29,8 +29,8 @@ struct call {
     struct ps_error trouble; /* why psd could not be reached, or "" */
 };
 
-/* Opens a socket to psd's current address: after a restart "@FILE" may have another. Failures that may pass
- * are left in `trouble`. */
+/* Opens a socket to psd's current address: after a restart "@FILE" may have another. Temporary failures are
+ * recorded in `trouble`. */
 static int connect_there(struct call *c, struct ps_error *err)
 {
     struct psc_server_address place;
@@ -98,13 +98,13 @@ static int take_met(struct call *c, const Ps__Met *met, struct ps_error *err)
     uint64_t job = 0;
 
     if (!is_whole(c, met))
-        return ps_fail(err, -EPROTO, "psd at %s answered a meeting of %u members with one of other members",
+        return ps_fail(err, -EPROTO, "psd at %s answered a rendezvous of %u members with other members",
                        c->line.place.url, m->members);
     for (size_t i = 0; i < met->n_members; i++)
         job = XXH64(&met->members[i]->nonce, sizeof met->members[i]->nonce, job);
     m->job = job != 0 ? job : 1;
     m->own_rank = (int32_t)met->rank;
-    strcpy(m->next, met->members[(met->rank + 1) % m->members]->address); /* is_whole has measured it */
+    strcpy(m->next, met->members[(met->rank + 1) % m->members]->address); /* is_whole has checked it */
     return 0;
 }
 
@@ -120,7 +120,7 @@ static int hear(struct call *c, struct ps_error *err)
     Ps__ToClient *m = ps_control_unpack_to_client(zmq_msg_data(&msg), zmq_msg_size(&msg));
     zmq_msg_close(&msg);
     if (m == NULL)
-        return ps_fail(err, -EPROTO, "what answers at %s is no psd", c->line.place.url);
+        return ps_fail(err, -EPROTO, "the server at %s is not a psd", c->line.place.url);
     if (m->what_case == PS__TO_CLIENT__WHAT_MET)
         rc = take_met(c, m->met, err);
     else if (m->what_case == PS__TO_CLIENT__WHAT_ERROR)
@@ -137,7 +137,7 @@ static int look(struct call *c, struct ps_error *err)
                               {.socket = c->line.socket, .events = ZMQ_POLLIN}};
     zmq_poll(items, c->line.socket != NULL ? 2 : 1, psc_ms_until(c->m->deadline_s, LOOK_MS));
     if (items[0].revents != 0)
-        return ps_fail(err, -ECANCELED, "the meeting was given up");
+        return ps_fail(err, -ECANCELED, "the rendezvous was cancelled");
     if (psc_control_socket_poll(&c->line, c->proof, &c->trouble) == PSC_EAUTH)
         return ps_fail(err, -EACCES, "%s", c->trouble.text);
     return c->line.socket != NULL ? hear(c, err) : -EAGAIN;

@@ -1,8 +1,7 @@
 /* How errors spread in a ring: the member that notices one first tells both neighbours, and those in the
- * tree, and errors are forwarded in both directions, so that they get past a place where one direction is
- * clogged. The backward direction of a link carries nothing else and is always free. The beat carries the
- * error past members that compute; over the links it arrives before the connection ends, which alone would
- * say less. */
+ * tree. Errors are forwarded in both directions, because one direction may be blocked. The backward direction
+ * of a link carries nothing else and is always free. The beat carries the error past members that compute.
+ * Over the links it arrives before the end of the connection, which by itself explains less. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -94,7 +93,7 @@ int psc_ring_hear_next(struct psc_ring *r, struct psc_ring_link *l)
                    : (k < 0 ? -errno : -ECONNRESET);
     if (rc == 0) {
         if (psc_head_parse(&h, bytes, NULL) < 0 || h.type != PSC_HEAD_NEWS)
-            return psc_ring_fail(r, "rank %u sent bytes that are no news against the ring's way",
+            return psc_ring_fail(r, "rank %u sent bytes backwards that are not an error report",
                                  psc_ring_next(r));
         return take_news(r, l->next, NULL, 0);
     }
@@ -160,7 +159,7 @@ static void describe(const struct psc_head *h, char *text, size_t size)
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 #pragma GCC diagnostic ignored "-Wformat-extra-args"
     snprintf(text, size, forms[h->kind], psc_call_name(h->kind), h->n,
-             codec != NULL ? codec->name : "a codec not known here", h->rank);
+             codec != NULL ? codec->name : "an unknown codec", h->rank);
 #pragma GCC diagnostic pop
 }
 
@@ -172,9 +171,9 @@ static int disagree(struct psc_ring *r, uint32_t rank, const struct psc_head *th
     describe(ours, us, sizeof us);
     if (theirs->seq != ours->seq || strcmp(them, us) != 0)
         return psc_ring_fail(
-            r, "members call differently: rank %u %s (call %" PRIu64 "), rank %u %s (call %" PRIu64 ")", rank,
-            them, theirs->seq, r->rank, us, ours->seq);
-    return psc_ring_fail(r, "rank %u sent segment %u of hop %u with %u bytes; due is %u of hop %u with %u",
+            r, "members make different calls: rank %u %s (call %" PRIu64 "), rank %u %s (call %" PRIu64 ")",
+            rank, them, theirs->seq, r->rank, us, ours->seq);
+    return psc_ring_fail(r, "rank %u sent segment %u of hop %u with %u bytes; expected %u of hop %u with %u",
                          rank, theirs->index, theirs->hop, theirs->bytes, ours->index, ours->hop,
                          ours->bytes);
 }

@@ -1,11 +1,11 @@
-/* Which way a collective takes: round the ring, or along the tree. The ring moves 2 (p - 1)/p of the vector
+/* Chooses the algorithm of a collective: the ring or the tree. The ring moves 2 (p - 1)/p of the vector
  * in 2 (p - 1) messages one after the other, the tree 2 L times the vector in 2 L of them, L = log2 p rounded
  * up. With a latency of alpha seconds a message and beta seconds a byte, the tree is the faster one up to
  *
  *     alpha (p - 1 - L) / (beta (L - (p - 1)/p)) bytes
  *
- * which is 0 for p of 2 and 3: there the ring's way is as short. `auto` measures both between neighbours,
- * once, at setup; member 0 decides and tells. */
+ * which is 0 for p of 2 and 3, where the ring needs no more messages. `auto` measures both between
+ * neighbours, once, at setup; member 0 decides and tells the others. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ const struct psc_algorithm *psc_ring_choose(const struct psc_ring *r)
     return rows[psc_payload_bytes(r, r->op->n) < r->tree_bytes ? PSC_ALGORITHM_TREE : PSC_ALGORITHM_RING];
 }
 
-/* The shortest time of a few calls: what is measured beside other work is too long, never too short. */
+/* The shortest time of a few calls: other work on the machine only makes a measured time longer. */
 static int probe(struct psc_ring *r, const struct psc_collective *op, double *shortest_s,
                  struct ps_error *err)
 {
@@ -81,7 +81,7 @@ int psc_ring_use(struct psc_ring *r, uint8_t algorithm, struct ps_error *err)
 {
     int rc = PSC_OK;
     r->err = err;
-    r->algorithm = PSC_ALGORITHM_RING; /* of the calls that follow here */
+    r->algorithm = PSC_ALGORITHM_RING; /* for the calls below */
     if (algorithm != PSC_ALGORITHM_RING && r->tree == NULL)
         rc = psc_tree_join(r, ps_now_s() + r->timeout_ms * 1e-3, err);
     if (rc == PSC_OK && algorithm == PSC_ALGORITHM_AUTO)

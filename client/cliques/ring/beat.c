@@ -148,7 +148,7 @@ static int receive_beat(struct psc_beat *b, struct psc_beat_peer *p, struct ps_e
     if (rc < 0)
         return rc;
     if (h.rank != (int32_t)p->rank || (h.type != PSC_HEAD_ALIVE && h.type != PSC_HEAD_NEWS))
-        return ps_fail(why, -EPROTO, "what is no beat of its own");
+        return ps_fail(why, -EPROTO, "a message that is not its own beat");
     if (p->got < PSC_HEAD_BYTES + h.bytes)
         return 0;
     if (h.type == PSC_HEAD_NEWS) {
@@ -176,7 +176,7 @@ static void hear(struct psc_beat *b, struct psc_beat_peer *p)
             return;
         if (k < 0 && errno == EINTR)
             continue;
-        if (k <= 0) { /* the links report what that means */
+        if (k <= 0) { /* the links report the error */
             p->ended = true;
             return;
         }
@@ -215,7 +215,7 @@ static void *beat(void *arg)
     struct psc_beat *b = arg;
     bool last;
     do {
-        last = b->stop; /* what was told before is still sent */
+        last = b->stop; /* an error reported before is still sent */
         for (uint32_t i = 0; i < b->n_peers; i++)
             hear(b, &b->peer[i]);
         for (uint32_t i = 0; i < b->n_peers; i++)
@@ -238,10 +238,10 @@ int psc_beat_start(struct psc_beat *b, struct ps_error *err)
     if (b->wake_fd < 0)
         b->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (b->wake_fd < 0)
-        return ps_fail(err, PSC_ESYSTEM, "no descriptors for the beat of a ring: %s", strerror(errno));
+        return ps_fail(err, PSC_ESYSTEM, "no descriptors for the heartbeat of a ring: %s", strerror(errno));
     int rc = ps_thread_create(&b->thread, beat, b);
     if (rc != 0)
-        return ps_fail(err, PSC_ESYSTEM, "cannot start the beat of a ring: %s", strerror(rc));
+        return ps_fail(err, PSC_ESYSTEM, "cannot start the heartbeat thread of a ring: %s", strerror(rc));
     b->runs = true;
     return PSC_OK;
 }

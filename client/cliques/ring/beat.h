@@ -1,14 +1,14 @@
-/* beat.h: tells computing from silence.
+/* beat.h: heartbeats, which distinguish computing from silence.
  *
- * Each member of a ring says to both neighbours, and to those in its tree, that its process runs, four times
- * in timeout_ms, whether it computes or waits in a call, and for how long it has been away from the ring's
- * calls. A thread of the ring's own does it, over connections of its own: neither a caller that computes nor
- * a link that is clogged holds a beat up, and the thread never waits for a peer. A member that waits for a
- * neighbour in a call bears its computing, for step_ms, and not its silence. Whoever else waits does so for a
- * neighbour that waits: the one beside the silent member says so to all.
+ * Four times per timeout_ms each member of a ring tells its neighbours, in the ring and in the tree, that its
+ * process runs, whether it computes or waits in a call, and for how long it has been outside the ring's
+ * calls. A separate thread sends the beats over separate connections: neither a computing caller nor a
+ * blocked link delays a beat, and the thread never waits for a peer. A member that waits in a call tolerates
+ * that a neighbour computes, for step_ms, but not that it is silent. All other members wait for a neighbour
+ * that waits itself; the neighbour of the silent member reports the error to all.
  *
- * Over the same connections travels what broke the clique, so that members hear of it whose neighbours
- * compute. After that nothing is said any more. */
+ * The error that broke the clique is sent over the same connections, so that it passes members that compute.
+ * Nothing is sent after it. */
 #ifndef PSC_CLIQUES_RING_BEAT_H
 #define PSC_CLIQUES_RING_BEAT_H
 
@@ -20,7 +20,7 @@
 
 enum psc_beat_direction { PSC_BEAT_NEXT, PSC_BEAT_PREV, PSC_BEAT_DIRECTIONS };
 
-/* The neighbours in the ring; behind them follow those in the tree, a parent and a child for each power of
+/* The neighbours in the ring, then those in the tree, a parent and a child for each power of
  * two. */
 enum {
     PSC_TREE_PEERS = 11,
@@ -30,14 +30,14 @@ enum {
 
 /* A neighbour. Members without a comment belong to the thread. */
 struct psc_beat_peer {
-    int fd; /* owned by whoever opens and closes the ring */
+    int fd; /* owned by the code that opens and closes the ring */
     uint32_t rank;
     _Atomic uint64_t heard_ns; /* when its last bytes arrived */
     _Atomic uint64_t away_ms;  /* as its last beat said */
     _Atomic uint64_t waits_in; /* likewise: the call that it waits in, as psc_beat_call; 0: in none */
     uint32_t timeout_ms;       /* the longest silence that it tolerates */
     uint64_t due_ns;           /* the next beat */
-    bool ended, told;          /* its connection has ended; it knows what broke the clique */
+    bool ended, told;          /* its connection has ended; it knows the error that broke the clique */
     unsigned char in[PSC_HEAD_BYTES + PSC_NEWS_BYTES], out[PSC_HEAD_BYTES + PSC_NEWS_BYTES];
     size_t got, len, sent;
 };
@@ -48,7 +48,7 @@ struct psc_beat {
     uint32_t n_peers;
     struct psc_beat_peer peer[PSC_BEAT_PEERS];
     int wake_fd; /* eventfd, to the thread */
-    int news_fd; /* eventfd of the ring, written when a neighbour has reported what broke the clique */
+    int news_fd; /* eventfd of the ring, written when a neighbour has reported an error */
     bool runs;
     pthread_t thread;
     /* When this member's calls last made progress, and whether one of them waits for a neighbour. */
@@ -73,7 +73,7 @@ void psc_beat_finish(struct psc_beat *b);
 /* The functions below are for any thread. When the neighbour was last heard, as of ps_now_s; 0: never. */
 double psc_beat_heard_s(const struct psc_beat *b, uint32_t peer);
 /* How long the neighbour has been away from the ring's calls, computing or hanging, by its last beat. 0 while
- * it waits in a call: then another member keeps it. */
+ * it waits in a call: then it waits for another member. */
 uint64_t psc_beat_away_ms(const struct psc_beat *b, uint32_t peer);
 /* A call as a beat names it: its number and its algorithm, 1 and more; never 0. */
 static inline uint64_t psc_beat_call(uint64_t seq, uint32_t algorithm)
@@ -84,9 +84,11 @@ static inline uint64_t psc_beat_call(uint64_t seq, uint32_t algorithm)
 uint64_t psc_beat_waits_in(const struct psc_beat *b, uint32_t peer);
 /* This member's call made progress. in: the call that it begins to wait in, or 0: it waits no longer. */
 void psc_beat_be_here(struct psc_beat *b, uint64_t in);
-/* Bytes of it have arrived that the thread has not read yet: this process itself was stopped. */
+/* Whether bytes of it have arrived that the thread has not read yet, because this process itself was stopped.
+ */
 bool psc_beat_has_unread(const struct psc_beat *b, uint32_t peer);
-/* Sends what broke the clique to all neighbours, and no beat after it. The first sentence counts. */
+/* Sends the error that broke the clique to all neighbours, and no beat after it. The first sentence counts.
+ */
 void psc_beat_send_error(struct psc_beat *b, const struct ps_error *news);
 /* The sentence, if there is one. */
 void psc_beat_take_news(struct psc_beat *b, struct ps_error *out);

@@ -59,18 +59,18 @@ static void classify(struct psc_ring *r, const struct psc_hello *h, struct ps_er
 {
     why->text[0] = 0;
     if (h->kind == PSC_HELLO_JOIN || h->nonce != r->job) {
-        ps_fail(why, 0, "the clique %s here is complete, and this is none of its members", r->name);
+        ps_fail(why, 0, "clique %s is complete here, and the peer is not one of its members", r->name);
     } else if (h->members != r->members || h->links != r->links || h->segment_bytes != r->segment_bytes ||
                h->algorithm != r->wanted || strncmp(h->name, r->name, sizeof h->name) != 0 ||
                h->rank != (int32_t)psc_ring_prev(r)) {
         ps_fail(why, 0,
                 "members disagree: rank %d has %u members, %u links, segment_bytes %u, algorithm %s and name "
-                "%s, rank %u, who awaits rank %u, has %u, %u, %u, %s and %s",
+                "%s, rank %u, which expects rank %u, has %u, %u, %u, %s and %s",
                 h->rank, h->members, h->links, h->segment_bytes, psc_algorithm_name(h->algorithm), h->name,
                 r->rank, psc_ring_prev(r), r->members, r->links, r->segment_bytes,
                 psc_algorithm_name(r->wanted), r->name);
     } else if (*prev_end(r, h) >= 0) {
-        ps_fail(why, 0, "%s %u of rank %d is here already", h->kind == PSC_HELLO_LINK ? "link" : "beat",
+        ps_fail(why, 0, "%s %u of rank %d is already connected", h->kind == PSC_HELLO_LINK ? "link" : "beat",
                 h->link, h->rank);
     }
 }

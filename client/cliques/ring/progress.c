@@ -1,6 +1,6 @@
 /* Runs one collective: moves everything as far as possible, then polls until something is ready. The wait for
  * a neighbour continues as long as its bytes move or its beat is heard, and it comes to the call within
- * step_ms. How segments move is the algorithm's; that of the ring is here. */
+ * step_ms. The algorithm defines how segments move; the ring's is in this file. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "client/cliques/ring/ring.h"
 #include "proto/clock.h"
 
-/* Behind STOP: the next and the previous member of each link. */
+/* After STOP: the next and the previous member of each link. */
 enum { STOP, LINKS };
 
 static void list_waits(struct psc_ring *r, struct psc_waits *w)
@@ -36,9 +36,9 @@ static uint32_t rank_of(const struct psc_ring *r, uint32_t peer)
     return r->beat.peer[peer].rank;
 }
 
-/* The neighbour waits in a call that moves nothing here: this one by another algorithm, or a later one. The
- * bytes that it may have sent before have had the time to arrive. Without this members that call differently
- * might wait for each other for ever where there are two algorithms; in one, heads show it. */
+/* The neighbour waits in a call that sends nothing here: this one by another algorithm, or a later one. Bytes
+ * that it sent before have had time to arrive. Without this check members that make different calls by
+ * different algorithms could wait for each other for ever. Within one algorithm heads show the difference. */
 static int check_call(struct psc_ring *r, uint32_t peer, double now, double *until_s)
 {
     uint64_t theirs = psc_beat_waits_in(&r->beat, peer), ours = psc_beat_call(r->seq, r->by->kind);
@@ -55,22 +55,22 @@ static int check_call(struct psc_ring *r, uint32_t peer, double now, double *unt
         return 0;
     }
     return psc_ring_fail(r,
-                         "members call differently: rank %u waits in call %" PRIu64
+                         "members make different calls: rank %u waits in call %" PRIu64
                          ", by the %s, rank %u in call %" PRIu64 ", by the %s",
                          rank_of(r, peer), theirs >> 8, psc_algorithm_name((uint8_t)((theirs & 0xff) - 1)),
                          r->rank, ours >> 8, psc_algorithm_name(r->by->kind));
 }
 
 /* A neighbour that is alive but does not come to the call: it computes, or hangs. Its last beat is read
- * first, so that a process that was itself stopped blames nobody. A neighbour that waits in a call is not
- * away. *until_s: when to check again. */
+ * first, so that a process that was stopped itself does not blame others. A neighbour that waits in a call is
+ * not away. *until_s: when to check again. */
 static int check_step(struct psc_ring *r, uint32_t peer, double now, double *until_s)
 {
     double step_s = r->step_ms * 1e-3, away_s = (double)psc_beat_away_ms(&r->beat, peer) * 1e-3;
     double end_s = r->begun_s + step_s, soon_s = now + r->timeout_ms * 1e-3;
     if (now >= end_s && away_s >= step_s)
         return psc_ring_fail(r,
-                             "rank %u is away from the clique's calls for %.1f s while its process runs: "
+                             "rank %u has made no call of the clique for %.1f s although its process runs: "
                              "it computes or hangs (step_ms: %u)",
                              rank_of(r, peer), away_s, r->step_ms);
     end_s = end_s > soon_s ? end_s : soon_s;
@@ -177,7 +177,7 @@ int psc_ring_run(void *state, const struct psc_collective *op, struct ps_error *
         psc_ring_fail(r, "rank %u: %s", r->rank, err->text);
         return rc;
     }
-    /* Silence counts from the begin of the call. */
+    /* Silence counts from the beginning of the call. */
     for (uint32_t peer = 0; peer < r->beat.n_peers; peer++) {
         r->moved[peer] = true;
         r->elsewhere_s[peer] = 0;

@@ -12,7 +12,7 @@
 #include "client/session/errors.h"
 #include "proto/clock.h"
 
-static const double farewell_s = 0.2; /* for the others to read what broke the clique */
+static const double farewell_s = 0.2; /* for the others to read the error */
 
 enum { MIN_SEGMENT = 4096, MAX_SEGMENT = 4 << 20 };
 
@@ -45,8 +45,8 @@ static int check_name(const char *name, struct ps_error *err)
     size_t len = strlen(name);
     for (size_t i = 0; i < len; i++)
         if (name[i] <= ' ' || name[i] == 127 || name[i] == '/')
-            return ps_fail(err, PSC_EINVAL, "ring: name '%.64s'; allowed are letters, digits and signs but /",
-                           name);
+            return ps_fail(err, PSC_EINVAL,
+                           "ring: name '%.64s'; allowed are letters, digits and signs except /", name);
     return len >= 1 && len < PSC_NAME_BYTES
                ? PSC_OK
                : ps_fail(err, PSC_EINVAL, "ring: name has %zu bytes; allowed are 1 to %d", len,
@@ -102,7 +102,7 @@ static void destroy(void *state)
     for (uint32_t i = 0; i < PSC_BEAT_PEERS; i++)
         fds[2 * r->links + i] = r->beat.peer[i].fd;
     psc_close_gently(fds, 2 * r->links + PSC_BEAT_PEERS, r->broken ? farewell_s : 0);
-    psc_tree_destroy(r->tree, r->links, 0); /* the neighbours in it have had as long */
+    psc_tree_destroy(r->tree, r->links, 0); /* its neighbours had the same time to read */
     psc_beat_finish(&r->beat);
     if (r->stop_fd >= 0)
         close(r->stop_fd);
@@ -117,8 +117,8 @@ static int run(void *state, const struct psc_collective *op, struct ps_error *er
     return rc;
 }
 
-/* Along the tree the sum of a float is the same wherever it is in the vector: a stripe is a codec's block.
- * With `auto` bits depend on how long the calls are. */
+/* In the tree the sum of a float does not depend on its place in the vector, so a stripe is a codec's block.
+ * With `auto` the bits depend on the lengths of the calls. */
 static size_t stripe(const void *state)
 {
     const struct psc_ring *r = state;

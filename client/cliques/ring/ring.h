@@ -2,11 +2,11 @@
  *
  * Each link is one ring of connections: to the next member, where segments go, and from the previous one,
  * where they come from. A link carries its own part of the vector. ring.c opens and closes, connect.c
- * connects, progress.c runs a collective, schedule.c knows which segment comes when and moves bytes,
- * abort.c tells the others what broke, beat.c tells computing from silence.
+ * connects, progress.c runs a collective, schedule.c orders the segments and moves bytes, abort.c spreads
+ * errors, beat.c sends heartbeats.
  *
- * Beside the ring there may be a tree of the same members (tree.h). algorithms.c says which of the two a call
- * takes. */
+ * Beside the ring there may be a tree of the same members (tree.h). algorithms.c chooses one of the two for
+ * each call. */
 #ifndef PSC_CLIQUES_RING_RING_H
 #define PSC_CLIQUES_RING_RING_H
 
@@ -23,13 +23,13 @@ struct psc_span {
     size_t begin, count;
 };
 
-/* What a link does in one collective. The vector's part is cut into stripes, and a stripe into blocks of a
+/* The work of a link in one collective. The vector's part is cut into stripes, and a stripe into blocks of a
  * segment at most, one for each member or one in all. At hop h a member sends block (rank - h) mod blocks of
  * a stripe, which is the one it received at hop h - 1, and receives block (rank - h - 1) mod blocks. At hops
  * below adopt_from received values are added to its own; from there on they are final and take their place.
  *
  * Stripes follow each other by one time each: at time t, hop h is of stripe t - h, in the order of hops. So a
- * block leaves soon after it has come, while it is in the cache, and no hop waits for the one before. */
+ * block is sent soon after it arrives, while it is in the cache, and no hop waits for the one before. */
 struct psc_schedule {
     uint32_t blocks, stripes;
     uint32_t out_begin, out_end; /* hops */
@@ -48,17 +48,17 @@ struct psc_flow {
     size_t bytes, done; /* of the payload; moved of head and payload */
 };
 
-/* What a call waits for. */
+/* The descriptors that a call waits for. */
 enum { PSC_MAX_WAITS = 1 + PSC_MAX_LINKS * (PSC_TREE_PEERS + 1) };
 struct psc_waits {
     struct pollfd fds[PSC_MAX_WAITS]; /* the first: give_up, or the beat's news */
     nfds_t n;
-    bool on[PSC_BEAT_PEERS]; /* who is waited for */
+    bool on[PSC_BEAT_PEERS]; /* neighbours that the call waits for */
 };
 
 struct psc_ring;
 
-/* One way to move a collective. A row of the table in algorithms.c. */
+/* An algorithm of collectives. A row of the table in algorithms.c. */
 struct psc_algorithm {
     uint8_t kind; /* enum psc_algorithm_kind */
     /* Divides the vector for ring->op and resets the flows; PSC_ENOMEM. */
@@ -66,18 +66,18 @@ struct psc_algorithm {
     /* Moves what can be moved now. Positive: something; 0: nothing; negative: the call has failed, and all
      * were told. */
     int (*move)(struct psc_ring *r, bool *ended);
-    /* Adds to what is waited for. */
+    /* Adds the descriptors to wait for. */
     void (*list_waits)(struct psc_ring *r, struct psc_waits *w);
-    /* Receives what was sent against the direction of segments; NULL: nothing is. */
+    /* Receives error reports, sent against the direction of segments; NULL: there are none. */
     int (*hear)(struct psc_ring *r, const struct psc_waits *w);
 };
 
 struct psc_ring_link {
     int next, prev;
-    bool next_quiet; /* the next member has left, and is not waited for in this call */
+    bool next_quiet; /* the next member has left, and this call does not wait for it */
     struct psc_span part;
     struct psc_flow out, in;
-    unsigned char arrived[PSC_HEAD_BYTES]; /* the head that came */
+    unsigned char arrived[PSC_HEAD_BYTES]; /* the received head */
     unsigned char *bounce, *staging;       /* a segment each */
     unsigned char *store;                  /* encoded blocks that are forwarded: two for each hop */
     size_t store_bytes, slot_bytes;
@@ -103,7 +103,7 @@ struct psc_ring {
     double begun_s;
     uint32_t active; /* links that carry a part of it */
     size_t unit_bytes, segment_units;
-    bool plain; /* values travel as they lie in memory */
+    bool plain; /* values are sent as they are in memory */
     struct psc_schedule schedule;
     /* Whether bytes were sent to a neighbour or received from it since the last wait, and when, as of the
      * last wait: moving bytes reads no clock. */
@@ -133,24 +133,24 @@ int psc_ring_run(void *state, const struct psc_collective *op, struct ps_error *
 /* Floats of a stripe of an allreduce round the ring. */
 size_t psc_ring_stripe(const struct psc_ring *r);
 
-/* algorithms.c. From the next call on sums are moved by this algorithm: every member calls it, with the same.
- * Connects the tree and measures the connections where that is needed. On failure the clique is broken. */
+/* algorithms.c. Uses this algorithm for sums from the next call on. All members call it with the same value.
+ * Connects the tree and measures the connections if needed. On failure the clique is broken. */
 int psc_ring_use(struct psc_ring *r, uint8_t algorithm, struct ps_error *err);
-/* What r->op takes. */
+/* The algorithm for r->op. */
 const struct psc_algorithm *psc_ring_choose(const struct psc_ring *r);
 
-/* The way round the ring: progress.c. */
+/* The ring's algorithm: progress.c. */
 extern const struct psc_algorithm psc_algorithm_ring;
 /* psc_algorithm.begin of the ring. */
 int psc_flow_begin(struct psc_ring *r);
-/* Units of a segment where a stripe has so many blocks. */
+/* Units of a segment in a stripe of this many blocks. */
 size_t psc_segment_units(const struct psc_ring *r, bool is_bytes, uint32_t blocks);
-/* The part of a link: whole stripes, but for the end of the vector. */
+/* The part of a link: whole stripes, except at the end of the vector. */
 struct psc_span psc_part_of(size_t n, size_t stripe, size_t n_stripes, uint32_t link, uint32_t links);
 size_t psc_payload_bytes(const struct psc_ring *r, size_t units);
 float *psc_floats_at(const struct psc_ring *r, struct psc_span s);
 unsigned char *psc_bytes_at(const struct psc_ring *r, struct psc_span s);
-/* Readies the flow for a segment of so many units. */
+/* Prepares the flow for a segment. */
 void psc_flow_load(const struct psc_ring *r, struct psc_flow *f, struct psc_span block, uint32_t index);
 /* Send or receive the rest of the loaded segment. Positive: some bytes; 0: none now; -errno. receive:
  * -EPROTO: the head is not the expected one, and is in `arrived`. */
@@ -179,11 +179,11 @@ int psc_ring_fail(struct psc_ring *r, const char *fmt, ...) __attribute__((forma
 /* The same for a connection to member `rank` that ended with -errno `rc`: an error that the others have
  * reported takes precedence. */
 int psc_ring_lost(struct psc_ring *r, uint32_t rank, int rc);
-/* Handles a head that has come from `rank` and is not that of the expected segment: news, or a disagreement.
+/* Handles a head from `rank` that is not that of the expected segment: news, or a disagreement.
  * PSC_ECLIQUE. */
 int psc_ring_odd_head(struct psc_ring *r, uint32_t rank, int fd, const struct psc_flow *f,
                       const unsigned char arrived[PSC_HEAD_BYTES]);
-/* Sends the rest of a segment of which a part has been sent, so that what follows is a head. */
+/* Sends the rest of a partly sent segment, so that a head can follow. */
 void psc_flow_finish(const struct psc_flow *f, int fd, double deadline_s);
 /* The next member's connection is readable: only news arrive there. */
 int psc_ring_hear_next(struct psc_ring *r, struct psc_ring_link *l);

@@ -25,8 +25,8 @@ static uint32_t stripe_of(const struct psc_flow *f)
     return f->time - f->hop;
 }
 
-/* The block at a hop, one segment at most. Empty ones are sent, too: every hop shows that its sender has come
- * so far. */
+/* The block at a hop, one segment at most. Empty ones are sent, too: they show that the sender has reached
+ * the hop. */
 static struct psc_span block_at(const struct psc_ring *r, const struct psc_ring_link *l, uint32_t stripe,
                                 uint32_t hop)
 {
@@ -82,7 +82,7 @@ static struct psc_schedule schedule_of(const struct psc_ring *r, const struct ps
         return (struct psc_schedule){
             1,           1, behind_root, behind_root + (behind_root < p - 1), behind_root - (behind_root > 0),
             behind_root, 0};
-    default: /* after p - 1 hops all have come */
+    default: /* after p - 1 hops all have arrived */
         return (struct psc_schedule){1, 1, 0, p - 1, 0, p - 1, 0};
     }
 }
@@ -100,11 +100,12 @@ static int make_store(struct psc_ring *r, struct psc_ring_link *l)
     free(l->store);
     l->store = malloc(need);
     l->store_bytes = l->store != NULL ? need : 0;
-    return l->store != NULL ? PSC_OK
-                            : ps_fail(r->err, PSC_ENOMEM, "no memory for %zu bytes on their way round", need);
+    return l->store != NULL
+               ? PSC_OK
+               : ps_fail(r->err, PSC_ENOMEM, "no memory for %zu bytes of encoded segments", need);
 }
 
-/* Units of a segment where a stripe has so many blocks; of floats whole blocks of a codec. */
+/* Units of a segment in a stripe of this many blocks; for floats whole blocks of a codec. */
 size_t psc_segment_units(const struct psc_ring *r, bool is_bytes, uint32_t blocks)
 {
     size_t most = STRIPE_BYTES / blocks, bytes = r->segment_bytes < most ? r->segment_bytes : most;
@@ -125,9 +126,10 @@ static struct psc_flow first_of(const struct psc_ring *r, uint32_t begin, uint32
         .time = begin, .hop = begin, .left = (uint64_t)r->schedule.stripes * (end - begin)};
 }
 
-/* A link's part is a number of whole stripes, but for the end of the vector. So at which member the sum of a
- * float begins, and with it its last bits, depends on where the float is in the vector alone: not on the
- * number of links, nor on whether the vector is summed in one call or in several that begin at stripes. */
+/* A link's part consists of whole stripes, except at the end of the vector. So the member at which the sum of
+ * a float begins, and with it the last bits of the sum, depends only on the float's place in the vector. It
+ * does not depend on the number of links, nor on whether one call sums the vector or several calls that begin
+ * at stripes. */
 struct psc_span psc_part_of(size_t n, size_t stripe, size_t n_stripes, uint32_t link, uint32_t links)
 {
     size_t begin = n_stripes * link / links * stripe, end = n_stripes * (link + 1) / links * stripe;

@@ -1,6 +1,6 @@
 /* Moves a collective along the tree. A call has up to two directions: towards its root, where values are
- * added, and from its root, where they are final. A segment leaves as soon as it is complete, so that long
- * vectors are in several places of the tree at once. */
+ * added, and from its root, where they are final. A segment is sent as soon as it is complete, so that a long
+ * vector moves through several levels of the tree at once. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #include "client/cliques/ring/tree.h"
 
-/* Hops, as heads say. */
+/* Hops, as in heads. */
 enum { UP, DOWN };
 
 static uint32_t low_bit(uint32_t rank)
@@ -29,7 +29,7 @@ static uint32_t towards(const struct psc_ring *r, uint32_t root)
     return t->n_peers - 1; /* not below: over the parent */
 }
 
-/* The first neighbour from i on that is on no way to the root; n_peers: there is none. */
+/* The first neighbour from i on that is not on the way to the root; n_peers: there is none. */
 static uint32_t next_below(const struct psc_tree *t, uint32_t i)
 {
     return i == t->towards ? i + 1 : i;
@@ -67,9 +67,10 @@ static int begin_link(struct psc_ring *r, struct psc_tree_link *l, size_t slot_b
     free(l->store);
     l->store = malloc(2 * slot_bytes);
     l->slot_bytes = l->store != NULL ? slot_bytes : 0;
-    return l->store != NULL ? PSC_OK
-                            : ps_fail(r->err, PSC_ENOMEM, "no memory for %zu bytes on their way down a tree",
-                                      2 * slot_bytes);
+    return l->store != NULL
+               ? PSC_OK
+               : ps_fail(r->err, PSC_ENOMEM, "no memory for %zu bytes of encoded segments of a tree",
+                         2 * slot_bytes);
 }
 
 static int begin(struct psc_ring *r)
@@ -88,7 +89,7 @@ static int begin(struct psc_ring *r)
         struct psc_tree_link *l = &t->link[i];
         l->part = psc_part_of(op->n, units, n, i, t->active);
         l->segments = (uint32_t)((l->part.count + units - 1) / units);
-        l->segments += l->segments == 0; /* every call shows that its sender has come so far */
+        l->segments += l->segments == 0; /* every call shows that its sender has reached it */
         int rc = begin_link(r, l, psc_payload_bytes(r, units));
         if (rc != PSC_OK)
             return rc;
@@ -122,7 +123,7 @@ static bool may_pass(const struct psc_tree_link *l)
     return is_past(&l->gather, l->pass.time);
 }
 
-/* It is not sent before this member's own values were. */
+/* It is sent only after this member's own values. */
 static bool may_take_result(const struct psc_ring *r, const struct psc_tree_link *l)
 {
     return is_past(&l->pass, l->result.time) && is_slot_free(r, l, l->result.time);

@@ -1,21 +1,21 @@
-/* tree.h: a binomial tree over the members of a ring, for vectors that are so short that messages cost more
- * than bytes: a sum takes 2 log2 p of them one after the other, where the ring takes 2 (p - 1).
+/* tree.h: a binomial tree over the members of a ring, for short vectors, where messages cost more than bytes:
+ * a sum takes 2 log2 p messages one after the other, and 2 (p - 1) in the ring.
  *
  * Member 0 is the top. The parent of a member is the member whose rank has the lowest bit of its own cleared;
  * so its children are its rank + 1, + 2, + 4, ... below that bit. Each link and the beat have a connection of
  * their own between parent and child. tree.c moves segments, tree_connect.c connects.
  *
- * A sum flows from all members to the root of the call, and the result back: that is member 0 but for a
- * reduce or a broadcast to or from another, for which the same connections are a tree with that root. Each
- * member adds to its own values those of its neighbours in the order of their ranks below, then of its
- * parent. The order depends on nothing else, so the bits of a sum depend on the members and the root alone.
+ * A sum flows from all members to the root of the call, and the result flows back. The root is member 0,
+ * except for a reduce to or a broadcast from another member: then the same connections form a tree with that
+ * root. Each member adds to its own values those of its children, in the order of their ranks, then those of
+ * its parent. So the bits of a sum depend only on the members and the root.
  */
 #ifndef PSC_CLIQUES_RING_TREE_H
 #define PSC_CLIQUES_RING_TREE_H
 
 #include "client/cliques/ring/ring.h"
 
-/* One of the parallel trees: its connections, and what of a call it moves. The time of a flow is its segment.
+/* One of the parallel trees: its connections, and its part of a call. The time of a flow is its segment.
  */
 struct psc_tree_link {
     int fd[PSC_TREE_PEERS];
@@ -27,7 +27,7 @@ struct psc_tree_link {
     struct psc_flow result;                 /* from there: the result */
     struct psc_flow spread[PSC_TREE_PEERS]; /* the result, to the others */
     uint32_t encoded;                       /* at the root: segments of the result that were encoded */
-    unsigned char gathered[PSC_HEAD_BYTES], resulted[PSC_HEAD_BYTES]; /* the heads that came */
+    unsigned char gathered[PSC_HEAD_BYTES], resulted[PSC_HEAD_BYTES]; /* the received heads */
     unsigned char *store; /* encoded segments of the result: two */
     size_t slot_bytes;
 };
@@ -44,7 +44,7 @@ struct psc_tree {
 
 extern const struct psc_algorithm psc_algorithm_tree;
 
-/* The bytes up to which a call of so many members takes less time along the tree than round the ring: alpha
+/* The number of bytes up to which a call of this many members is faster in the tree than in the ring: alpha
  * in seconds, beta in seconds a byte. */
 uint64_t psc_tree_bytes(uint32_t members, double alpha, double beta);
 
@@ -58,7 +58,7 @@ static inline uint32_t psc_tree_parent(uint32_t rank)
 int psc_tree_join(struct psc_ring *r, double deadline_s, struct ps_error *err);
 /* Closes what is connected and frees it. NULL is allowed. */
 void psc_tree_destroy(struct psc_tree *t, uint32_t links, double farewell_s);
-/* For abort.c: tells all neighbours in the tree; nothing comes behind that. */
+/* For abort.c: tells all neighbours in the tree; nothing is sent after that. */
 void psc_tree_send_error(struct psc_ring *r, const unsigned char *news, double deadline_s);
 /* Connection i of links x neighbours, if no part of a segment has been read from it; else -1. */
 int psc_tree_fd_at_head(const struct psc_tree *t, uint32_t i);

@@ -1,4 +1,4 @@
-/* Connects the tree beside a ring that runs: the ring tells every member where all listen; each connects to
+/* Connects the tree of a running ring: the ring sends the addresses of all members to each; each connects to
  * its parent, once for each link and once for the beat, and accepts its children. A caller must know the
  * job's number, which only the members know. */
 #include <errno.h>
@@ -11,7 +11,9 @@
 #include "client/cliques/rendezvous/pending_peers.h"
 #include "client/cliques/ring/tree.h"
 
-/* Every member's address, a value a byte: the sum has them all. [members][PSC_ADDRESS_BYTES], for free. */
+/* The addresses of all members: their sum, one value for each byte. [members][PSC_ADDRESS_BYTES], to be
+ * freed.
+ */
 static int share_addresses(struct psc_ring *r, const char own[PSC_ADDRESS_BYTES], float **out,
                            struct ps_error *err)
 {
@@ -31,7 +33,7 @@ static int share_addresses(struct psc_ring *r, const char own[PSC_ADDRESS_BYTES]
     return rc;
 }
 
-/* The address of a member as it came: printable and terminated, or -EPROTO. */
+/* The received address of a member: printable and terminated, or -EPROTO. */
 static int read_address(const float *from, char out[PSC_ADDRESS_BYTES])
 {
     for (size_t i = 0; i < PSC_ADDRESS_BYTES; i++) {
@@ -59,7 +61,7 @@ static int call_parent(struct psc_ring *r, const float *addresses, double deadli
     char address[PSC_ADDRESS_BYTES];
     struct ps_error why;
     if (read_address(addresses + (size_t)rank * PSC_ADDRESS_BYTES, address) < 0)
-        return psc_ring_fail(r, "rank %u has sent no address of its own", rank);
+        return psc_ring_fail(r, "rank %u sent no valid address", rank);
     for (uint32_t i = 0; i <= r->links; i++) {
         struct psc_hello h = {.kind = i == r->links ? PSC_HELLO_TREE_BEAT : PSC_HELLO_TREE_LINK,
                               .rank = (int32_t)r->rank,
@@ -79,7 +81,7 @@ static int call_parent(struct psc_ring *r, const float *addresses, double deadli
     return PSC_OK;
 }
 
-/* The child that the hello is of; n_peers: it is of none. */
+/* The child that sent the hello; n_peers: it is not a child's. */
 static uint32_t child_of(const struct psc_ring *r, const struct psc_hello *h)
 {
     const struct psc_tree *t = r->tree;
@@ -99,7 +101,7 @@ static int let_children_in(struct psc_ring *r, struct psc_pending_peers *pending
         struct psc_hello h;
         int fd, rc = psc_pending_peers_wait(pending, deadline_s, &fd, &h);
         if (rc < 0)
-            return psc_ring_fail(r, "rank %u waits for its children in the tree: %s", r->rank,
+            return psc_ring_fail(r, "not all children of rank %u in the tree connected: %s", r->rank,
                                  rc == -EAGAIN ? "timed out" : strerror(-rc));
         uint32_t peer = child_of(r, &h);
         int *end = peer < r->tree->n_peers
@@ -107,7 +109,7 @@ static int let_children_in(struct psc_ring *r, struct psc_pending_peers *pending
                        : NULL;
         if (end == NULL || *end >= 0) {
             psc_turn_away(fd, PSC_REPLY_REFUSED,
-                          "a member of the clique connects its tree here, and this is none");
+                          "only a child in the tree of this clique may connect here, and only once");
             continue;
         }
         *end = fd;
@@ -128,8 +130,8 @@ static int hear_parent(struct psc_ring *r, double deadline_s)
         int rc = psc_recv_all(*end_of(r, peer, i), bytes, sizeof bytes, deadline_s, r->stop_fd);
         if (rc == 0 && (rc = psc_reply_parse(&reply, bytes, &why)) == 0 && reply.kind == PSC_REPLY_WELCOME)
             continue;
-        return psc_ring_fail(r, "rank %u, the parent in the tree, does not let rank %u in: %s",
-                             r->tree->rank[peer], r->rank, rc < 0 ? strerror(-rc) : reply.text);
+        return psc_ring_fail(r, "rank %u, the parent in the tree, refuses rank %u: %s", r->tree->rank[peer],
+                             r->rank, rc < 0 ? strerror(-rc) : reply.text);
     }
     return PSC_OK;
 }
@@ -164,7 +166,7 @@ void psc_tree_destroy(struct psc_tree *t, uint32_t links, double farewell_s)
     free(t);
 }
 
-/* The neighbours in the tree hear this member's beat from now on. */
+/* From now on the neighbours in the tree receive this member's beat. */
 static int widen_beat(struct psc_ring *r, struct ps_error *err)
 {
     const struct psc_tree *t = r->tree;
@@ -201,7 +203,7 @@ int psc_tree_join(struct psc_ring *r, double deadline_s, struct ps_error *err)
     if ((rc = share_addresses(r, address, &addresses, err)) == PSC_OK && (r->tree = create(r)) == NULL)
         rc = ps_fail(err, PSC_ENOMEM, "no memory for a tree");
     static const struct psc_collective barrier = {.kind = PSC_BARRIER};
-    r->op = &barrier; /* what an error that is noticed here names */
+    r->op = &barrier; /* the call that errors name */
     if (rc == PSC_OK)
         rc = connect_all(r, listen_fd, addresses, deadline_s);
     if (rc == PSC_OK)

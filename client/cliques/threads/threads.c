@@ -1,12 +1,12 @@
-/* threads.c: cliques whose members are threads of one process. Vectors are summed where they lie.
+/* threads.c: cliques whose members are threads of one process. Vectors are summed in place.
  *
- * A collective has two meetings. Members come to the first with their arrays; the last of them checks that
- * all made the same call. Then each sums its own part of all vectors, in the order of a binary tree over the
- * ranks, and writes it to every vector that is to have it. After the second meeting nobody touches another's
- * array.
+ * A collective has two barriers. Members bring their arrays to the first; the last to arrive checks that all
+ * made the same call. Then each member sums its own part of all vectors, in the order of a binary tree over
+ * the ranks, and writes it to every vector that receives the sum. After the second barrier no member uses
+ * another member's array.
  *
- * The first has a deadline, and ends early when a member leaves. The second has none: whoever was at the
- * first is in this file, and comes. */
+ * The first has a deadline, and ends early when a member leaves. The second needs none: every member that
+ * passed the first arrives there. */
 
 #include <errno.h>
 #include <pthread.h>
@@ -26,15 +26,15 @@ struct circle {
     int members, users;
     uint32_t step_ms;
     const struct ps_vec *vec;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards the members below */
     pthread_cond_t changed;
     int come, gone; /* of the current collective */
-    uint64_t met;   /* first meetings so far */
+    uint64_t met;   /* first barriers so far */
     int left;       /* the rank that has left; -1: none */
     bool broken;
     struct ps_error why;        /* it is broken */
     struct psc_collective *ops; /* [members]: of the current collective */
-    bool *here;                 /* [members]: has come */
+    bool *here;                 /* [members]: has arrived */
 };
 
 struct seat {
@@ -60,7 +60,7 @@ static const char *const kind_names[] = {[PSC_ALLREDUCE] = "allreduce",
                                          [PSC_BROADCAST] = "broadcast",
                                          [PSC_BARRIER] = "barrier"};
 
-/* With the lock, by the last to come: whether all make one call. */
+/* With the lock, by the last to arrive: whether all make the same call. */
 static bool agree(struct circle *c)
 {
     const struct psc_collective *first = &c->ops[0];
@@ -80,11 +80,11 @@ static void blame_missing(struct circle *c)
     int r = 0;
     while (c->here[r])
         r++;
-    ps_fail(&c->why, PSC_ECLIQUE, "rank %d has not come to the call within %g s", r, c->step_ms / 1e3);
+    ps_fail(&c->why, PSC_ECLIQUE, "rank %d did not join the call within %g s", r, c->step_ms / 1e3);
     break_up(c);
 }
 
-/* With the lock: waits until all have come. */
+/* With the lock: waits until all have arrived. */
 static void await_all(struct circle *c)
 {
     uint64_t meeting = c->met, until_ns = ps_ns_after(c->step_ms / 1e3);
@@ -125,7 +125,7 @@ static void part(struct circle *c)
     pthread_mutex_lock(&c->lock);
     if (++c->gone == c->members)
         ps_cond_wake(&c->changed);
-    while (c->gone < c->members) /* the next meeting, which sets it to 0, waits for this member */
+    while (c->gone < c->members) /* the next barrier, which sets it to 0, waits for this member */
         pthread_cond_wait(&c->changed, &c->lock);
     pthread_mutex_unlock(&c->lock);
 }
@@ -238,7 +238,7 @@ static struct circle *circle_make(uint32_t members, uint32_t step_ms)
     struct circle *c = calloc(1, sizeof *c);
     if (c == NULL)
         return NULL;
-    c->users = 1; /* whoever opens it */
+    c->users = 1; /* the member that opens it */
     c->members = (int)members;
     c->step_ms = step_ms;
     c->vec = ps_vec_best();

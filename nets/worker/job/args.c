@@ -337,7 +337,7 @@ static int check_partitions(const struct cnn_worker_args *a, struct ps_error *er
             "--partitions: given with --backend cuda; allowed: with a backend that computes on cores");
     if (a->method != NULL && strcmp(a->method, "d-sync") != 0 && strcmp(a->method, "pipe-sgd") != 0)
         return ps_fail(err, -EINVAL,
-                       "--partitions: given with --method %s, which is a worker's by itself; allowed: with "
+                       "--partitions: given with --method %s, which is for a single worker; allowed: with "
                        "--server, or with --method d-sync or pipe-sgd",
                        a->method);
     return read_partitions(a, &n, err);

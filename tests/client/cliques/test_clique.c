@@ -193,7 +193,7 @@ static void start_in_order(struct rig_member *m)
     for (int k = 0; k < CALLS; k++)
         assert_quick(y[3 * k] == (float)(k * p + p * (p - 1) / 2) && y[3 * k + 1] == 0);
     ck_assert_int_eq(psc_clique_wait(m->q, ticket + 100), PSC_EINVAL);
-    assert_says(psc_clique_error(m->q), "never given out");
+    assert_says(psc_clique_error(m->q), "never issued");
     free(x);
     free(y);
 }
@@ -264,10 +264,9 @@ static void get_arguments_wrong(struct rig_member *m)
     ck_assert_int_eq(psc_allreduce(m->q, x, 4, "mp3"), PSC_EINVAL);
     assert_says(psc_clique_error(m->q), "codec 'mp3' is not known; allowed are raw");
     ck_assert_int_eq(psc_allreduce(m->q, x, 4, "int4"), PSC_EINVAL);
-    assert_says(psc_clique_error(m->q),
-                "codec 'int4' loses what only its sender can make good, and a sum has none");
+    assert_says(psc_clique_error(m->q), "codec 'int4' needs error feedback, which sums do not have");
     ck_assert_int_eq(psc_reduce(m->q, x, 4, 0, "topk:0.01"), PSC_EINVAL);
-    assert_says(psc_clique_error(m->q), "codec 'topk:0.01' loses what only its sender");
+    assert_says(psc_clique_error(m->q), "codec 'topk:0.01' needs error feedback");
     ck_assert_int_eq(psc_allreduce_start(m->q, NULL, 4, NULL, &t), PSC_EINVAL);
     assert_says(psc_clique_error(m->q), "no array");
     ck_assert_int_eq(psc_reduce(m->q, x, 4, m->rig->members, NULL), PSC_EINVAL);

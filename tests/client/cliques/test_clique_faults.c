@@ -55,7 +55,7 @@ static void differ(struct rig_member *m)
         rc = psc_barrier(m->q);
     ck_assert_msg(rc == PSC_ECLIQUE, "rank %d: %s: %s", m->index, psc_result_name(rc),
                   psc_clique_error(m->q));
-    assert_says(psc_clique_error(m->q), "differently");
+    assert_says(psc_clique_error(m->q), "different");
     assert_says(psc_clique_error(m->q), "rank 1 ");
     ck_assert_msg(strstr(psc_clique_error(m->q), d->says[0]) != NULL ||
                       strstr(psc_clique_error(m->q), d->says[1]) != NULL,
@@ -123,7 +123,8 @@ END_TEST
  * silent. It cannot happen by the options, which are compared. */
 static void take_another_way(struct rig_member *m)
 {
-    static const char *const says[] = {"members call differently", "by the tree", "by the ring", "rank 1 "};
+    static const char *const says[] = {"members make different calls", "by the tree", "by the ring",
+                                       "rank 1 "};
     float x[1000] = {0};
     rig_ok(m, m->rc);
     if (m->index == 1)
@@ -159,8 +160,7 @@ static void expect_refusal(struct rig_member *m)
 
 START_TEST(missing_ranks_are_named)
 {
-    static const char *const says[] = {"2 of 4 members did not come", "missing are ranks 1, 3",
-                                       "file:", NULL};
+    static const char *const says[] = {"2 of 4 members did not join", "missing ranks 1, 3", "file:", NULL};
     struct rig r;
     rig_init(&r, &rig_kinds[_i], 4, expect_refusal, (void *)(uintptr_t)says);
     r.member[1].opt.rank = 2;
@@ -186,7 +186,7 @@ static const struct {
     {2, 1, 65536, 1, "ring", {"disagree", "rank 1 at", "2", "3", NULL}},
     {3, 2, 65536, 2, "ring", {"disagree", "links", "rank 2 at", NULL}},
     {3, 1, 8192, 2, "ring", {"disagree", "segment_bytes", "65536", "8192", NULL}},
-    {3, 1, 65536, 1, "ring", {"rank 1 came twice, at ", "and at", NULL}},
+    {3, 1, 65536, 1, "ring", {"rank 1 joined twice, at ", "and at", NULL}},
     {3, 1, 65536, 2, "tree", {"disagree", "algorithm", "tree", "ring", NULL}},
 };
 
@@ -476,22 +476,22 @@ static const struct {
     unsigned char bytes[64];
     bool over_beat; /* rather than over a link */
 } hostile[] = {
-    {"sent no segment of a ring", 48, {"GET / HTTP/1.1"}},
+    {"sent bytes that are not a segment of a ring", 48, {"GET / HTTP/1.1"}},
     {"sent a segment of version 9", 48, {'p', 's', 'd', 'R', 9, 0, 1, 0}},
     {"sent a segment of kind 77", 48, {'p', 's', 'd', 'R', PSC_WIRE_VERSION, 0, 77, 0}},
-    {"sent a notice of 0 bytes", 48, {'p', 's', 'd', 'R', PSC_WIRE_VERSION, 0, 3, 0}},
+    {"sent a beat or error report with 0 bytes", 48, {'p', 's', 'd', 'R', PSC_WIRE_VERSION, 0, 3, 0}},
     {"sent a segment of call 200", 48, {'p', 's', 'd', 'R', PSC_WIRE_VERSION, 0, 1, 0, 200}},
     {"rank 0 allreduce of 0 floats as raw (call 0), rank 1 allreduce of 100 floats as raw (call 2)",
      48,
      {'p', 's', 'd', 'R', PSC_WIRE_VERSION, 0, 1, 0}},
     {"rank 0 sent a beat over a link", 48, {'p', 's', 'd', 'R', PSC_WIRE_VERSION, 0, 2, 0, [24] = 200}},
-    {"sent no segment of a ring", 48, {"GET / HTTP/1.1"}, true},
-    {"sent what is no beat of its own", 48, {'p', 's', 'd', 'R', PSC_WIRE_VERSION, 0, 1, 0}, true},
-    {"sent what is no beat of its own",
+    {"sent bytes that are not a segment of a ring", 48, {"GET / HTTP/1.1"}, true},
+    {"sent a message that is not its own beat", 48, {'p', 's', 'd', 'R', PSC_WIRE_VERSION, 0, 1, 0}, true},
+    {"sent a message that is not its own beat",
      48,
      {'p', 's', 'd', 'R', PSC_WIRE_VERSION, 0, 2, 0, [12] = 7, [24] = 200},
      true},
-    {"sent a beat that bears 5 ms", 48, {'p', 's', 'd', 'R', PSC_WIRE_VERSION, 0, 2, 0, [24] = 5}, true},
+    {"sent a beat that tolerates 5 ms", 48, {'p', 's', 'd', 'R', PSC_WIRE_VERSION, 0, 2, 0, [24] = 5}, true},
     {"rank 0 is gone", 20, {'p', 's', 'd', 'R', PSC_WIRE_VERSION, 0, 1, 0}},
 };
 

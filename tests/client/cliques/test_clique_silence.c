@@ -170,9 +170,9 @@ static void hang(struct rig_member *m)
     const struct silence *s = m->arg;
     bool hangs = m->index == s->stopped;
     char text[120];
-    const char *const says[] = {text, "while its process runs: it computes or hangs (step_ms: 4800)"};
+    const char *const says[] = {text, "although its process runs: it computes or hangs (step_ms: 4800)"};
     float *x = calloc(s->n + 1, sizeof *x);
-    snprintf(text, sizeof text, "rank %d is away from the clique's calls for ", s->stopped);
+    snprintf(text, sizeof text, "rank %d has made no call of the clique for ", s->stopped);
     rig_ok(m, m->rc);
     rig_ok(m, psc_barrier(m->q));
     ps_sleep_us(UINT64_C(1000) * (hangs ? HANG_MS : (uint64_t)s->timeouts[m->index] * TIMEOUT_MS));

@@ -236,7 +236,7 @@ START_TEST(cliques_that_do_not_come_out_even_are_refused)
 {
     struct run r;
     mpirun(&r, 3, "world 2");
-    ASSERT_SAYS(&r, "mpirun started 3 processes: they cannot be cut into cliques of 2 members", 3);
+    ASSERT_SAYS(&r, "mpirun started 3 processes: they cannot be divided into cliques of 2 members", 3);
     ck_assert_int_eq(r.code, 4);
 }
 END_TEST

@@ -95,11 +95,11 @@ START_TEST(a_member_that_does_not_come_is_named)
     for (int i = 0; i < MEMBERS; i += 2) {
         join(i);
         ck_assert_int_eq(members[i].rc, PSC_ECLIQUE);
-        assert_says(psc_clique_error(members[i].q), "rank 1 has not come to the call within 5 s");
+        assert_says(psc_clique_error(members[i].q), "rank 1 did not join the call within 5 s");
     }
     sum(&members[1]);
     ck_assert_int_eq(members[1].rc, PSC_ECLIQUE);
-    assert_says(psc_clique_error(members[1].q), "rank 1 has not come");
+    assert_says(psc_clique_error(members[1].q), "rank 1 did not join");
     close_all();
 }
 END_TEST

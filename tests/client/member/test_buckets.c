@@ -197,8 +197,8 @@ static int with_mistakes(struct member *m, size_t n_samples)
     if (m->rank != 0 || psc_clock(c) != 2)
         return by_tensors(m, n_samples);
     bool fine =
-        is_refused(m, psc_ready(c, 0, 1), "psc_ready: psc_step_begin comes first") &&
-        is_refused(m, psc_step_end(c), "psc_step_end: psc_step_begin comes first") &&
+        is_refused(m, psc_ready(c, 0, 1), "psc_ready: call psc_step_begin first") &&
+        is_refused(m, psc_step_end(c), "psc_step_end: call psc_step_begin first") &&
         is_refused(
             m, psc_step_begin(c, m->x, m->g, 0),
             "psc_step_begin: n_samples is 0; allowed in a clique are 1 and more: its mean is weighted by "
@@ -258,7 +258,7 @@ START_TEST(reports_in_too_many_parts_are_refused)
     for (uint64_t i = 0; i <= RIG_TENSORS; i++)
         assert_ok(c, psc_ready(c, 2 * i, 1));
     ck_assert_int_eq(psc_ready(c, 2 * RIG_TENSORS + 2, 1), PSC_EINVAL);
-    ck_assert_str_eq(psc_error(c), "psc_ready: more than 7 parts that do not touch: report whole tensors");
+    ck_assert_str_eq(psc_error(c), "psc_ready: more than 7 separate parts; report whole tensors");
     for (uint64_t i = 0; i <= RIG_TENSORS; i++)
         assert_ok(c, psc_ready(c, 2 * i + 1, 1));
     assert_ok(c, psc_ready(c, 2 * RIG_TENSORS + 2, N - 2 * RIG_TENSORS - 2));

@@ -53,7 +53,7 @@ static void assert_interrupted(struct psc *c, int rc, const struct patience *p)
 static void assert_of_no_use(struct psc *c, struct patience *p)
 {
     ck_assert_int_eq(psc_step(c, x[0], g, 1), PSC_EINTERRUPTED);
-    assert_says(psc_error(c), "only psc_close is left");
+    assert_says(psc_error(c), "allowed is only psc_close");
     ck_assert_int_eq(psc_pull(c, NULL, answer), PSC_EINTERRUPTED);
     ck_assert_int_eq(psc_wait(c, PSC_ALL), PSC_EINTERRUPTED);
     ck_assert_int_eq(p->asked_after, 0);

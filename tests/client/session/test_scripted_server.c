@@ -472,7 +472,7 @@ START_TEST(lane_map_that_is_not_possible_is_refused)
     fake_open(&fake, &(struct script){.spoil = bad_cuts[_i]});
     ck_assert_int_eq(join(&fake, &c), PSC_OK);
     ck_assert_int_eq(psc_begin(c, &model, 1, x), PSC_EUNSUPPORTED);
-    assert_says(psc_error(c), "lane map is not possible");
+    assert_says(psc_error(c), "lane map is not valid");
     psc_close(c);
     fake_close(&fake);
 }

@@ -85,12 +85,12 @@ START_TEST(arguments_are_checked)
     struct psc *c;
     assert_ok(c, join(&c, PSC_WORKER, 2));
     ck_assert_int_eq(psc_rank(c), 2);
-    assert_fails(c, psc_step(c, x, ones, 1), PSC_EINVAL, "psc_step: psc_begin comes first");
+    assert_fails(c, psc_step(c, x, ones, 1), PSC_EINVAL, "psc_step: call psc_begin first");
     assert_fails(c, psc_begin(c, model, 2, NULL), PSC_EINVAL, "a vector");
     assert_fails(c, psc_begin(c, NULL, 2, x), PSC_EMANIFEST, "tensors");
     assert_fails(c, psc_begin(c, model, 0, x), PSC_EMANIFEST, "0 tensors");
     assert_ok(c, psc_begin(c, model, 2, x));
-    assert_fails(c, psc_begin(c, model, 2, x), PSC_EINVAL, "comes once");
+    assert_fails(c, psc_begin(c, model, 2, x), PSC_EINVAL, "allowed is one call");
     assert_fails(c, psc_step(c, NULL, ones, 1), PSC_EINVAL, "psc_step: a vector is missing");
     assert_fails(c, psc_step(c, x, NULL, 1), PSC_EINVAL, "psc_step: a vector is missing");
     assert_fails(c, psc_exchange(c, NULL, y, 1), PSC_EINVAL, "psc_exchange: a vector is missing");
@@ -194,9 +194,9 @@ START_TEST(observer_pulls_and_nothing_else)
     y[7] = NAN; /* only written */
     assert_ok(o, psc_begin(o, model, 2, y));
     ck_assert_mem_eq(x, y, sizeof x);
-    assert_fails(o, psc_step(o, y, ones, 1), PSC_EINVAL, "psc_step: an observer only pulls");
-    assert_fails(o, psc_exchange(o, ones, y, 1), PSC_EINVAL, "psc_exchange: an observer only pulls");
-    assert_fails(o, psc_init(o, NULL, y), PSC_EINVAL, "psc_init: an observer only pulls");
+    assert_fails(o, psc_step(o, y, ones, 1), PSC_EINVAL, "psc_step: an observer can only pull");
+    assert_fails(o, psc_exchange(o, ones, y, 1), PSC_EINVAL, "psc_exchange: an observer can only pull");
+    assert_fails(o, psc_init(o, NULL, y), PSC_EINVAL, "psc_init: an observer can only pull");
     assert_ok(a, psc_step(a, x, ones, 1));
     assert_ok(o, psc_pull(o, NULL, y));
     ck_assert_mem_eq(x, y, sizeof x);
@@ -354,7 +354,7 @@ START_TEST(an_evaluation_is_an_observers_that_has_begun)
     struct psc *a = worker(-1), *b;
     struct psc_metrics m = {.size = sizeof m, .loss = 0.5, .test_loss = NAN, .test_accuracy = 1};
     ck_assert_int_eq(psc_report(a, &m), PSC_EINVAL);
-    assert_says(psc_error(a), "psc_report: test_loss and test_accuracy are of observers");
+    assert_says(psc_error(a), "psc_report: only observers");
     m.test_accuracy = NAN;
     assert_ok(a, psc_report(a, &m));
     assert_ok(a, psc_report(a, &(struct psc_metrics){.size = sizeof m, .loss = 0.25}));
@@ -367,7 +367,7 @@ START_TEST(an_evaluation_is_an_observers_that_has_begun)
     m.test_accuracy = 0.75;
     assert_ok(b, join(&b, PSC_OBSERVER, -1));
     ck_assert_int_eq(psc_report(b, &m), PSC_EINVAL);
-    assert_says(psc_error(b), "come after psc_begin");
+    assert_says(psc_error(b), "are allowed after psc_begin");
     assert_ok(b, psc_begin(b, model, 2, y));
     m.test_loss = 0.125;
     assert_ok(b, psc_report(b, &m));

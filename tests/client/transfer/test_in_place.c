@@ -395,7 +395,7 @@ START_TEST(lanes_that_never_were_are_not_waited_for)
     fake_open(&f);
     strcat(f.lane_url, "-elsewhere");
     ck_assert_int_eq(join(&f, 60000, &c, &x), PSC_EUNSUPPORTED);
-    assert_says(psc_error(c), "transport 'shm' is asked for; the server offers shm, tcp: shm: ");
+    assert_says(psc_error(c), "options.transport is 'shm'; the server offers shm, tcp: shm: ");
     psc_close(c);
     fake_close(&f);
 }

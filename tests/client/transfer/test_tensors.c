@@ -205,7 +205,7 @@ START_TEST(refused_values_are_told_when_waited_for)
     free(spoilt);
     ck_assert(daemon_reaches(&psd, "/status", "nonfinite.index", 8099, UNIT_HANG_S));
     check_center(c);
-    assert_fails(c, psc_wait(c, good + 2), PSC_EINVAL, "was never given out");
+    assert_fails(c, psc_wait(c, good + 2), PSC_EINVAL, "was never issued");
     psc_close(c);
 }
 END_TEST

@@ -282,7 +282,7 @@ END_TEST
 static const struct {
     const char *line, *says;
 } refused[] = {
-    {"--method sgd --partitions 2", "--method sgd, which is a worker's by itself"},
+    {"--method sgd --partitions 2", "--method sgd, which is for a single worker"},
     {"--method d-sync --partitions 0", "a number from 1 to 1024, or auto"},
     {"--method d-sync --partitions many", "\"many\"; allowed"},
     {"--server tcp://h:1 --evaluate --partitions 2", "--evaluate and --partitions: both given"},

@@ -44,7 +44,7 @@ START_TEST(a_worker_that_waits_for_a_server_ends_at_the_first_signal)
     struct daemon d;
     ck_assert_int_eq(daemon_prepare(&d, NULL, settings), 0);
     pid_t pid = psworker_start(&d, "early", (const char *const[]){"--net", "linear", NULL});
-    ck_assert(will_say(&d, "early", "waiting for it"));
+    ck_assert(will_say(&d, "early", "waiting for at most"));
     check_good_end(&d, "early", pid, SIGTERM);
     daemon_remove(&d);
 }

@@ -60,10 +60,10 @@ START_TEST(strangers_are_turned_away)
     house_assert_logged(&h, "it has no key"); /* its address may be gone with it */
     plain.key_file = h.key[0];
     stepper_start(&s, &plain);
-    house_assert_ends(&s, PSC_EAUTH, "no public key of the server");
+    house_assert_ends(&s, PSC_EAUTH, "the public key of the server");
     plain.server_key = h.peer[2].public_key; /* some other's */
     stepper_start(&s, &plain);
-    house_assert_ends(&s, PSC_EAUTH, "has not the secret of the public key");
+    house_assert_ends(&s, PSC_EAUTH, "does not have the secret key of the public key");
     plain.server_key = h.psd.public_key;
     stepper_start(&s, &plain);
     house_assert_ends(&s, PSC_OK, NULL);
@@ -104,11 +104,11 @@ START_TEST(a_plain_psd_is_no_substitute)
                                 .samples = 1,
                                 .key_file = h.key[0]};
     stepper_start(&s, &task);
-    house_assert_ends(&s, PSC_EAUTH, "no public key of the server");
+    house_assert_ends(&s, PSC_EAUTH, "the public key of the server");
     task.server_key = h.psd.public_key;
     task.server = url;
     stepper_start(&s, &task);
-    house_assert_ends(&s, PSC_EAUTH, "no psd with an auth.key");
+    house_assert_ends(&s, PSC_EAUTH, "not a psd with an auth.key");
     daemon_remove(&d);
     daemon_remove(&h.d);
 }

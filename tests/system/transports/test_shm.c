@@ -109,7 +109,7 @@ START_TEST(a_road_that_is_not_offered_is_refused)
     float *x;
     start(&d, settings);
     ck_assert_int_eq(join(d.endpoint, "shm", 1, &c, &x), PSC_EUNSUPPORTED);
-    ck_assert_str_eq(psc_error(c), "transport 'shm' is asked for; the server offers tcp");
+    ck_assert_str_eq(psc_error(c), "options.transport is 'shm'; the server offers tcp");
     psc_close(c);
     ck_assert_int_eq(open_handle(d.endpoint, "smoke", PSC_WORKER, &c), PSC_EINVAL);
     ck_assert_str_eq(psc_error(c), "options: transport 'smoke'; allowed are auto, tcp, ipc, shm and rdma");

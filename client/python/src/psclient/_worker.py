@@ -317,7 +317,7 @@ class Worker:
     def _size_of(self, call: str, tensor: str | None) -> int:
         if tensor not in self._sizes:
             raise InvalidArgument(
-                f"{call}: begin comes first" if not self._sizes else f"{call}: no tensor of the manifest is named '{tensor}'"
+                f"{call}: call begin first" if not self._sizes else f"{call}: no tensor of the manifest is named '{tensor}'"
             )
         return self._sizes[tensor]
 
