@@ -57,8 +57,8 @@ static int add_forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float
         const void *sum = cnn_dnnl_in(d, l->in[0], at);
         void *out = cnn_dnnl_at(d, l->out, at);
         for (uint32_t k = 1; k < l->plan->n_inputs; k++, sum = out)
-            d->kernels->add(out, sum, cnn_dnnl_in(d, l->in[k], at),
-                            l->has_relu && k + 1 == l->plan->n_inputs, cnn_dnnl_piece(n, i));
+            d->kernels->add(out, sum, cnn_dnnl_in(d, l->in[k], at), l->has_relu && k + 1 == l->plan->n_inputs,
+                            cnn_dnnl_piece(n, i));
     }
     return 0;
 }

@@ -3,9 +3,9 @@
  * buffer.
  *
  * Kernels of 3 x 3 at stride 1 use Winograd's algorithm, F(4 x 4, 3 x 3) of Lavin and Gray 2016, in all three
- * passes. It takes a quarter of the products; in float32 its error is about 1e-6 of the largest output. In bf16
- * the library has no such kernels. Its bf16 kernels read and write activations in bf16, take a bf16 copy of the
- * weights, and add in float32; gradients of weights and biases stay float32. */
+ * passes. It takes a quarter of the products; in float32 its error is about 1e-6 of the largest output. In
+ * bf16 the library has no such kernels. Its bf16 kernels read and write activations in bf16, take a bf16 copy
+ * of the weights, and add in float32; gradients of weights and biases stay float32. */
 #include "nets/onednn/onednn.h"
 
 #include <errno.h>
@@ -26,10 +26,10 @@ struct conv {
 };
 
 struct shapes {
-    dnnl_memory_desc_t in, out;          /* in the layout of the primitives */
-    dnnl_memory_desc_t value, value_out; /* in the layout of the values */
-    dnnl_memory_desc_t weight, bias;              /* of x and g: float32 */
-    dnnl_memory_desc_t weight_any, dweight_any;   /* of the primitives, in a format of the library */
+    dnnl_memory_desc_t in, out;                 /* in the layout of the primitives */
+    dnnl_memory_desc_t value, value_out;        /* in the layout of the values */
+    dnnl_memory_desc_t weight, bias;            /* of x and g: float32 */
+    dnnl_memory_desc_t weight_any, dweight_any; /* of the primitives, in a format of the library */
     dnnl_dims_t stride, dilation, pad, pad_end;
     const dnnl_memory_desc_t *any_bias; /* NULL: the layer has none */
     dnnl_alg_kind_t method;

@@ -16,7 +16,7 @@ struct fc {
 struct shapes {
     dnnl_memory_desc_t in, out, dout, weight, bias;
     dnnl_memory_desc_t weight_run, dweight_run; /* of the primitives */
-    const dnnl_memory_desc_t *any_bias; /* NULL: the layer has none */
+    const dnnl_memory_desc_t *any_bias;         /* NULL: the layer has none */
 };
 
 static int describe(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct shapes *s,
@@ -100,10 +100,8 @@ static int create_back_data(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const 
         (rc = cnn_dnnl_weights(d, l, desc, dnnl_query_weights_md, f->weight, &f->weight_back, err)) < 0 ||
         (rc = cnn_dnnl_reorder(d, l, f->weight, f->weight_back, &f->to_back, err)) < 0)
         return rc;
-    const dnnl_exec_arg_t args[] = {{DNNL_ARG_DIFF_DST, f->dout},
-                                    {DNNL_ARG_WEIGHTS, f->weight_back},
-                                    {DNNL_ARG_DIFF_SRC, f->din},
-                                    {0}};
+    const dnnl_exec_arg_t args[] = {
+        {DNNL_ARG_DIFF_DST, f->dout}, {DNNL_ARG_WEIGHTS, f->weight_back}, {DNNL_ARG_DIFF_SRC, f->din}, {0}};
     return cnn_dnnl_op_create(d, l, desc, args, &f->back_data, err);
 }
 

@@ -295,12 +295,12 @@ static void relu_back(void *gradients, const void *values, size_t n)
 
 FORWARD(leaky, v > 0 ? v : p * v)
 BACKWARD(leaky_back, v > 0 ? d : p * d)
-FORWARD(relu6, v < 0 ? 0 : v > 6 ? 6 : v)
+FORWARD(relu6, v<0 ? 0 : v> 6 ? 6 : v)
 BACKWARD(relu6_back, v > 0 && v < 6 ? d : 0)
 FORWARD(sigmoid, 1 / (1 + expf(-v)))
-BACKWARD(sigmoid_back, d * v * (1 - v))
+BACKWARD(sigmoid_back, d *v *(1 - v))
 FORWARD(hyperbolic, tanhf(v))
-BACKWARD(hyperbolic_back, d * (1 - v * v))
+BACKWARD(hyperbolic_back, d *(1 - v * v))
 
 static const struct cnn_activation_kernels activation = {
     leaky, relu6, sigmoid, hyperbolic, leaky_back, relu6_back, sigmoid_back, hyperbolic_back,

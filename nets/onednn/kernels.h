@@ -1,8 +1,8 @@
 /* kernels.h: loops that oneDNN lacks or runs slowly. Private to nets/onednn.
  *
- * Meson compiles kernels.c once per instruction set, and once more for activations in bf16; the copy is chosen
- * when a net is created. A `void *` points to activations or their gradients, in the copy's precision. All
- * sums, means and parameters are float32. */
+ * Meson compiles kernels.c once per instruction set, and once more for activations in bf16; the copy is
+ * chosen when a net is created. A `void *` points to activations or their gradients, in the copy's precision.
+ * All sums, means and parameters are float32. */
 #ifndef CNN_KERNELS_H
 #define CNN_KERNELS_H
 

@@ -78,7 +78,7 @@ struct cnn_dnnl {
     const struct cnn_plan *plan;
     const struct cnn_kernels *kernels; /* of the net's precision */
     const struct cnn_kernels *floats;  /* of float32 */
-    dnnl_data_type_t type; /* of values */
+    dnnl_data_type_t type;             /* of values */
     size_t value_bytes;
     uint32_t batch, threads;
     void *arena;

@@ -270,7 +270,8 @@ START_TEST(training_reaches_the_loss_of_float32)
     const struct cnn_model *model = cnn_model_find(rows[_i].name);
     double full = train(model, rows[_i].rate, CNN_FLOAT32), half = train(model, rows[_i].rate, CNN_BF16);
 
-    ck_assert_msg(full < 0.7 * log(model->classes), "%s: float32 does not learn: %g", rows[_i].name, full);ck_assert_msg(fabs(half - full) <= TOLERANCE_TRAINED * full, "%s: %g in bf16, %g in float32",
+    ck_assert_msg(full < 0.7 * log(model->classes), "%s: float32 does not learn: %g", rows[_i].name, full);
+    ck_assert_msg(fabs(half - full) <= TOLERANCE_TRAINED * full, "%s: %g in bf16, %g in float32",
                   rows[_i].name, half, full);
 }
 END_TEST
