@@ -360,13 +360,28 @@ static int check_partitions(const struct cnn_worker_args *a, struct ps_error *er
     return read_partitions(a, &n, err);
 }
 
+/* Values that are more than a number. */
+static int check_names(const struct cnn_worker_args *a, struct ps_error *err)
+{
+    enum cnn_precision precision;
+    struct cnn_model model;
+    struct cnn_sampling sampling;
+    struct ps_error why = {""};
+    int rc = read_precision(a, &precision, err);
+    if (rc != 0)
+        return rc;
+    if (cnn_sampling_read(a->sampling, &sampling, &why) != 0)
+        return ps_fail(err, -EINVAL, "--%s", why.text);
+    if (cnn_model_read(a->describe != NULL ? a->describe : a->net, &model, &why) != 0)
+        return ps_fail(err, -EINVAL, "--%s: %s", a->describe != NULL ? "describe" : "net", why.text);
+    return 0;
+}
+
 /* Rules between options. */
 static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
 {
-    enum cnn_precision precision;
     int rc = check_method(a, err);
-    if (rc != 0 || (rc = cnn_clique_check(a, err)) != 0 || (rc = check_partitions(a, err)) != 0 ||
-        (rc = read_precision(a, &precision, err)) != 0)
+    if (rc != 0 || (rc = cnn_clique_check(a, err)) != 0 || (rc = check_partitions(a, err)) != 0)
         return rc;
     if (a->server_key != NULL && a->key == NULL)
         return ps_fail(err, -EINVAL, "--server-key: given without --key; allowed: with it");
@@ -417,14 +432,7 @@ static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
         return ps_fail(err, -EINVAL, "--init-skip: given without --init; allowed: with it");
     if (a->once && a->every_s != 0)
         return ps_fail(err, -EINVAL, "--once and --every: both given; allowed: one of them");
-    struct cnn_model model;
-    struct cnn_sampling sampling;
-    struct ps_error why = {""};
-    if (cnn_sampling_read(a->sampling, &sampling, &why) != 0)
-        return ps_fail(err, -EINVAL, "--%s", why.text);
-    if (cnn_model_read(a->describe != NULL ? a->describe : a->net, &model, &why) != 0)
-        return ps_fail(err, -EINVAL, "--%s: %s", a->describe != NULL ? "describe" : "net", why.text);
-    return 0;
+    return check_names(a, err);
 }
 
 static void fill_defaults(struct cnn_worker_args *a)
