@@ -72,6 +72,12 @@ static bool may_overwrite(const struct planner *p, size_t layer)
     return missed == CNN_READS_NOTHING || (missed == CNN_READS_SIGN && n->keeps_sign);
 }
 
+static size_t output_bytes(const struct planner *p, size_t layer)
+{
+    size_t each = p->needs[layer].out_bytes > 0 ? p->needs[layer].out_bytes : p->value_bytes;
+    return cnn_shape_count(p->plan->layers[layer].out) * p->batch * each;
+}
+
 /* Creates the space of a layer's output, from its forward moment. */
 static void place_output(struct planner *p, size_t layer)
 {
@@ -79,7 +85,7 @@ static void place_output(struct planner *p, size_t layer)
     size_t now = forward_moment(layer);
     size_t in = p->needs[layer].passes_value || may_overwrite(p, layer)
                     ? p->value_in[l->inputs[0].value]
-                    : new_space(p, value_bytes(p, layer + 1), now, now);
+                    : new_space(p, output_bytes(p, layer), now, now);
     struct space *s = &p->spaces[in];
 
     p->value_in[layer + 1] = in;

@@ -47,6 +47,7 @@ struct cnn_needs {
     /* The gradient of its input is never computed: the layer before reads that of its output instead, and the
      * data that this layer kept. */
     bool passes_gradient;
+    size_t out_bytes;                   /* of each number of its output; 0: as all values */
     size_t kept_bytes;                  /* written forward in training, read backward */
     size_t work_bytes, back_work_bytes; /* scratch during the forward and the backward pass */
 };

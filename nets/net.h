@@ -11,8 +11,10 @@
 
 struct cnn_net;
 
-/* The precision of a backend's computation. x and g are always float32. */
+/* The precision of a backend's computation. x and g are always float32, and so are sums, batch-norm's
+ * statistics and losses. At CNN_BF16 activations, their gradients and the weights of products are bf16. */
 enum cnn_precision { CNN_FLOAT32, CNN_TF32, CNN_BF16, CNN_N_PRECISIONS };
+const char *cnn_precision_name(enum cnn_precision precision);
 /* The memory that x and g of a net are in. */
 enum cnn_memory_kind { CNN_HOST, CNN_DEVICE };
 
@@ -27,6 +29,15 @@ struct cnn_net_options {
     uint32_t
         first_image; /* start of this net's part in a larger batch that several nets share, for dropout */
 };
+
+/* Measures gradients in bf16 and in float32 for about a second, and chooses the faster; float32 if the
+ * backend does not compute in bf16 here. opt->precision is not read. Errors as of cnn_net_create. */
+struct cnn_precision_choice {
+    enum cnn_precision precision;
+    char why[256];
+};
+int cnn_precision_choose(const struct cnn_net_options *opt, struct cnn_precision_choice *out,
+                         struct ps_error *err);
 
 /* The images and labels of a call, borrowed until it returns. */
 enum cnn_pixels {

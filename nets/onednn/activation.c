@@ -16,8 +16,8 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
     for (size_t i = 0; i < pieces; i++) {
         size_t at = i * CNN_DNNL_PIECE, size = cnn_dnnl_piece(n, i);
         if (l->out != l->in[0])
-            memcpy(l->out + at, l->in[0] + at, size * sizeof *l->out);
-        d->kernels->relu(l->out + at, size);
+            memcpy(cnn_dnnl_at(d, l->out, at), cnn_dnnl_in(d, l->in[0], at), size * d->value_bytes);
+        d->kernels->relu(cnn_dnnl_at(d, l->out, at), size);
     }
     return 0;
 }
@@ -33,8 +33,8 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
     for (size_t i = 0; i < pieces; i++) {
         size_t at = i * CNN_DNNL_PIECE, size = cnn_dnnl_piece(n, i);
         if (l->din[0] != l->dout)
-            memcpy(l->din[0] + at, l->dout + at, size * sizeof *l->dout);
-        d->kernels->relu_back(l->din[0] + at, l->out + at, size);
+            memcpy(cnn_dnnl_at(d, l->din[0], at), cnn_dnnl_at(d, l->dout, at), size * d->value_bytes);
+        d->kernels->relu_back(cnn_dnnl_at(d, l->din[0], at), cnn_dnnl_at(d, l->out, at), size);
     }
     return 0;
 }
@@ -86,8 +86,8 @@ static int forward_other(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const flo
     (void)x;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
     for (size_t i = 0; i < pieces; i++)
-        a->forward(l->in[0] + i * CNN_DNNL_PIECE, l->out + i * CNN_DNNL_PIECE, cnn_dnnl_piece(n, i),
-                   l->plan->spec->slope);
+        a->forward(cnn_dnnl_in(d, l->in[0], i * CNN_DNNL_PIECE), cnn_dnnl_at(d, l->out, i * CNN_DNNL_PIECE),
+                   cnn_dnnl_piece(n, i), l->plan->spec->slope);
     return 0;
 }
 
@@ -99,8 +99,9 @@ static int backward_other(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const fl
     (void)x, (void)g;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
     for (size_t i = 0; i < pieces; i++)
-        a->backward(l->out + i * CNN_DNNL_PIECE, l->dout + i * CNN_DNNL_PIECE, l->din[0] + i * CNN_DNNL_PIECE,
-                    cnn_dnnl_piece(n, i), l->plan->spec->slope);
+        a->backward(cnn_dnnl_at(d, l->out, i * CNN_DNNL_PIECE), cnn_dnnl_at(d, l->dout, i * CNN_DNNL_PIECE),
+                    cnn_dnnl_at(d, l->din[0], i * CNN_DNNL_PIECE), cnn_dnnl_piece(n, i),
+                    l->plan->spec->slope);
     return 0;
 }
 

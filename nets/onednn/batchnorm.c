@@ -102,8 +102,8 @@ static void measure(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
 #pragma omp for
         for (size_t k = 0; k < n; k++) {
             struct piece p = piece_of(l, k);
-            d->kernels->norm->moments(p.places, p.channels, l->in[0] + p.at, s->sums + p.sums_at,
-                                      s->products + p.sums_at);
+            d->kernels->norm->moments(p.places, p.channels, cnn_dnnl_in(d, l->in[0], p.at),
+                                      s->sums + p.sums_at, s->products + p.sums_at);
         }
 #pragma omp for
         for (size_t c = 0; c < channels; c++) {
@@ -123,6 +123,7 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 
     if (d->is_training)
         measure(d, l);
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
     for (size_t c = 0; c < channels; c++) {
         double variance = d->is_training ? s->batch_variance[c] : (double)x[p->variance_at + c];
         if (!d->is_training)
@@ -133,8 +134,8 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
     for (size_t k = 0; k < n; k++) {
         struct piece q = piece_of(l, k);
-        d->kernels->norm->affine(q.places, q.channels, l->in[0] + q.at, s->mean + q.c, s->a + q.c,
-                                 x + p->bias_at + q.c, l->has_relu, l->out + q.at);
+        d->kernels->norm->affine(q.places, q.channels, cnn_dnnl_in(d, l->in[0], q.at), s->mean + q.c,
+                                 s->a + q.c, x + p->bias_at + q.c, l->has_relu, cnn_dnnl_at(d, l->out, q.at));
     }
     return 0;
 }
@@ -150,10 +151,12 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
     for (size_t k = 0; k < n; k++) {
         struct piece q = piece_of(l, k);
-        d->kernels->norm->back_sums(q.places, q.channels, l->in[0] + q.at, s->mean + q.c, l->dout + q.at,
-                                    l->has_relu ? l->out + q.at : NULL, s->sums + q.sums_at,
+        d->kernels->norm->back_sums(q.places, q.channels, cnn_dnnl_in(d, l->in[0], q.at), s->mean + q.c,
+                                    cnn_dnnl_at(d, l->dout, q.at),
+                                    l->has_relu ? cnn_dnnl_at(d, l->out, q.at) : NULL, s->sums + q.sums_at,
                                     s->products + q.sums_at);
     }
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
     for (size_t c = 0; c < channels; c++) {
         double inverse = (double)s->inverse[c], a = (double)x[p->weight_at + c] * inverse;
         double dshift = total(d, s->sums, channels, c), dscale = inverse * total(d, s->products, channels, c);
@@ -169,8 +172,9 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
     for (size_t k = 0; k < n; k++) {
         struct piece q = piece_of(l, k);
-        d->kernels->norm->back_affine(q.places, q.channels, l->in[0] + q.at, s->mean + q.c, l->dout + q.at,
-                                      s->a + q.c, s->b + q.c, s->c + q.c, l->din[0] + q.at);
+        d->kernels->norm->back_affine(q.places, q.channels, cnn_dnnl_in(d, l->in[0], q.at), s->mean + q.c,
+                                      cnn_dnnl_at(d, l->dout, q.at), s->a + q.c, s->b + q.c, s->c + q.c,
+                                      cnn_dnnl_at(d, l->din[0], q.at));
     }
     return 0;
 }

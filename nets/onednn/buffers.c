@@ -1,6 +1,7 @@
 /* buffers.c: the addresses of values in the arena, and the input of images. */
 #include "nets/onednn/onednn.h"
 
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,15 +52,14 @@ static void look_up(const float value_of[256], const uint8_t *in, size_t in_step
 }
 
 /* Converts image i from bytes, or from floats in another layout than the first layer's. */
-static void turn_image(const struct cnn_dnnl *d, const struct cnn_batch *b, size_t i)
+static void turn_image(const struct cnn_dnnl *d, const struct cnn_batch *b, size_t i, float *out)
 {
     struct cnn_shape s = cnn_image_shape(d->plan);
     size_t n = cnn_shape_count(s), places = (size_t)s.h * s.w;
     bool as_hwc = d->layout[0] != CNN_DNNL_FLAT;
-    float *out = d->input + i * n;
 
     if (b->pixels == CNN_PIXELS_FLOAT && as_hwc && !b->is_hwc) {
-        d->kernels->transpose((const float *)b->images + i * n, out, s.c, places);
+        d->floats->transpose((const float *)b->images + i * n, out, s.c, places);
         return;
     }
     for (size_t c = 0; c < s.c; c++) {
@@ -74,25 +74,37 @@ static void turn_image(const struct cnn_dnnl *d, const struct cnn_batch *b, size
     }
 }
 
+/* Writes image i to d->input. lies_right: it is floats in the first layer's layout. */
+static void place_image(const struct cnn_dnnl *d, const struct cnn_batch *b, size_t i, bool lies_right)
+{
+    size_t n = cnn_shape_count(cnn_image_shape(d->plan));
+    void *to = cnn_dnnl_at(d, d->input, i * n);
+    float *turned = d->images != NULL ? d->images + (size_t)omp_get_thread_num() * n : to;
+    const float *given = lies_right && i < b->n ? (const float *)b->images + i * n : turned;
+
+    if (i >= b->n) { /* the rest of the batch: any values will do */
+        memset(to, 0, n * d->value_bytes);
+        return;
+    }
+    if (!lies_right)
+        turn_image(d, b, i, turned);
+    if (given != to)
+        d->kernels->from_floats(given, to, n);
+}
+
 void cnn_dnnl_place_images(struct cnn_dnnl *d, const struct cnn_batch *b)
 {
     struct cnn_shape s = cnn_image_shape(d->plan);
-    size_t n_in = cnn_shape_count(s);
     bool lies_right = b->pixels == CNN_PIXELS_FLOAT &&
                       (cnn_dnnl_is_same_either_way(s) || b->is_hwc == (d->layout[0] != CNN_DNNL_FLAT));
-    const float *placed = d->input;
+    const void *placed = d->input;
 
-    if (lies_right && b->n == d->batch && !needs_copy(d)) {
+    if (lies_right && b->n == d->batch && d->type == dnnl_f32 && !needs_copy(d)) {
         placed = b->images;
     } else {
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
         for (uint32_t i = 0; i < d->batch; i++)
-            if (i >= b->n) /* the rest of the batch: any values will do */
-                memset(d->input + i * n_in, 0, n_in * sizeof *d->input);
-            else if (lies_right)
-                memcpy(d->input + i * n_in, (const float *)b->images + i * n_in, n_in * sizeof *d->input);
-            else
-                turn_image(d, b, i);
+            place_image(d, b, i, lies_right);
     }
     for (size_t i = 0; i < d->plan->n_layers; i++)
         for (uint32_t k = 0; k < d->plan->layers[i].n_inputs; k++)

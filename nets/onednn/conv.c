@@ -3,7 +3,9 @@
  * buffer.
  *
  * Kernels of 3 x 3 at stride 1 use Winograd's algorithm, F(4 x 4, 3 x 3) of Lavin and Gray 2016, in all three
- * passes. It takes a quarter of the products; in float32 its error is about 1e-6 of the largest output. */
+ * passes. It takes a quarter of the products; in float32 its error is about 1e-6 of the largest output. In
+ * bf16 the library has no such kernels. Its bf16 kernels read and write activations in bf16, take a bf16 copy
+ * of the weights, and add in float32; gradients of weights and biases stay float32. */
 #include "nets/onednn/onednn.h"
 
 #include <errno.h>
@@ -24,9 +26,10 @@ struct conv {
 };
 
 struct shapes {
-    dnnl_memory_desc_t in, out;          /* in the layout of the primitives */
-    dnnl_memory_desc_t value, value_out; /* in the layout of the values */
-    dnnl_memory_desc_t weight, bias, weight_any;
+    dnnl_memory_desc_t in, out;                 /* in the layout of the primitives */
+    dnnl_memory_desc_t value, value_out;        /* in the layout of the values */
+    dnnl_memory_desc_t weight, bias;            /* of x and g: float32 */
+    dnnl_memory_desc_t weight_any, dweight_any; /* of the primitives, in a format of the library */
     dnnl_dims_t stride, dilation, pad, pad_end;
     const dnnl_memory_desc_t *any_bias; /* NULL: the layer has none */
     dnnl_alg_kind_t method;
@@ -53,7 +56,7 @@ static void describe_window(const struct cnn_layer *p, struct shapes *s)
     s->any_bias = p->n_biases > 0 ? &s->bias : NULL;
 }
 
-static dnnl_status_t describe_weights(const struct cnn_layer *p, struct shapes *s)
+static dnnl_status_t describe_weights(const struct cnn_dnnl *d, const struct cnn_layer *p, struct shapes *s)
 {
     const struct cnn_window *w = &p->window;
     dnnl_dims_t weight = {p->out.c, p->in.c, w->kernel[0], w->kernel[1]}, bias = {p->out.c};
@@ -65,7 +68,9 @@ static dnnl_status_t describe_weights(const struct cnn_layer *p, struct shapes *
         dnnl_memory_desc_init_by_tag(&s->weight, n_dims, dims, dnnl_f32, is_grouped ? dnnl_goihw : dnnl_oihw);
 
     if (st == dnnl_success)
-        st = dnnl_memory_desc_init_by_tag(&s->weight_any, n_dims, dims, dnnl_f32, dnnl_format_tag_any);
+        st = dnnl_memory_desc_init_by_tag(&s->weight_any, n_dims, dims, d->type, dnnl_format_tag_any);
+    if (st == dnnl_success)
+        st = dnnl_memory_desc_init_by_tag(&s->dweight_any, n_dims, dims, dnnl_f32, dnnl_format_tag_any);
     if (st == dnnl_success)
         st = dnnl_memory_desc_init_by_tag(&s->bias, 1, bias, dnnl_f32, dnnl_x);
     return st;
@@ -101,9 +106,9 @@ void cnn_dnnl_conv_sides(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *
     dnnl_format_tag_t in, out;
 
     choose_tags(l, &in, &out);
-    bytes[0] = in == tag_of(l->in_layout, p->in, in) ? 0 : d->batch * cnn_shape_count(p->in) * sizeof(float);
+    bytes[0] = in == tag_of(l->in_layout, p->in, in) ? 0 : d->batch * cnn_shape_count(p->in) * d->value_bytes;
     bytes[1] =
-        out == tag_of(l->out_layout, p->out, out) ? 0 : d->batch * cnn_shape_count(p->out) * sizeof(float);
+        out == tag_of(l->out_layout, p->out, out) ? 0 : d->batch * cnn_shape_count(p->out) * d->value_bytes;
 }
 
 static int describe(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct shapes *s,
@@ -117,16 +122,16 @@ static int describe(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, st
     choose_tags(l, &tag_in, &tag_out);
     s->method = l->is_winograd ? dnnl_convolution_winograd : dnnl_convolution_direct;
     describe_window(p, s);
-    st = dnnl_memory_desc_init_by_tag(&s->in, 4, in, dnnl_f32, tag_in);
+    st = dnnl_memory_desc_init_by_tag(&s->in, 4, in, d->type, tag_in);
     if (st == dnnl_success)
-        st = dnnl_memory_desc_init_by_tag(&s->out, 4, out, dnnl_f32, tag_out);
+        st = dnnl_memory_desc_init_by_tag(&s->out, 4, out, d->type, tag_out);
     if (st == dnnl_success)
-        st = dnnl_memory_desc_init_by_tag(&s->value, 4, in, dnnl_f32, tag_of(l->in_layout, p->in, tag_in));
+        st = dnnl_memory_desc_init_by_tag(&s->value, 4, in, d->type, tag_of(l->in_layout, p->in, tag_in));
     if (st == dnnl_success)
-        st = dnnl_memory_desc_init_by_tag(&s->value_out, 4, out, dnnl_f32,
+        st = dnnl_memory_desc_init_by_tag(&s->value_out, 4, out, d->type,
                                           tag_of(l->out_layout, p->out, tag_out));
     if (st == dnnl_success)
-        st = describe_weights(p, s);
+        st = describe_weights(d, p, s);
     return cnn_dnnl_check(st, "describe the convolution", l, err);
 }
 
@@ -143,7 +148,7 @@ static dnnl_status_t describe_pass(enum pass pass, const struct shapes *s, dnnl_
         return dnnl_dilated_convolution_backward_data_desc_init(
             op, s->method, &s->in, &s->weight_any, &s->out, s->stride, s->dilation, s->pad, s->pad_end);
     default:
-        return dnnl_dilated_convolution_backward_weights_desc_init(op, s->method, &s->in, &s->weight_any,
+        return dnnl_dilated_convolution_backward_weights_desc_init(op, s->method, &s->in, &s->dweight_any,
                                                                    s->any_bias, &s->out, s->stride,
                                                                    s->dilation, s->pad, s->pad_end);
     }
@@ -193,7 +198,7 @@ bool cnn_dnnl_can_winograd(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
     struct cnn_dnnl_layer as = *l;
     struct shapes s;
 
-    if (l->plan->spec->kind != CNN_CONV || !is_worth_it(l->plan))
+    if (d->type != dnnl_f32 || l->plan->spec->kind != CNN_CONV || !is_worth_it(l->plan))
         return false;
     as.is_winograd = true;
     return describe(d, &as, &s, NULL) == 0 && library_can(d, &s);
@@ -201,7 +206,7 @@ bool cnn_dnnl_can_winograd(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
 
 /* lies: the layout of the value at `data` (NULL: bound later); runs: the layout of the primitives. */
 static int make_side(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const dnnl_memory_desc_t *lies,
-                     const dnnl_memory_desc_t *runs, float *data, struct cnn_dnnl_shared *shared,
+                     const dnnl_memory_desc_t *runs, void *data, struct cnn_dnnl_shared *shared,
                      struct side *out, struct ps_error *err)
 {
     int rc = cnn_dnnl_memory(d, l, lies, data, &out->value, err);
@@ -210,20 +215,6 @@ static int make_side(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const d
     if (rc < 0 || dnnl_memory_desc_equal(lies, runs))
         return rc;
     return cnn_dnnl_share(d, shared, l, runs, &out->run, err);
-}
-
-/* A memory in the weights format of `desc`, or `flat` itself if that is the format. */
-static int library_memory(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primitive_desc_t desc,
-                          dnnl_query_t what, dnnl_memory_t flat, dnnl_memory_t *out, struct ps_error *err)
-{
-    const dnnl_memory_desc_t *want = dnnl_primitive_desc_query_md(desc, what, 0), *have;
-
-    dnnl_memory_get_memory_desc(flat, &have);
-    if (dnnl_memory_desc_equal(want, have)) {
-        *out = flat;
-        return 0;
-    }
-    return cnn_dnnl_share(d, &d->weights, l, want, out, err);
 }
 
 static int create_desc(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, enum pass pass,
@@ -243,7 +234,7 @@ static int create_forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const st
     int rc = create_desc(d, l, FORWARD, s, NULL, desc, err);
 
     if (rc < 0 ||
-        (rc = library_memory(d, l, *desc, dnnl_query_weights_md, c->weight, &c->weight_forward, err)) < 0 ||
+        (rc = cnn_dnnl_weights(d, l, *desc, dnnl_query_weights_md, c->weight, &c->weight_forward, err)) < 0 ||
         (rc = cnn_dnnl_reorder(d, l, c->weight, c->weight_forward, &c->to_forward, err)) < 0)
         return rc;
     const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, c->in.run},
@@ -262,7 +253,7 @@ static int create_back_weights(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, con
     int rc = create_desc(d, l, BACK_WEIGHTS, s, hint, &desc, err);
 
     if (rc < 0 ||
-        (rc = library_memory(d, l, desc, dnnl_query_diff_weights_md, c->dweight, &c->dweight_back, err)) <
+        (rc = cnn_dnnl_weights(d, l, desc, dnnl_query_diff_weights_md, c->dweight, &c->dweight_back, err)) <
             0 ||
         (rc = cnn_dnnl_reorder(d, l, c->dweight_back, c->dweight, &c->from_back, err)) < 0)
         return rc;
@@ -282,7 +273,7 @@ static int create_back_data(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const 
     int rc = create_desc(d, l, BACK_DATA, s, hint, &desc, err);
 
     if (rc < 0 ||
-        (rc = library_memory(d, l, desc, dnnl_query_weights_md, c->weight, &c->weight_back, err)) < 0 ||
+        (rc = cnn_dnnl_weights(d, l, desc, dnnl_query_weights_md, c->weight, &c->weight_back, err)) < 0 ||
         (rc = cnn_dnnl_reorder(d, l, c->weight, c->weight_back, &c->to_back, err)) < 0)
         return rc;
     const dnnl_exec_arg_t args[] = {{DNNL_ARG_DIFF_DST, c->dout.run},

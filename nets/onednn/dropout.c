@@ -55,10 +55,10 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
     for (uint32_t i = 0; i < d->batch; i++) {
         if (d->is_training) {
             draw_mask(d, l, i);
-            d->kernels->dropout(l->in[0] + i * n, l->out + i * n, s->keep + i * n, cnn_dropout_scale(l->plan),
-                                n);
+            d->kernels->dropout(cnn_dnnl_in(d, l->in[0], i * n), cnn_dnnl_at(d, l->out, i * n),
+                                s->keep + i * n, cnn_dropout_scale(l->plan), n);
         } else if (l->out != l->in[0]) {
-            memcpy(l->out + i * n, l->in[0] + i * n, n * sizeof *l->out);
+            memcpy(cnn_dnnl_at(d, l->out, i * n), cnn_dnnl_in(d, l->in[0], i * n), n * d->value_bytes);
         }
     }
     return 0;
@@ -73,8 +73,8 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
     for (size_t i = 0; i < pieces; i++) {
         size_t at = i * CNN_DNNL_PIECE;
-        d->kernels->dropout(l->dout + at, l->din[0] + at, s->keep + at, cnn_dropout_scale(l->plan),
-                            cnn_dnnl_piece(n, i));
+        d->kernels->dropout(cnn_dnnl_at(d, l->dout, at), cnn_dnnl_at(d, l->din[0], at), s->keep + at,
+                            cnn_dropout_scale(l->plan), cnn_dnnl_piece(n, i));
     }
     return 0;
 }

@@ -1,6 +1,8 @@
 /* kernels.h: loops that oneDNN lacks or runs slowly. Private to nets/onednn.
  *
- * Meson compiles kernels.c once per instruction set; the set is chosen when a net is created. */
+ * Meson compiles kernels.c once per instruction set, and once more for activations in bf16; the copy is
+ * chosen when a net is created. A `void *` points to activations or their gradients, in the copy's precision.
+ * All sums, means and parameters are float32. */
 #ifndef CNN_KERNELS_H
 #define CNN_KERNELS_H
 
@@ -71,28 +73,27 @@ struct cnn_lrn {
 };
 
 struct cnn_norm_kernels {
-    /* norm: s of lrn.c, stored for the backward pass. work: 2 (channels + size) floats. */
-    void (*lrn)(const struct cnn_lrn *p, size_t places, const float *in, float *out, float *norm,
-                float *work);
-    void (*lrn_back)(const struct cnn_lrn *p, size_t places, const float *in, const float *norm,
-                     const float *dout, float *din, float *work);
+    /* norm: s of lrn.c, stored for the backward pass. work: 3 (channels + size) floats. */
+    void (*lrn)(const struct cnn_lrn *p, size_t places, const void *in, void *out, float *norm, float *work);
+    void (*lrn_back)(const struct cnn_lrn *p, size_t places, const void *in, const float *norm,
+                     const void *dout, void *din, float *work);
     /* sum[c] = the sum over places of in; square[c] = that of (in - sum[c] / places)^2 */
-    void (*moments)(size_t places, size_t channels, const float *in, float *sum, float *square);
+    void (*moments)(size_t places, size_t channels, const void *in, float *sum, float *square);
     /* out = (in - mean) a + b, clamped at 0 with has_relu */
-    void (*affine)(size_t places, size_t channels, const float *in, const float *mean, const float *a,
-                   const float *b, bool has_relu, float *out);
+    void (*affine)(size_t places, size_t channels, const void *in, const float *mean, const float *a,
+                   const float *b, bool has_relu, void *out);
     /* sum[c] = the sum of dout, product[c] = the sum of dout (in - mean). out: output of a fused ReLU, whose
      * backward pass is first applied to dout in place; or NULL */
-    void (*back_sums)(size_t places, size_t channels, const float *in, const float *mean, float *dout,
-                      const float *out, float *sum, float *product);
+    void (*back_sums)(size_t places, size_t channels, const void *in, const float *mean, void *dout,
+                      const void *out, float *sum, float *product);
     /* din = a dout + (in - mean) b + c */
-    void (*back_affine)(size_t places, size_t channels, const float *in, const float *mean, const float *dout,
-                        const float *a, const float *b, const float *c, float *din);
+    void (*back_affine)(size_t places, size_t channels, const void *in, const float *mean, const void *dout,
+                        const float *a, const float *b, const float *c, void *din);
 };
 
 /* The elementwise functions other than ReLU; p: leaky ReLU's slope. `out` may be `in`, and dx may be dout. */
-typedef void cnn_activation(const float *in, float *out, size_t n, float p);
-typedef void cnn_activation_back(const float *out, const float *dout, float *dx, size_t n, float p);
+typedef void cnn_activation(const void *in, void *out, size_t n, float p);
+typedef void cnn_activation_back(const void *out, const void *dout, void *dx, size_t n, float p);
 struct cnn_activation_kernels {
     cnn_activation *leaky, *relu6, *sigmoid, *tanh;
     cnn_activation_back *leaky_back, *relu6_back, *sigmoid_back, *tanh_back;
@@ -102,24 +103,32 @@ struct cnn_kernels {
     const char *isa;
     /* argmax [place][C]: position of the first largest value in its window (ky * width + kx). The window has
      * at most 256 positions. */
-    void (*maxpool)(const struct cnn_pool *p, const float *in, float *out, uint8_t *argmax);
+    void (*maxpool)(const struct cnn_pool *p, const void *in, void *out, uint8_t *argmax);
     /* din [H][W][C] is overwritten. */
-    void (*maxpool_back)(const struct cnn_pool *p, const float *dout, const uint8_t *argmax, float *din);
-    void (*relu)(float *x, size_t n);                         /* in place */
-    void (*relu_back)(float *dx, const float *out, size_t n); /* in place: 0 where out is not positive */
+    void (*maxpool_back)(const struct cnn_pool *p, const void *dout, const uint8_t *argmax, void *din);
+    /* The same for windows with more positions. */
+    void (*maxpool_wide)(const struct cnn_pool *p, const void *in, void *out, uint16_t *argmax);
+    void (*maxpool_wide_back)(const struct cnn_pool *p, const void *dout, const uint16_t *argmax, void *din);
+    void (*relu)(void *x, size_t n);                        /* in place */
+    void (*relu_back)(void *dx, const void *out, size_t n); /* in place: 0 where out is not positive */
     const struct cnn_activation_kernels *activation;
     /* to [cols][rows] from [rows][cols] */
-    void (*transpose)(const float *from, float *to, size_t rows, size_t cols);
-    void (*add_scaled)(float *to, const float *from, float a, size_t n); /* to += a from */
+    void (*transpose)(const void *from, void *to, size_t rows, size_t cols);
+    void (*add_scaled)(float *to, const void *from, float a, size_t n); /* to += a from */
+    void (*from_floats)(const float *from, void *to, size_t n);
+    void (*to_doubles)(const void *from, double *to, size_t n);
+    void (*from_doubles)(const double *from, void *to, bool adds, size_t n); /* to = from, or to += from */
     /* to = a + b, clamped at 0 with has_relu; to may be a */
-    void (*add)(float *to, const float *a, const float *b, bool has_relu, size_t n);
+    void (*add)(void *to, const void *a, const void *b, bool has_relu, size_t n);
     /* to = keep ? scale from : 0; `to` may be `from` */
-    void (*dropout)(const float *from, float *to, const uint8_t *keep, float scale, size_t n);
+    void (*dropout)(const void *from, void *to, const uint8_t *keep, float scale, size_t n);
     const struct cnn_norm_kernels *norm;
     const struct cnn_pooled_kernels *pooled; /* NULL: too few registers for a gain */
 };
 
-/* The widest set that this machine has and ONEDNN_MAX_CPU_ISA allows. */
+/* The widest set that this machine has and ONEDNN_MAX_CPU_ISA allows, for float32. */
 const struct cnn_kernels *cnn_kernels_pick(void);
+/* The copy for bf16; NULL: the machine lacks its instructions, or ONEDNN_MAX_CPU_ISA forbids them. */
+const struct cnn_kernels *cnn_kernels_bf16(void);
 
 #endif

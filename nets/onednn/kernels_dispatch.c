@@ -9,7 +9,7 @@ struct row {
     const struct cnn_kernels *kernels;
 };
 
-extern const struct cnn_kernels cnn_kernels_avx512, cnn_kernels_avx2, cnn_kernels_base;
+extern const struct cnn_kernels cnn_kernels_avx512, cnn_kernels_avx2, cnn_kernels_base, cnn_kernels_half;
 
 /* Widest first; base runs everywhere. */
 static const struct row rows[] = {
@@ -28,4 +28,15 @@ const struct cnn_kernels *cnn_kernels_pick(void)
     while ((has & rows[i].needs) != rows[i].needs)
         i++;
     return rows[i].kernels;
+}
+
+/* The library's set with AMX includes AVX512_BF16. */
+const struct cnn_kernels *cnn_kernels_bf16(void)
+{
+#ifdef __x86_64__
+    unsigned needs = dnnl_cpu_isa_avx512_core_bf16;
+    if ((dnnl_get_effective_cpu_isa() & needs) == needs)
+        return &cnn_kernels_half;
+#endif
+    return NULL;
 }

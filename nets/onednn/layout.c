@@ -213,6 +213,23 @@ static void pair_with_producers(struct cnn_dnnl *d)
     }
 }
 
+/* Logits stay float32 where a fully connected layer writes them for losses alone. */
+static void widen_logits(struct cnn_dnnl *d)
+{
+    const struct cnn_plan *p = d->plan;
+
+    for (size_t i = 0; i < p->n_layers; i++)
+        d->layers[i].is_wide = p->layers[i].spec->kind == CNN_FC;
+    for (size_t i = 0; i < p->n_layers; i++)
+        for (uint32_t k = 0; k < p->layers[i].n_inputs; k++)
+            if (p->layers[i].inputs[k].value > 0 && !cnn_is_loss(&p->layers[i]))
+                d->layers[p->layers[i].inputs[k].value - 1].is_wide = false;
+    for (size_t i = 0; i < p->n_layers; i++)
+        if (cnn_is_loss(&p->layers[i]))
+            d->layers[i].is_wide =
+                p->layers[i].inputs[0].value > 0 && d->layers[p->layers[i].inputs[0].value - 1].is_wide;
+}
+
 int cnn_dnnl_choose(struct cnn_dnnl *d)
 {
     d->layout = calloc(d->plan->n_values, sizeof *d->layout);
@@ -220,6 +237,7 @@ int cnn_dnnl_choose(struct cnn_dnnl *d)
         return -ENOMEM;
     pair_with_pools(d);
     pair_with_producers(d);
+    widen_logits(d);
     for (size_t i = 0; i < d->plan->n_layers; i++)
         if (d->layers[i].pool == NULL)
             d->layers[i].is_winograd = cnn_dnnl_can_winograd(d, &d->layers[i]);

@@ -30,7 +30,7 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error 
                             .k = spec->k,
                             .part = spec->alpha / (float)spec->size,
                             .beta = spec->beta};
-    s->work_floats = (2 * ((size_t)s->p.channels + s->p.size) + 15) / 16 * 16;
+    s->work_floats = (3 * ((size_t)s->p.channels + s->p.size) + 15) / 16 * 16;
     s->norm = l->kept;
     s->work = cnn_dnnl_buffer(d, s->work_floats * d->threads * sizeof *s->work);
     return s->work != NULL ? 0 : ps_fail(err, -ENOMEM, "no memory for layer '%s'", spec->name);
@@ -49,8 +49,8 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
     (void)x;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
     for (size_t i = 0; i < rows; i++)
-        d->kernels->norm->lrn(&s->p, places, l->in[0] + i * n, l->out + i * n, s->norm + i * n,
-                              s->work + (size_t)omp_get_thread_num() * s->work_floats);
+        d->kernels->norm->lrn(&s->p, places, cnn_dnnl_in(d, l->in[0], i * n), cnn_dnnl_at(d, l->out, i * n),
+                              s->norm + i * n, s->work + (size_t)omp_get_thread_num() * s->work_floats);
     return 0;
 }
 
@@ -62,8 +62,8 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
     (void)x, (void)g;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
     for (size_t i = 0; i < rows; i++)
-        d->kernels->norm->lrn_back(&s->p, places, l->in[0] + i * n, s->norm + i * n, l->dout + i * n,
-                                   l->din[0] + i * n,
+        d->kernels->norm->lrn_back(&s->p, places, cnn_dnnl_in(d, l->in[0], i * n), s->norm + i * n,
+                                   cnn_dnnl_at(d, l->dout, i * n), cnn_dnnl_at(d, l->din[0], i * n),
                                    s->work + (size_t)omp_get_thread_num() * s->work_floats);
     return 0;
 }

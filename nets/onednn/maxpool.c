@@ -1,11 +1,10 @@
 /* maxpool.c: our own loops, with one byte per output for the position of the maximum: oneDNN's kernel uses
- * four and is three times slower. Windows of more than 256 positions use plain loops with two bytes. The work
+ * four and is three times slower. Windows of more than 256 positions use two bytes. The work
  * is divided by images and blocks of channels. */
 #include "nets/onednn/onednn.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define BYTE_PLACES 256
 
@@ -56,52 +55,6 @@ static void destroy(struct cnn_dnnl_layer *l)
     free(((struct maxpool_op *)l->state)->argmax_at);
 }
 
-/* One window of one channel; in and out point to that channel. */
-static void wide_window(const struct maxpool_op *m, const float *in, uint32_t oy, uint32_t ox, float *out,
-                        uint16_t *argmax)
-{
-    const struct cnn_pool *p = &m->pool;
-    int64_t top = (int64_t)oy * p->stride[0] - p->pad[0], left = (int64_t)ox * p->stride[1] - p->pad[1];
-    bool found = false;
-
-    for (uint32_t k = 0; k < p->kernel[0] * p->kernel[1]; k++) {
-        int64_t y = top + k / p->kernel[1], x = left + k % p->kernel[1];
-        if (y < 0 || x < 0 || y >= p->in.h || x >= p->in.w)
-            continue;
-        float v = in[(y * p->in.w + x) * p->in.c];
-        if (!found || v > *out || v != v) { /* a NaN wins */
-            *out = v;
-            *argmax = (uint16_t)k;
-            found = true;
-        }
-    }
-}
-
-static void wide_forward(const struct maxpool_op *m, const float *in, float *out, uint16_t *argmax)
-{
-    const struct cnn_pool *p = &m->pool;
-
-    for (uint32_t k = 0; k < p->out.h * p->out.w; k++)
-        for (uint32_t c = 0; c < p->in.c; c++)
-            wide_window(m, in + c, k / p->out.w, k % p->out.w, &out[c * p->c_step + k * p->place_step],
-                        &argmax[(size_t)k * p->in.c + c]);
-}
-
-static void wide_backward(const struct maxpool_op *m, const float *dout, const uint16_t *argmax, float *din)
-{
-    const struct cnn_pool *p = &m->pool;
-
-    memset(din, 0, cnn_shape_count(p->in) * sizeof *din);
-    for (uint32_t k = 0; k < p->out.h * p->out.w; k++) {
-        int64_t top = (int64_t)(k / p->out.w) * p->stride[0] - p->pad[0];
-        int64_t left = (int64_t)(k % p->out.w) * p->stride[1] - p->pad[1];
-        int64_t start = (top * p->in.w + left) * p->in.c;
-        for (uint32_t c = 0; c < p->in.c; c++)
-            din[start + m->argmax_at[argmax[(size_t)k * p->in.c + c]] + c] +=
-                dout[c * p->c_step + k * p->place_step];
-    }
-}
-
 static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
 {
     struct maxpool_op *m = l->state;
@@ -111,13 +64,14 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
     (void)x;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
     for (size_t i = 0; i < n_blocks; i++) {
+        const void *in = cnn_dnnl_in(d, l->in[0], i * n_in);
+        void *out = cnn_dnnl_at(d, l->out, i * n_out);
         if (m->is_wide)
-            wide_forward(m, l->in[0] + i * n_in, l->out + i * n_out, (uint16_t *)l->kept + i * n_out);
+            d->kernels->maxpool_wide(&m->pool, in, out, (uint16_t *)l->kept + i * n_out);
         else
-            d->kernels->maxpool(&m->pool, l->in[0] + i * n_in, l->out + i * n_out,
-                                (uint8_t *)l->kept + i * n_out);
+            d->kernels->maxpool(&m->pool, in, out, (uint8_t *)l->kept + i * n_out);
         if (l->has_relu)
-            d->kernels->relu(l->out + i * n_out, n_out);
+            d->kernels->relu(out, n_out);
     }
     return 0;
 }
@@ -133,14 +87,13 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
         return 0;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
     for (size_t i = 0; i < n_blocks; i++) {
-        float *dout = l->dout + i * n_out;
+        void *dout = cnn_dnnl_at(d, l->dout, i * n_out), *din = cnn_dnnl_at(d, l->din[0], i * n_in);
         if (l->has_relu)
-            d->kernels->relu_back(dout, l->out + i * n_out, n_out);
+            d->kernels->relu_back(dout, cnn_dnnl_at(d, l->out, i * n_out), n_out);
         if (m->is_wide)
-            wide_backward(m, dout, (const uint16_t *)l->kept + i * n_out, l->din[0] + i * n_in);
+            d->kernels->maxpool_wide_back(&m->pool, dout, (const uint16_t *)l->kept + i * n_out, din);
         else if (!l->is_pooled)
-            d->kernels->maxpool_back(&m->pool, dout, (const uint8_t *)l->kept + i * n_out,
-                                     l->din[0] + i * n_in);
+            d->kernels->maxpool_back(&m->pool, dout, (const uint8_t *)l->kept + i * n_out, din);
     }
     return 0;
 }

@@ -42,21 +42,23 @@ static void clear_ends(const struct cnn_lrn *p, uint32_t before, float *padded)
 
 /* Writes the squares between the padding that window_sums reads. A separate function, because window_sums
  * reads the same values through another pointer, which `restrict` forbids. */
-static void squares(uint32_t channels, const float *in, float *restrict to)
+static void squares(uint32_t channels, const value *in, float *restrict to)
 {
     for (uint32_t c = 0; c < channels; c++)
-        to[c] = in[c] * in[c];
+        to[c] = get(&in[c]) * get(&in[c]);
 }
 
-static void weighted(uint32_t channels, const float *dout, const float *in, const float *factor,
+static void weighted(uint32_t channels, const value *dout, const value *in, const float *factor,
                      const float *norm, float *restrict to)
 {
     for (uint32_t c = 0; c < channels; c++)
-        to[c] = dout[c] * in[c] * factor[c] / norm[c];
+        to[c] = get(&dout[c]) * get(&in[c]) * factor[c] / norm[c];
 }
 
-static void lrn(const struct cnn_lrn *p, size_t places, const float *in, float *out, float *norm, float *work)
+static void lrn(const struct cnn_lrn *p, size_t places, const void *from, void *to, float *norm, float *work)
 {
+    const value *in = from;
+    value *out = to;
     uint32_t channels = p->channels;
     float *factor = work + channels + p->size;
 
@@ -68,26 +70,28 @@ static void lrn(const struct cnn_lrn *p, size_t places, const float *in, float *
             norm[c] = p->k + p->part * norm[c];
         power(p, norm, factor);
         for (uint32_t c = 0; c < channels; c++)
-            out[c] = in[c] * factor[c];
+            put(&out[c], get(&in[c]) * factor[c]);
     }
 }
 
 /* The equation is in nets/ref/lrn.c. */
-static void lrn_back(const struct cnn_lrn *p, size_t places, const float *in, const float *norm,
-                     const float *dout, float *din, float *work)
+static void lrn_back(const struct cnn_lrn *p, size_t places, const void *values, const float *norm,
+                     const void *from, void *to, float *work)
 {
+    const value *in = values, *dout = from;
+    value *din = to;
     uint32_t channels = p->channels;
     uint32_t before = p->size - 1 - p->half; /* the reversed neighbourhood */
-    float *factor = work + channels + p->size;
+    float *factor = work + channels + p->size, *sums = factor + channels + p->size;
     float twice = 2 * p->part * p->beta;
 
     clear_ends(p, before, work);
     for (size_t k = 0; k < places; k++, in += channels, norm += channels, dout += channels, din += channels) {
         power(p, norm, factor);
         weighted(channels, dout, in, factor, norm, work + before);
-        window_sums(p, work, din);
+        window_sums(p, work, sums);
         for (uint32_t c = 0; c < channels; c++)
-            din[c] = dout[c] * factor[c] - twice * in[c] * din[c];
+            put(&din[c], get(&dout[c]) * factor[c] - twice * get(&in[c]) * sums[c]);
     }
 }
 
@@ -96,7 +100,7 @@ static void lrn_back(const struct cnn_lrn *p, size_t places, const float *in, co
 #define INLINE static inline __attribute__((always_inline))
 
 /* The sum over positions, and the sum of the squared distances from the mean. */
-INLINE void moments_tile(size_t places, size_t channels, const float *in, float *sum, float *square,
+INLINE void moments_tile(size_t places, size_t channels, const value *in, float *sum, float *square,
                          const int V)
 {
     floats a[V], b[V], mean[V];
@@ -106,12 +110,12 @@ INLINE void moments_tile(size_t places, size_t channels, const float *in, float 
         a[v] = b[v] = (floats){0};
     for (k = 0; k + 1 < places; k += 2)
         for (int v = 0; v < V; v++) {
-            a[v] += load(in + k * channels + v * LANES);
-            b[v] += load(in + (k + 1) * channels + v * LANES);
+            a[v] += load_value(in + k * channels + v * LANES);
+            b[v] += load_value(in + (k + 1) * channels + v * LANES);
         }
     for (int v = 0; v < V; v++) {
         if (k < places)
-            a[v] += load(in + k * channels + v * LANES);
+            a[v] += load_value(in + k * channels + v * LANES);
         a[v] += b[v];
         store(sum + v * LANES, a[v]);
         mean[v] = a[v] / (float)places;
@@ -119,32 +123,33 @@ INLINE void moments_tile(size_t places, size_t channels, const float *in, float 
     }
     for (k = 0; k + 1 < places; k += 2)
         for (int v = 0; v < V; v++) {
-            floats p = load(in + k * channels + v * LANES) - mean[v];
-            floats q = load(in + (k + 1) * channels + v * LANES) - mean[v];
+            floats p = load_value(in + k * channels + v * LANES) - mean[v];
+            floats q = load_value(in + (k + 1) * channels + v * LANES) - mean[v];
             a[v] += p * p;
             b[v] += q * q;
         }
     for (int v = 0; v < V; v++) {
-        floats p = k < places ? load(in + k * channels + v * LANES) - mean[v] : (floats){0};
+        floats p = k < places ? load_value(in + k * channels + v * LANES) - mean[v] : (floats){0};
         store(square + v * LANES, a[v] + b[v] + p * p);
     }
 }
 
 /* The same for one channel, if there are fewer than LANES. */
-static void moments_one(size_t places, size_t channels, const float *in, float *sum, float *square)
+static void moments_one(size_t places, size_t channels, const value *in, float *sum, float *square)
 {
     float s = 0, q = 0;
 
     for (size_t k = 0; k < places; k++)
-        s += in[k * channels];
+        s += get(&in[k * channels]);
     *sum = s;
     for (size_t k = 0; k < places; k++)
-        q += (in[k * channels] - s / (float)places) * (in[k * channels] - s / (float)places);
+        q += (get(&in[k * channels]) - s / (float)places) * (get(&in[k * channels]) - s / (float)places);
     *square = q;
 }
 
-static void moments(size_t places, size_t channels, const float *in, float *sum, float *square)
+static void moments(size_t places, size_t channels, const void *values, float *sum, float *square)
 {
+    const value *in = values;
     size_t c = 0;
 
     for (; channels < LANES && c < channels; c++)
@@ -158,19 +163,19 @@ static void moments(size_t places, size_t channels, const float *in, float *sum,
 }
 
 /* d, or 0 where the fused ReLU's output is 0; written back if there is a ReLU. */
-INLINE floats gradient_at(float *dout, const float *out, bool has_relu)
+INLINE floats gradient_at(value *dout, const value *out, bool has_relu)
 {
-    floats d = load(dout);
+    floats d = load_value(dout);
 
     if (has_relu) {
-        d = (floats)((load(out) > 0) & (ints)d);
-        store(dout, d);
+        d = (floats)((load_value(out) > 0) & (ints)d);
+        store_value(dout, d);
     }
     return d;
 }
 
-INLINE void back_tile(size_t places, size_t channels, const float *in, const float *mean, float *dout,
-                      const float *out, float *sum, float *product, const int V, const bool has_relu)
+INLINE void back_tile(size_t places, size_t channels, const value *in, const float *mean, value *dout,
+                      const value *out, float *sum, float *product, const int V, const bool has_relu)
 {
     floats s[2][V], q[2][V], m[V];
     size_t k;
@@ -185,37 +190,37 @@ INLINE void back_tile(size_t places, size_t channels, const float *in, const flo
                 size_t at = (k + e) * channels + (size_t)v * LANES;
                 floats d = gradient_at(dout + at, out + at, has_relu);
                 s[e][v] += d;
-                q[e][v] += d * (load(in + at) - m[v]);
+                q[e][v] += d * (load_value(in + at) - m[v]);
             }
     for (int v = 0; v < V; v++) {
         if (k < places) {
             size_t at = k * channels + (size_t)v * LANES;
             floats d = gradient_at(dout + at, out + at, has_relu);
             s[0][v] += d;
-            q[0][v] += d * (load(in + at) - m[v]);
+            q[0][v] += d * (load_value(in + at) - m[v]);
         }
         store(sum + v * LANES, s[0][v] + s[1][v]);
         store(product + v * LANES, q[0][v] + q[1][v]);
     }
 }
 
-static void back_one(size_t places, size_t channels, const float *in, float mean, float *dout,
-                     const float *out, float *sum, float *product)
+static void back_one(size_t places, size_t channels, const value *in, float mean, value *dout,
+                     const value *out, float *sum, float *product)
 {
     *sum = *product = 0;
     for (size_t k = 0; k < places; k++) {
-        float *d = &dout[k * channels];
+        value *d = &dout[k * channels];
         if (out != NULL)
-            *d = out[k * channels] > 0 ? *d : 0;
-        *sum += *d;
-        *product += *d * (in[k * channels] - mean);
+            *d = get(&out[k * channels]) > 0 ? *d : 0;
+        *sum += get(d);
+        *product += get(d) * (get(&in[k * channels]) - mean);
     }
 }
 
 /* Some channels of the last vector are processed twice; values that the ReLU cleared stay 0. Without a ReLU
  * `out` is not read. */
-INLINE void back_all(size_t places, size_t channels, const float *in, const float *mean, float *dout,
-                     const float *out, float *sum, float *product, const bool has_relu)
+INLINE void back_all(size_t places, size_t channels, const value *in, const float *mean, value *dout,
+                     const value *out, float *sum, float *product, const bool has_relu)
 {
     size_t c = 0;
 
@@ -228,9 +233,12 @@ INLINE void back_all(size_t places, size_t channels, const float *in, const floa
     }
 }
 
-static void back_sums(size_t places, size_t channels, const float *in, const float *mean, float *dout,
-                      const float *out, float *restrict sum, float *restrict product)
+static void back_sums(size_t places, size_t channels, const void *values, const float *mean, void *gradients,
+                      const void *outputs, float *restrict sum, float *restrict product)
 {
+    const value *in = values, *out = outputs;
+    value *dout = gradients;
+
     if (channels < LANES)
         for (size_t c = 0; c < channels; c++)
             back_one(places, channels, in + c, mean[c], dout + c, out != NULL ? out + c : NULL, sum + c,
@@ -242,22 +250,25 @@ static void back_sums(size_t places, size_t channels, const float *in, const flo
 }
 
 /* The coefficients of a vector of channels stay in registers for all positions. */
-INLINE void affine_tile(size_t places, size_t channels, const float *in, const float *mean, const float *a,
-                        const float *b, const bool has_relu, float *out)
+INLINE void affine_tile(size_t places, size_t channels, const value *in, const float *mean, const float *a,
+                        const float *b, const bool has_relu, value *out)
 {
     floats m = load(mean), scale = load(a), shift = load(b);
 
     for (size_t k = 0; k < places; k++) {
-        floats y = (load(in + k * channels) - m) * scale + shift;
+        floats y = (load_value(in + k * channels) - m) * scale + shift;
         if (has_relu)
             y = (floats)(~(y < 0) & (ints)y); /* a NaN stays one */
-        store(out + k * channels, y);
+        store_value(out + k * channels, y);
     }
 }
 
-static void affine(size_t places, size_t channels, const float *in, const float *mean, const float *a,
-                   const float *b, bool has_relu, float *restrict out)
+static void affine(size_t places, size_t channels, const void *values, const float *mean, const float *a,
+                   const float *b, bool has_relu, void *restrict outputs)
 {
+    const value *in = values;
+    value *restrict out = outputs;
+
     for (size_t c = 0; channels >= LANES && c < channels; c += LANES) {
         size_t at = c + LANES <= channels ? c : channels - LANES; /* some channels twice */
         if (has_relu)
@@ -267,24 +278,28 @@ static void affine(size_t places, size_t channels, const float *in, const float 
     }
     for (size_t k = 0; channels < LANES && k < places; k++)
         for (size_t c = 0; c < channels; c++) {
-            float y = (in[k * channels + c] - mean[c]) * a[c] + b[c];
-            out[k * channels + c] = has_relu && y < 0 ? 0 : y;
+            float y = (get(&in[k * channels + c]) - mean[c]) * a[c] + b[c];
+            put(&out[k * channels + c], has_relu && y < 0 ? 0 : y);
         }
 }
 
-INLINE void back_affine_tile(size_t places, size_t channels, const float *in, const float *mean,
-                             const float *dout, const float *a, const float *b, const float *c, float *din)
+INLINE void back_affine_tile(size_t places, size_t channels, const value *in, const float *mean,
+                             const value *dout, const float *a, const float *b, const float *c, value *din)
 {
     floats m = load(mean), of_dout = load(a), of_in = load(b), shift = load(c);
 
     for (size_t k = 0; k < places; k++)
-        store(din + k * channels,
-              of_dout * load(dout + k * channels) + (load(in + k * channels) - m) * of_in + shift);
+        store_value(din + k * channels, of_dout * load_value(dout + k * channels) +
+                                            (load_value(in + k * channels) - m) * of_in + shift);
 }
 
-static void back_affine(size_t places, size_t channels, const float *in, const float *mean, const float *dout,
-                        const float *a, const float *b, const float *c, float *restrict din)
+static void back_affine(size_t places, size_t channels, const void *values, const float *mean,
+                        const void *gradients, const float *a, const float *b, const float *c,
+                        void *restrict to)
 {
+    const value *in = values, *dout = gradients;
+    value *restrict din = to;
+
     for (size_t i = 0; channels >= LANES && i < channels; i += LANES) {
         size_t at = i + LANES <= channels ? i : channels - LANES; /* some channels twice */
         back_affine_tile(places, channels, in + at, mean + at, dout + at, a + at, b + at, c + at, din + at);
@@ -292,7 +307,7 @@ static void back_affine(size_t places, size_t channels, const float *in, const f
     for (size_t k = 0; channels < LANES && k < places; k++)
         for (size_t i = 0; i < channels; i++) {
             size_t at = k * channels + i;
-            din[at] = a[i] * dout[at] + (in[at] - mean[i]) * b[i] + c[i];
+            put(&din[at], a[i] * get(&dout[at]) + (get(&in[at]) - mean[i]) * b[i] + c[i]);
         }
 }
 

@@ -37,10 +37,18 @@ static const struct cnn_dnnl_kind *const kinds[] = {
     [CNN_TANH] = &cnn_dnnl_activation,
 };
 
+static int probe(enum cnn_precision precision, struct ps_error *err)
+{
+    if (precision != CNN_BF16 || cnn_kernels_bf16() != NULL)
+        return 0;
+    return ps_fail(err, -ENOTSUP,
+                   "backend 'onednn' computes in bf16 by AVX512_BF16 or AMX, and the CPU has neither, or "
+                   "ONEDNN_MAX_CPU_ISA forbids them");
+}
+
 static size_t value_bytes(enum cnn_precision precision)
 {
-    (void)precision;
-    return sizeof(float);
+    return precision == CNN_BF16 ? sizeof(uint16_t) : sizeof(float);
 }
 
 static void destroy(void *state)
@@ -67,7 +75,10 @@ static void destroy(void *state)
         dnnl_engine_destroy(d->engine);
     free(d->arena);
     free(d->layout);
+    free(d->images);
     free(d->z);
+    free(d->row_loss);
+    free(d->row_rank);
     free(d->primitives);
     free(d->descs);
     free(d->memories);
@@ -103,7 +114,10 @@ static int begin(const struct cnn_setup *setup, struct cnn_dnnl **out, struct ps
         return ps_fail(err, -ENOMEM, "no memory for the onednn backend");
     *out = d;
     d->plan = setup->plan;
-    d->kernels = cnn_kernels_pick();
+    d->floats = cnn_kernels_pick();
+    d->kernels = setup->precision == CNN_BF16 ? cnn_kernels_bf16() : d->floats;
+    d->type = setup->precision == CNN_BF16 ? dnnl_bf16 : dnnl_f32;
+    d->value_bytes = value_bytes(setup->precision);
     d->batch = setup->batch;
     d->threads = setup->threads;
     d->layers = calloc(d->plan->n_layers, sizeof *d->layers);
@@ -129,25 +143,27 @@ static size_t max(size_t a, size_t b)
 
 /* Primitives of a convolution or a fully connected layer: three products (forward, weights, input), and as
  * many reorders if weights are reordered. */
-static size_t primitives_of(const struct cnn_layer *l)
+static size_t primitives_of(const struct cnn_layer *l, bool reorders_fc)
 {
     size_t products = 1 + (size_t)l->trains + (size_t)l->wants_din;
 
     if (l->spec->kind == CNN_FC)
-        return products;
+        return reorders_fc ? 2 * products : products;
     return l->spec->kind == CNN_CONV ? 2 * products : 0;
 }
 
 /* Estimates what the layers allocate outside the arena. */
 static size_t estimate(const struct cnn_dnnl *d)
 {
-    size_t largest = 0, bytes[2], sides[2] = {0, 0}, own = 0;
+    size_t largest = 0, largest_fc = 0, bytes[2], sides[2] = {0, 0}, own = 0;
 
     for (size_t i = 0; i < d->plan->n_layers; i++) {
         const struct cnn_layer *l = &d->plan->layers[i];
-        own += primitives_of(l) * CODE_BYTES;
+        own += primitives_of(l, d->type != dnnl_f32) * CODE_BYTES;
         if (l->spec->kind == CNN_BATCHNORM)
             own += (size_t)l->in.c * (9 + 2 * (size_t)d->batch) * sizeof(float);
+        if (l->spec->kind == CNN_FC && d->type != dnnl_f32)
+            largest_fc = max(largest_fc, l->n_weights);
         if (l->spec->kind != CNN_CONV)
             continue;
         largest = max(largest, l->n_weights);
@@ -158,7 +174,7 @@ static size_t estimate(const struct cnn_dnnl *d)
     /* Weights in the library's format, and a sum of their gradient for each thread, or the scratch of
      * Winograd's algorithm. */
     size_t sums = d->threads * largest * sizeof(float);
-    return own + largest * sizeof(float) + max(sums, d->scratch.bytes) + sides[0] + sides[1];
+    return own + max(largest, largest_fc) * sizeof(float) + max(sums, d->scratch.bytes) + sides[0] + sides[1];
 }
 
 static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *own_bytes,
@@ -247,6 +263,23 @@ static int create_layers(struct cnn_dnnl *d, struct ps_error *err)
     return rc == 0 ? bind_shared(d, &d->weights, err) : rc;
 }
 
+/* What images and the rows of a loss pass through. */
+static bool create_rows(struct cnn_dnnl *d)
+{
+    size_t z_bytes = 2 * (size_t)d->plan->model->classes * sizeof *d->z;
+
+    if (d->type != dnnl_f32) {
+        size_t image_bytes = cnn_shape_count(cnn_image_shape(d->plan)) * sizeof *d->images;
+        d->images = cnn_dnnl_buffer(d, d->threads * image_bytes);
+        if (d->images == NULL)
+            return false;
+    }
+    d->z = cnn_dnnl_buffer(d, d->threads * z_bytes);
+    d->row_loss = cnn_dnnl_buffer(d, d->batch * sizeof *d->row_loss);
+    d->row_rank = cnn_dnnl_buffer(d, d->batch * sizeof *d->row_rank);
+    return d->z != NULL && d->row_loss != NULL && d->row_rank != NULL;
+}
+
 static int create(const struct cnn_setup *setup, const struct cnn_memory *memory, void **state,
                   struct ps_error *err)
 {
@@ -262,8 +295,7 @@ static int create(const struct cnn_setup *setup, const struct cnn_memory *memory
     d->scratch.bytes = 0; /* counted again from the created layers */
     d->arena = cnn_dnnl_buffer(d, memory->arena_bytes);
     d->own_bytes = 0;
-    d->z = cnn_dnnl_buffer(d, 2 * (size_t)d->plan->model->classes * sizeof *d->z);
-    if (d->arena == NULL || d->z == NULL) {
+    if (d->arena == NULL || !create_rows(d)) {
         rc = ps_fail(err, -ENOMEM, "no memory for the activations of a batch of %u", d->batch);
     } else {
         cnn_dnnl_bind_places(d, memory);
@@ -295,28 +327,55 @@ static int forward(struct cnn_dnnl *d, const struct cnn_draw *draw, const float 
     return 0;
 }
 
+/* Fewer logits than this take less time than a second thread needs to begin. */
+#define MANY_LOGITS 4096
+
+/* The logits of image i, in the calling thread's part of d->z. */
+static double *logits_of(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, uint32_t i)
+{
+    size_t classes = d->plan->model->classes;
+    double *z = d->z + 2 * classes * (size_t)omp_get_thread_num();
+
+    if (l->is_wide)
+        d->floats->to_doubles((const float *)l->in[0] + i * classes, z, classes);
+    else
+        d->kernels->to_doubles(cnn_dnnl_in(d, l->in[0], i * classes), z, classes);
+    return z;
+}
+
+/* Loss and rank of image i. dlogits: of the whole batch, or NULL. */
+static void loss_row(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const struct cnn_batch *batch,
+                     uint32_t i, void *dlogits, bool adds, double smoothing)
+{
+    uint32_t classes = d->plan->model->classes;
+    double *z = logits_of(d, l, i), *dz = z + classes, weight = cnn_loss_weight(l->plan);
+
+    d->row_loss[i] = cnn_softmax_loss_row(classes, z, batch->labels[i], smoothing, dz, &d->row_rank[i]);
+    if (dlogits == NULL)
+        return;
+    for (uint32_t k = 0; k < classes; k++)
+        dz[k] = weight * dz[k] / batch->n;
+    d->kernels->from_doubles(dz, cnn_dnnl_at(d, dlogits, i * (size_t)classes), adds, classes);
+}
+
 /* One loss: its weighted mean and the counts of correct images. dlogits: its gradient, written or added;
  * NULL: not wanted. */
 static struct cnn_score loss(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l,
-                             const struct cnn_batch *batch, float *dlogits, bool adds, double smoothing)
+                             const struct cnn_batch *batch, void *dlogits, bool adds, double smoothing)
 {
-    uint32_t classes = d->plan->model->classes, rank;
-    const float *logits = l->in[0];
-    double *z = d->z, *dz = d->z + classes, sum = 0, weight = cnn_loss_weight(l->plan);
+    bool is_large = (size_t)batch->n * d->plan->model->classes >= MANY_LOGITS;
     struct cnn_score s = {0};
+    double sum = 0;
 
-    for (uint32_t i = 0; i < batch->n; i++, logits += classes) {
-        for (uint32_t k = 0; k < classes; k++)
-            z[k] = (double)logits[k];
-        sum += cnn_softmax_loss_row(classes, z, batch->labels[i], smoothing, dz, &rank);
-        s.n_correct += rank == 0;
-        s.n_correct_5 += rank < 5;
-        for (size_t k = 0; dlogits != NULL && k < classes; k++) {
-            float *to = &dlogits[i * (size_t)classes + k], part = (float)(weight * dz[k] / batch->n);
-            *to = adds ? *to + part : part;
-        }
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1 && is_large)
+    for (uint32_t i = 0; i < batch->n; i++)
+        loss_row(d, l, batch, i, dlogits, adds, smoothing);
+    for (uint32_t i = 0; i < batch->n; i++) {
+        sum += d->row_loss[i];
+        s.n_correct += d->row_rank[i] == 0;
+        s.n_correct_5 += d->row_rank[i] < 5;
     }
-    s.loss = weight * (sum / batch->n);
+    s.loss = cnn_loss_weight(l->plan) * (sum / batch->n);
     return s;
 }
 
@@ -328,8 +387,9 @@ static void add_parts(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
             continue;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
         for (size_t i = 0; i < pieces; i++)
-            d->kernels->add_scaled(l->sum[k] + i * CNN_DNNL_PIECE, l->din[k] + i * CNN_DNNL_PIECE, 1,
-                                   cnn_dnnl_piece(n, i));
+            d->kernels->add(cnn_dnnl_at(d, l->sum[k], i * CNN_DNNL_PIECE),
+                            cnn_dnnl_at(d, l->sum[k], i * CNN_DNNL_PIECE),
+                            cnn_dnnl_at(d, l->din[k], i * CNN_DNNL_PIECE), false, cnn_dnnl_piece(n, i));
     }
 }
 
@@ -370,12 +430,14 @@ static int backward(struct cnn_dnnl *d, const struct cnn_gradient_call *call, st
 static void predict(struct cnn_dnnl *d, const struct cnn_batch *batch, const struct cnn_predictions *out)
 {
     uint32_t classes = d->plan->model->classes;
-    const float *logits = d->layers[d->plan->main_loss].in[0];
+    const struct cnn_dnnl_layer *l = &d->layers[d->plan->main_loss];
 
-    for (uint32_t i = 0; i < batch->n; i++, logits += classes) {
-        for (uint32_t k = 0; k < classes; k++)
-            d->z[k] = (double)logits[k];
-        cnn_softmax_predict(classes, d->z, d->z + classes, i, out);
+    if (out->classes == NULL && out->probabilities == NULL)
+        return;
+#pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
+    for (uint32_t i = 0; i < batch->n; i++) {
+        double *z = logits_of(d, l, i);
+        cnn_softmax_predict(classes, z, z + classes, i, out);
     }
 }
 
@@ -424,7 +486,8 @@ static void update_buffers(void *state, float *x)
 const struct cnn_backend cnn_backend_onednn = {
     .name = "onednn",
     .memory = CNN_HOST,
-    .precisions = 1 << CNN_FLOAT32,
+    .precisions = 1 << CNN_FLOAT32 | 1 << CNN_BF16,
+    .probe = probe,
     .value_bytes = value_bytes,
     .needs = needs,
     .create = create,

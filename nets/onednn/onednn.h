@@ -1,6 +1,8 @@
 /* onednn.h: a net as a list of oneDNN primitives and our own loops. Private to nets/onednn.
  *
  * The layout is chosen for each value: see layout.c. The flat vectors x and g are read and written in place.
+ * They are float32. Values and their gradients are float32 or, at CNN_BF16, bf16, except for logits that a
+ * fully connected layer writes: those are float32 too. A `void *` points to numbers of the net's precision.
  * create allocates everything: the planned arena (nets/memory.h), one scratchpad for all primitives and one
  * buffer for weights in the library's formats. Sharing is safe because primitives run one after the other. */
 #ifndef CNN_ONEDNN_H
@@ -50,14 +52,16 @@ extern const struct cnn_dnnl_kind cnn_dnnl_conv, cnn_dnnl_maxpool, cnn_dnnl_relu
 struct cnn_dnnl_layer {
     const struct cnn_layer *plan;
     const struct cnn_dnnl_kind *kind;
-    const float *in[CNN_MAX_INPUTS]; /* may be the caller's images, if they can be read in place */
-    float *out;                      /* in[0] if the layer works in place */
+    const void *in[CNN_MAX_INPUTS]; /* may be the caller's images, if they can be read in place */
+    void *out;                      /* in[0] if the layer works in place */
+    bool is_wide;                   /* of a fully connected layer: its output is float32 in every precision;
+                                       of a loss: its input */
     enum cnn_dnnl_layout in_layout, out_layout;
     /* Contiguous channels: values are [C / block][H][W][block]. */
     uint32_t in_block, out_block;
-    float *dout;                 /* the layer may overwrite it */
-    float *din[CNN_MAX_INPUTS];  /* NULL: not wanted; din[0] may be dout */
-    float *sum[CNN_MAX_INPUTS];  /* if not NULL: the gradient to which din[k] is added */
+    void *dout;                  /* the layer may overwrite it */
+    void *din[CNN_MAX_INPUTS];   /* NULL: not wanted; din[0] may be dout */
+    void *sum[CNN_MAX_INPUTS];   /* if not NULL: the gradient to which din[k] is added */
     void *kept, *work;           /* NULL: not needed */
     struct cnn_dnnl_layer *pool; /* of a convolution: the max-pool whose backward pass is fused with its
                                     own */
@@ -72,7 +76,10 @@ struct cnn_dnnl_layer {
 
 struct cnn_dnnl {
     const struct cnn_plan *plan;
-    const struct cnn_kernels *kernels;
+    const struct cnn_kernels *kernels; /* of the net's precision */
+    const struct cnn_kernels *floats;  /* of float32 */
+    dnnl_data_type_t type;             /* of values */
+    size_t value_bytes;
     uint32_t batch, threads;
     void *arena;
     size_t own_bytes; /* allocated outside the arena */
@@ -82,9 +89,12 @@ struct cnn_dnnl {
     double library_s; /* seconds in primitives */
     bool is_training;
     const struct cnn_draw *draw;   /* of the current gradient */
-    float *input;                  /* images in the first layer's format, if the caller's differ */
+    void *input;                   /* images in the first layer's format, if the caller's differ */
+    float *images;                 /* [threads][image]: images before they are rounded; NULL: they are not */
     enum cnn_dnnl_layout *layout;  /* [values] */
-    double *z;                     /* [2 classes]: logits of an image and their gradient */
+    double *z;                     /* [threads][2 classes]: logits of an image and their gradient */
+    double *row_loss;              /* [batch]: of the images, before they are added in their order */
+    uint32_t *row_rank;            /* [batch] */
     struct cnn_dnnl_layer *layers; /* [n_layers]; for losses only in, din and sum are set */
     /* Shared by all layers: scratch of primitives, weights in the library's formats, and copies for
      * convolutions that run in another layout than their values: [0] the input, [1] the output, and their
@@ -121,6 +131,10 @@ int cnn_dnnl_op_create(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_
 /* A reorder; no operation if `from` and `to` are the same memory. */
 int cnn_dnnl_reorder(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_memory_t from, dnnl_memory_t to,
                      struct cnn_dnnl_op *out, struct ps_error *err);
+/* A memory of weights in the format and precision that `what` of `desc` has, or `flat` itself if it has
+ * them. */
+int cnn_dnnl_weights(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primitive_desc_t desc,
+                     dnnl_query_t what, dnnl_memory_t flat, dnnl_memory_t *out, struct ps_error *err);
 
 /* Zeroed and aligned to a cache line, with one extra vector for kernels that read past the end; NULL if out
  * of memory. To be freed with free. */
@@ -171,8 +185,19 @@ static inline size_t cnn_dnnl_piece(size_t n, size_t k)
     return left < CNN_DNNL_PIECE ? left : CNN_DNNL_PIECE;
 }
 
+/* The address of number n from p on. */
+static inline void *cnn_dnnl_at(const struct cnn_dnnl *d, void *p, size_t n)
+{
+    return (char *)p + n * d->value_bytes;
+}
+
+static inline const void *cnn_dnnl_in(const struct cnn_dnnl *d, const void *p, size_t n)
+{
+    return (const char *)p + n * d->value_bytes;
+}
+
 /* The library's memories are not const; inputs are never written. */
-static inline void cnn_dnnl_bind(dnnl_memory_t memory, const float *data)
+static inline void cnn_dnnl_bind(dnnl_memory_t memory, const void *data)
 {
     dnnl_memory_set_data_handle(memory, (void *)(uintptr_t)data);
 }

@@ -179,13 +179,15 @@ static void back_weights(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cn
 static void back_data(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_dnnl_pooled *s, const float *x)
 {
     const uint8_t *argmax = l->pool->kept;
+    const float *dout = l->dout;
+    float *din = l->din[0];
     size_t n_in = cnn_shape_count(s->p.in), n_out = (size_t)s->p.n_places * s->p.n_out;
 
     pack(&s->p, x + l->plan->weight_at, s->weight);
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
     for (uint32_t i = 0; i < d->batch; i++)
-        d->kernels->pooled->back_data(&s->p, l->dout + i * n_out, argmax + i * n_out, s->weight,
-                                      &s->works[omp_get_thread_num()], l->din[0] + i * n_in);
+        d->kernels->pooled->back_data(&s->p, dout + i * n_out, argmax + i * n_out, s->weight,
+                                      &s->works[omp_get_thread_num()], din + i * n_in);
 }
 
 void cnn_dnnl_pooled_backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct cnn_dnnl_pooled *s,

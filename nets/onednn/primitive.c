@@ -44,6 +44,19 @@ int cnn_dnnl_share(struct cnn_dnnl *d, struct cnn_dnnl_shared *with, const struc
     return 0;
 }
 
+int cnn_dnnl_weights(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, dnnl_primitive_desc_t desc,
+                     dnnl_query_t what, dnnl_memory_t flat, dnnl_memory_t *out, struct ps_error *err)
+{
+    const dnnl_memory_desc_t *want = dnnl_primitive_desc_query_md(desc, what, 0), *have;
+
+    dnnl_memory_get_memory_desc(flat, &have);
+    if (dnnl_memory_desc_equal(want, have)) {
+        *out = flat;
+        return 0;
+    }
+    return cnn_dnnl_share(d, &d->weights, l, want, out, err);
+}
+
 int cnn_dnnl_memory(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, const dnnl_memory_desc_t *desc,
                     void *data, dnnl_memory_t *out, struct ps_error *err)
 {

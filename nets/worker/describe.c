@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "nets/worker/job/precision.h"
 #include "proto/log.h"
 
 #define MIB (1024.0 * 1024.0)
@@ -19,6 +20,7 @@ struct description {
     struct cnn_layer_row *rows;
     size_t n_rows;
     uint64_t batch, n_params, n_buffers;
+    enum cnn_precision precision;
     double forward_flops, backward_flops; /* of one image */
     double image_bytes;
     double activation_bytes; /* outputs of all layers, without reuse of memory */
@@ -30,7 +32,8 @@ struct description {
 
 static double output_bytes(const struct description *d, const struct cnn_layer_row *row)
 {
-    return (double)row->channels * row->height * row->width * (double)d->batch * sizeof(float);
+    size_t each = d->precision == CNN_BF16 ? sizeof(uint16_t) : sizeof(float);
+    return (double)row->channels * row->height * row->width * (double)d->batch * (double)each;
 }
 
 static void add_up(struct description *d)
@@ -70,7 +73,8 @@ static struct cnn_net_options options_of(const struct description *d, const stru
     return (struct cnn_net_options){.model = &d->model,
                                     .backend = args->backend,
                                     .batch = (uint32_t)d->batch,
-                                    .threads = (uint32_t)args->threads};
+                                    .threads = (uint32_t)args->threads,
+                                    .precision = d->precision};
 }
 
 /* Creates the smallest net, so that the backend's library and threads are not part of the measurement. */
@@ -195,10 +199,10 @@ static void print_text(FILE *out, const struct description *d)
         fprintf(out, "and %" PRIu64 " floats of running statistics\n", d->n_buffers);
     fprintf(out,
             "\nFLOP of one image; memory for a batch of %" PRIu64
-            ": images %.2f MiB, outputs, gradients and what layers keep %.2f,\n"
+            " in %s: images %.2f MiB, outputs, gradients and what layers keep %.2f,\n"
             "the backend's own %.2f, parameters and gradient %.2f; total %.2f MiB",
-            d->batch, d->image_bytes / MIB, (double)d->memory.values / MIB, (double)d->memory.own / MIB,
-            (double)d->memory.vectors / MIB, total_bytes(d) / MIB);
+            d->batch, cnn_precision_name(d->precision), d->image_bytes / MIB, (double)d->memory.values / MIB,
+            (double)d->memory.own / MIB, (double)d->memory.vectors / MIB, total_bytes(d) / MIB);
     if (d->backend != NULL)
         fprintf(out, "; measured on %s: %.2f MiB", d->backend, d->measured_bytes / MIB);
     fputc('\n', out);
@@ -209,8 +213,11 @@ static void print_text(FILE *out, const struct description *d)
 static void print_json(FILE *out, const struct description *d)
 {
     const struct cnn_model *m = &d->model;
-    fprintf(out, "{\"net\":\"%s\",\"image\":[%u,%u,%u],\"classes\":%u,\"batch\":%" PRIu64 ",\"layers\":[",
-            m->name, m->channels, m->height, m->width, m->classes, d->batch);
+    fprintf(out,
+            "{\"net\":\"%s\",\"image\":[%u,%u,%u],\"classes\":%u,\"batch\":%" PRIu64
+            ",\"precision\":\"%s\",\"layers\":[",
+            m->name, m->channels, m->height, m->width, m->classes, d->batch,
+            cnn_precision_name(d->precision));
     for (size_t i = 0; i < d->n_rows; i++) {
         const struct cnn_layer_row *row = &d->rows[i];
         fprintf(out, "%s{\"name\":\"%s\",\"kind\":\"%s\",\"inputs\":[", i > 0 ? "," : "", row->name,
@@ -275,12 +282,17 @@ static int divide(struct description *d, const struct cnn_worker_args *args, str
     return rc;
 }
 
-int cnn_describe(const struct cnn_worker_args *args, FILE *out)
+int cnn_describe(const struct cnn_worker_args *given, FILE *out)
 {
-    struct description d = {.batch = args->batch};
+    struct cnn_worker_args own = *given;
+    const struct cnn_worker_args *args = &own;
     struct cnn_partitions parts;
     struct ps_error err;
-    int rc = describe(&d, args, &err), exit = CNN_EXIT_OK;
+    int exit = cnn_precision_settle(&own);
+    struct description d = {.batch = args->batch, .precision = args->net_precision};
+    if (exit != CNN_EXIT_OK)
+        return exit;
+    int rc = describe(&d, args, &err);
     if (rc != 0)
         ps_log(PS_LOG_ERROR, "describe.failed", "--describe %s: %s", args->describe, err.text);
     else if (args->partitions != NULL)

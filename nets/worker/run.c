@@ -1,5 +1,6 @@
 /* One run of psworker, from its arguments to its exit status. */
 #include "nets/worker/evaluate/evaluate.h"
+#include "nets/worker/job/precision.h"
 #include "nets/worker/job/signals.h"
 #include "nets/worker/run.h"
 #include "proto/log.h"
@@ -16,10 +17,15 @@ int cnn_worker_run_job(const struct cnn_worker_args *args, const struct cnn_part
     return rc;
 }
 
-int cnn_worker_run(const struct cnn_worker_args *args)
+int cnn_worker_run(const struct cnn_worker_args *given)
 {
+    struct cnn_worker_args own = *given;
+    const struct cnn_worker_args *args = &own;
     struct cnn_stop stop;
-    int rc = cnn_stop_init(&stop);
+    int rc = cnn_precision_settle(&own);
+    if (rc != CNN_EXIT_OK)
+        return rc;
+    rc = cnn_stop_init(&stop);
     if (rc != 0) {
         ps_log(PS_LOG_ERROR, "start.failed", "cannot make the signal thread");
         return CNN_EXIT_INTERNAL;

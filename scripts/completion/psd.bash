@@ -97,6 +97,8 @@ _psd_values() {
     psbench:--admission) printf '%s\n' fcfs hogwild ;;
     psbench:--transport) printf '%s\n' tcp ipc ;;
     psworker:--algorithm | psbench:--algorithm) printf '%s\n' ring tree auto ;;
+    psworker:--precision) printf '%s\n' float32 bf16 auto ;;
+    psbench:--precision) printf '%s\n' float32 bf16 ;;
     psbench:--road) printf '%s\n' tcp unix ;;
     *:--*) _psd_help "$1" | grep -qE -- "$2 [[:upper:]0-9]" ;; # a value without candidates
     *) return 1 ;;

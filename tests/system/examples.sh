@@ -184,6 +184,7 @@ can() { # HOW
     mpi) command -v mpirun >/dev/null && compgen -G "$lib/libpsclique-mpi*" >/dev/null ;;
     tty) command -v script >/dev/null ;;
     long) [[ -n $data ]] ;;
+    bf16) psworker --describe linear --precision bf16 >/dev/null 2>&1 ;;
     *) true ;;
     esac
 }
@@ -208,7 +209,7 @@ example() { # PAGE FILE [line]
         done <"$folder/lines"
         ;;
     text | form | ci | slurm | gpu) ;;
-    run | tty | port | mpi | long)
+    run | tty | port | mpi | long | bf16)
         if can "$how"; then
             cp "$2" "$folder/block"
             echo "$1: $text"

@@ -41,6 +41,8 @@ static const struct row rows[] = {
     {"net", TEXT, AT(net), 0, 0, "NET",
      "the net to train (lenet), NAME[:classes=N,size=SIDE] for another number of classes or size of images"},
     {"backend", TEXT, AT(backend), 0, 0, "NAME", "ref, onednn or cuda (onednn where it was built)"},
+    {"precision", TEXT, AT(precision), 0, 0, "float32|bf16|auto",
+     "what the net computes in; x, gradients and sums stay float32; auto: measure which is faster (float32)"},
     {"data", TEXT, AT(data), 0, 0, "SPEC",
      "digits[:SEED], mnist:DIR, cifar10:DIR, cifar100:DIR, images:DIR|FILE.tar or synthetic:CxHxW:CLASSES "
      "(digits)"},
@@ -305,6 +307,21 @@ static int check_predict(const struct cnn_worker_args *a, struct ps_error *err)
     return 0;
 }
 
+/* out: float32 for auto, until it is measured. */
+static int read_precision(const struct cnn_worker_args *a, enum cnn_precision *out, struct ps_error *err)
+{
+    const enum cnn_precision allowed[] = {CNN_FLOAT32, CNN_BF16};
+    *out = CNN_FLOAT32;
+    if (a->precision == NULL || strcmp(a->precision, "auto") == 0)
+        return 0;
+    for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
+        if (strcmp(a->precision, cnn_precision_name(allowed[i])) == 0) {
+            *out = allowed[i];
+            return 0;
+        }
+    return ps_fail(err, -EINVAL, "--precision: \"%.60s\"; allowed: float32, bf16 or auto", a->precision);
+}
+
 static int read_partitions(const struct cnn_worker_args *a, uint64_t *out, struct ps_error *err)
 {
     static const struct row number = {"partitions", NUMBER, 0, 1, 1024, "P|auto", ""};
@@ -341,6 +358,23 @@ static int check_partitions(const struct cnn_worker_args *a, struct ps_error *er
                        "--server, or with --method d-sync or pipe-sgd",
                        a->method);
     return read_partitions(a, &n, err);
+}
+
+/* Values that are more than a number. */
+static int check_names(const struct cnn_worker_args *a, struct ps_error *err)
+{
+    enum cnn_precision precision;
+    struct cnn_model model;
+    struct cnn_sampling sampling;
+    struct ps_error why = {""};
+    int rc = read_precision(a, &precision, err);
+    if (rc != 0)
+        return rc;
+    if (cnn_sampling_read(a->sampling, &sampling, &why) != 0)
+        return ps_fail(err, -EINVAL, "--%s", why.text);
+    if (cnn_model_read(a->describe != NULL ? a->describe : a->net, &model, &why) != 0)
+        return ps_fail(err, -EINVAL, "--%s: %s", a->describe != NULL ? "describe" : "net", why.text);
+    return 0;
 }
 
 /* Rules between options. */
@@ -398,14 +432,7 @@ static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
         return ps_fail(err, -EINVAL, "--init-skip: given without --init; allowed: with it");
     if (a->once && a->every_s != 0)
         return ps_fail(err, -EINVAL, "--once and --every: both given; allowed: one of them");
-    struct cnn_model model;
-    struct cnn_sampling sampling;
-    struct ps_error why = {""};
-    if (cnn_sampling_read(a->sampling, &sampling, &why) != 0)
-        return ps_fail(err, -EINVAL, "--%s", why.text);
-    if (cnn_model_read(a->describe != NULL ? a->describe : a->net, &model, &why) != 0)
-        return ps_fail(err, -EINVAL, "--%s: %s", a->describe != NULL ? "describe" : "net", why.text);
-    return 0;
+    return check_names(a, err);
 }
 
 static void fill_defaults(struct cnn_worker_args *a)
@@ -416,7 +443,8 @@ static void fill_defaults(struct cnn_worker_args *a)
         a->epochs = 1;
     if (a->every_s == 0)
         a->every_s = 3;
-    read_partitions(a, &a->n_partitions, NULL); /* it was found good */
+    read_partitions(a, &a->n_partitions, NULL); /* it was found good, and so was --precision */
+    read_precision(a, &a->net_precision, NULL);
     a->partition_threads = a->threads != NOT_GIVEN ? a->threads : 0;
     a->threads = a->threads != NOT_GIVEN ? a->threads : 1;
     if (a->clique == NULL)

@@ -23,20 +23,22 @@ struct cnn_worker_args {
     uint64_t train_sample;   /* images; 0: not given */
     uint64_t accumulate;     /* batches a step */
     double label_smoothing;
-    double clip_norm;           /* NaN: gradients are not clipped */
-    uint64_t step_ms;           /* minimum time of a gradient */
-    int64_t rank;               /* -1: any */
-    int64_t warmup;             /* of --method; -1: the default */
-    uint64_t members, links;    /* of the clique; 0: not given */
-    int64_t member;             /* rank in the clique; -1: any */
-    uint64_t bucket_floats;     /* of --method d-sync and pipe-sgd; 0: the library's choice */
-    int64_t pipeline;           /* of --method pipe-sgd; -1: the default */
-    int64_t pipeline_warmup;    /* of --method pipe-sgd; -1: the default */
-    const char *partitions;     /* NULL: the worker is not divided */
-    uint64_t n_partitions;      /* 0: auto */
-    uint64_t partition_threads; /* of each; 0: as many as it has cores */
-    double clique_timeout_s;    /* 0: not given */
-    double clique_step_s;       /* likewise */
+    double clip_norm;                 /* NaN: gradients are not clipped */
+    uint64_t step_ms;                 /* minimum time of a gradient */
+    int64_t rank;                     /* -1: any */
+    int64_t warmup;                   /* of --method; -1: the default */
+    uint64_t members, links;          /* of the clique; 0: not given */
+    int64_t member;                   /* rank in the clique; -1: any */
+    uint64_t bucket_floats;           /* of --method d-sync and pipe-sgd; 0: the library's choice */
+    int64_t pipeline;                 /* of --method pipe-sgd; -1: the default */
+    int64_t pipeline_warmup;          /* of --method pipe-sgd; -1: the default */
+    const char *precision;            /* NULL: float32 */
+    enum cnn_precision net_precision; /* of auto: float32 until cnn_precision_settle */
+    const char *partitions;           /* NULL: the worker is not divided */
+    uint64_t n_partitions;            /* 0: auto */
+    uint64_t partition_threads;       /* of each; 0: as many as it has cores */
+    double clique_timeout_s;          /* 0: not given */
+    double clique_step_s;             /* likewise */
     double every_s;
     double learning_rate, momentum, averaging_rate, weight_decay; /* of --method; NaN: the default */
     bool evaluate, predict, center, once, json, help, version;

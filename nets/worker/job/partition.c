@@ -20,8 +20,11 @@ static int read_need(const struct cnn_worker_args *args, const struct cnn_model 
                      const struct cnn_data_info *data, struct ps_need *out, struct ps_error *err)
 {
     struct cnn_net_memory memory;
-    const struct cnn_net_options opt = {
-        .model = model, .backend = args->backend, .batch = (uint32_t)args->batch, .threads = 1};
+    const struct cnn_net_options opt = {.model = model,
+                                        .backend = args->backend,
+                                        .batch = (uint32_t)args->batch,
+                                        .threads = 1,
+                                        .precision = args->net_precision};
     int rc = cnn_net_plan_memory(&opt, &memory, err);
     if (rc != 0)
         return rc;

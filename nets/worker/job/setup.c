@@ -121,6 +121,7 @@ static int open_net(struct cnn_job *job)
                                   .backend = job->args->backend,
                                   .batch = (uint32_t)job->args->batch,
                                   .threads = (uint32_t)job->args->threads,
+                                  .precision = job->args->net_precision,
                                   .label_smoothing = job->args->label_smoothing};
     if (job->partition != NULL)
         opt.first_image = job->partition->index * opt.batch;

@@ -23,6 +23,7 @@ const char bench_net_help[] = "training steps of a net: images/s, compared with 
 
 struct options {
     const char *net, *backend;
+    enum cnn_precision precision;
     struct cnn_model model; /* of net */
     uint32_t batch, threads;
     const char *partitions; /* NULL: one net on all threads */
@@ -54,7 +55,7 @@ static void usage(FILE *out)
     fprintf(
         out,
         "usage: psbench net [--net lenet] [--backend NAME] [--batch 64] [--threads 1] [--partitions P|auto] "
-        "[--seconds 5] [--json]\n  backends:");
+        "[--precision float32|bf16] [--seconds 5] [--json]\n  backends:");
     for (size_t i = 0; cnn_backend_name(i) != NULL; i++)
         fprintf(out, " %s", cnn_backend_name(i));
     fprintf(out, "\n  nets:");
@@ -89,8 +90,19 @@ static bool parse_count(const char *option, const char *text, uint32_t max, uint
     return false;
 }
 
+static bool parse_precision(const char *text, enum cnn_precision *out)
+{
+    *out = strcmp(text, "bf16") == 0 ? CNN_BF16 : CNN_FLOAT32;
+    if (strcmp(text, cnn_precision_name(*out)) == 0)
+        return true;
+    fprintf(stderr, "psbench net: --precision is '%s'; allowed are float32 and bf16\n", text);
+    return false;
+}
+
 static bool parse_value(struct options *o, const char *option, const char *text)
 {
+    if (strcmp(option, "--precision") == 0)
+        return parse_precision(text, &o->precision);
     if (strcmp(option, "--batch") == 0)
         return parse_count(option, text, 65536, &o->batch);
     if (strcmp(option, "--threads") == 0)
@@ -110,8 +122,8 @@ static bool parse_value(struct options *o, const char *option, const char *text)
 
 static bool parse(int argc, char **argv, struct options *o)
 {
-    static const char *const with_value[] = {"--net",     "--backend",    "--batch",
-                                             "--threads", "--partitions", "--seconds"};
+    static const char *const with_value[] = {"--net",        "--backend",   "--batch",  "--threads",
+                                             "--partitions", "--precision", "--seconds"};
 
     *o = (struct options){.net = "lenet", .batch = 64, .seconds = 5};
     for (int i = 1; i < argc; i++) {
@@ -270,11 +282,13 @@ static void report(const struct bench *b)
     double library_s = MEDIAN(b, library);
 
     if (b->opt.json) {
-        printf("{\"bench\":\"net\",\"net\":\"%s\",\"backend\":\"%s\",\"batch\":%u,\"threads\":%u,"
+        printf("{\"bench\":\"net\",\"net\":\"%s\",\"backend\":\"%s\",\"precision\":\"%s\",\"batch\":%u,"
+               "\"threads\":%u,"
                "\"repetitions\":%zu,\"images_s\":%.1f,\"images_s_min\":%.1f,\"forward_ms\":%.4f,"
                "\"backward_ms\":%.4f,\"update_ms\":%.4f,\"library_ms\":%.4f,\"gflops\":%.2f,",
-               b->opt.net, cnn_net_backend(b->net), b->opt.batch, b->opt.threads, b->n_samples, images_s,
-               images_s_min, forward_s * 1e3, backward_s * 1e3, update_s * 1e3, library_s * 1e3, gflops);
+               b->opt.net, cnn_net_backend(b->net), cnn_precision_name(b->opt.precision), b->opt.batch,
+               b->opt.threads, b->n_samples, images_s, images_s_min, forward_s * 1e3, backward_s * 1e3,
+               update_s * 1e3, library_s * 1e3, gflops);
         if (b->conv != NULL)
             printf("\"conv_gflops\":%.2f,", conv);
         else
@@ -282,8 +296,9 @@ static void report(const struct bench *b)
         printf("\"limit_fma_gflops\":%.2f}\n", fma);
         return;
     }
-    printf("%s, backend %s, batch %u, threads %u: medians of %zu repetitions\n", b->opt.net,
-           cnn_net_backend(b->net), b->opt.batch, b->opt.threads, b->n_samples);
+    printf("%s, backend %s, %s, batch %u, threads %u: medians of %zu repetitions\n", b->opt.net,
+           cnn_net_backend(b->net), cnn_precision_name(b->opt.precision), b->opt.batch, b->opt.threads,
+           b->n_samples);
     printf("  training          %10.0f images/s (slowest %.0f)\n", images_s, images_s_min);
     printf("  forward           %10.3f ms\n", forward_s * 1e3);
     printf("  backward          %10.3f ms\n", backward_s * 1e3);
@@ -299,8 +314,11 @@ static void report(const struct bench *b)
 static int set_up(struct bench *b, struct ps_error *err)
 {
     const struct cnn_model *model = &b->opt.model;
-    struct cnn_net_options options = {
-        .model = model, .backend = b->opt.backend, .batch = b->opt.batch, .threads = b->opt.threads};
+    struct cnn_net_options options = {.model = model,
+                                      .backend = b->opt.backend,
+                                      .batch = b->opt.batch,
+                                      .threads = b->opt.threads,
+                                      .precision = b->opt.precision};
     int rc = cnn_net_create(&options, &b->net, err);
 
     if (rc < 0 || (rc = cnn_plan_create(model, &b->plan, err)) < 0)
@@ -369,6 +387,7 @@ int bench_net(int argc, char **argv)
         code = bench_net_partitions(&(struct bench_partitions){.net = b->opt.net,
                                                                .backend = b->opt.backend,
                                                                .model = &b->opt.model,
+                                                               .precision = b->opt.precision,
                                                                .batch = b->opt.batch,
                                                                .partitions = b->opt.n_partitions,
                                                                .threads = b->opt.threads,

@@ -58,6 +58,7 @@ static int set_up(struct part *p)
     const struct cnn_net_options opt = {.model = m,
                                         .backend = p->opt->backend,
                                         .batch = p->batch,
+                                        .precision = p->opt->precision,
                                         .threads = p->place->threads,
                                         .first_image = p->index * p->batch};
     ps_topology_bind(p->topology, p->place, p->index, NULL);
@@ -187,16 +188,17 @@ static void report(const struct part *first)
     double images_s_min = o->batch / pick(first, true, true);
 
     if (o->json) {
-        printf("{\"bench\":\"net\",\"net\":\"%s\",\"backend\":\"%s\",\"batch\":%u,\"partitions\":%u,"
+        printf("{\"bench\":\"net\",\"net\":\"%s\",\"backend\":\"%s\",\"precision\":\"%s\",\"batch\":%u,"
+               "\"partitions\":%u,"
                "\"threads\":%u,"
                "\"repetitions\":%zu,\"images_s\":%.1f,\"images_s_min\":%.1f,\"images_s_apart\":%.1f,"
                "\"of_apart\":%.3f,\"placement\":\"%s\"}\n",
-               o->net, first->backend, o->batch, place->n, place->threads, first->n_samples, images_s,
-               images_s_min, apart_s, images_s / apart_s, place->why);
+               o->net, first->backend, cnn_precision_name(o->precision), o->batch, place->n, place->threads,
+               first->n_samples, images_s, images_s_min, apart_s, images_s / apart_s, place->why);
         return;
     }
-    printf("%s, backend %s, batch %u: medians of %zu repetitions\n  %s\n", o->net, first->backend, o->batch,
-           first->n_samples, place->why);
+    printf("%s, backend %s, %s, batch %u: medians of %zu repetitions\n  %s\n", o->net, first->backend,
+           cnn_precision_name(o->precision), o->batch, first->n_samples, place->why);
     printf("  training          %10.0f images/s (slowest %.0f)\n", images_s, images_s_min);
     printf("  without sums      %10.0f images/s: with them it is %.2f of that\n", apart_s,
            images_s / apart_s);
@@ -267,8 +269,11 @@ static int run(const struct bench_partitions *opt, const struct ps_topology *top
 static int place_parts(const struct bench_partitions *opt, struct ps_topology *topology,
                        struct ps_placement *place, struct ps_error *err)
 {
-    const struct cnn_net_options net = {
-        .model = opt->model, .backend = opt->backend, .batch = opt->batch, .threads = 1};
+    const struct cnn_net_options net = {.model = opt->model,
+                                        .backend = opt->backend,
+                                        .batch = opt->batch,
+                                        .threads = 1,
+                                        .precision = opt->precision};
     uint32_t quota = cnn_machine_quota();
     const struct ps_topology_source here = {.quota_cores = quota < UINT32_MAX ? quota : 0};
     struct cnn_net_memory memory;

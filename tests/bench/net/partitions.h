@@ -9,6 +9,7 @@
 struct bench_partitions {
     const char *net, *backend;
     const struct cnn_model *model;
+    enum cnn_precision precision;
     uint32_t batch;      /* of all partitions together */
     uint32_t partitions; /* 0: auto */
     uint32_t threads;    /* of each; 0: as many as it has cores */

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# psbench net --partitions: what it measures on this machine, and what it refuses. $1: psbench
+# psbench net --partitions and --precision: what it measures on this machine, and what it refuses. $1: psbench
 set -u
 psbench=$1
 fail() {
@@ -13,6 +13,18 @@ line=$("$psbench" net --net linear --batch 32 --partitions $n --threads 1 --seco
 for part in "\"partitions\":$n,\"threads\":1" '"images_s":[0-9.]*' '"images_s_apart":[0-9.]*' "$n partitions\\? of 1 core"; do
     grep -q "$part" <<<"$line" || fail "'$line' does not say $part"
 done
+for options in "--threads 1" "--partitions $n"; do
+    # shellcheck disable=SC2086 # two words
+    line=$("$psbench" net --net linear --batch 32 $options --precision float32 --seconds 0.1 --json | tail -n 1) ||
+        fail "it failed in float32 with $options"
+    grep -q '"precision":"float32"' <<<"$line" || fail "'$line' does not say the precision"
+    # shellcheck disable=SC2086
+    if line=$("$psbench" net --net linear --batch 32 $options --precision bf16 --seconds 0.1 --json 2>&1 | tail -n 1); then
+        grep -q '"precision":"bf16"\|the CPU has neither' <<<"$line" || fail "'$line' does not say the precision"
+    fi
+done
+"$psbench" net --precision half 2>/dev/null
+[[ $? -eq 2 ]] || fail "--precision half was not refused"
 text=$("$psbench" net --net linear --batch 32 --partitions auto --seconds 0.1) || fail "it failed with auto"
 grep -q "without sums" <<<"$text" || fail "'$text' does not compare"
 

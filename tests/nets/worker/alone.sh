@@ -28,4 +28,26 @@ for method in sgd msgd asgd mvasgd; do
     awk -v a="$accuracy" 'BEGIN { exit !(a > 0.8) }' || { echo "$method: accuracy $accuracy" && failed=1; }
     rm -f "$dir/straight" "$dir/half" "$dir/whole"
 done
+
+# In bf16 as well, where the CPU has it.
+if "$psworker" --describe linear --precision bf16 >/dev/null 2>&1; then
+    train msgd "$dir/straight" 200 --net lenet --precision bf16
+    train msgd "$dir/half" 90 --net lenet --precision bf16 --state "$dir/bf16.state"
+    train msgd "$dir/whole" 200 --net lenet --precision bf16 --state "$dir/bf16.state"
+    [[ $(result "$dir/straight") == "$(result "$dir/whole")" ]] ||
+        { echo "bf16: straight $(result "$dir/straight"), taken up again $(result "$dir/whole")" && failed=1; }
+fi
+train sgd "$dir/auto" 3 --precision auto
+grep -q '"event":"precision.chosen","msg":"--precision auto: \(float32\|bf16\): ' "$dir/out" || { cat "$dir/out" && failed=1; }
+
+# refuses STATUS TEXT OPTION...
+refuses() {
+    "$psworker" --method sgd --learning-rate 1 "${@:3}" >"$dir/out" 2>&1
+    local status=$?
+    if [[ $status -ne $1 ]] || ! grep -qF -e "$2" "$dir/out"; then
+        echo "status $status of ${*:3}: $(cat "$dir/out")" && failed=1
+    fi
+}
+refuses 2 '--precision: "fp8"; allowed: float32, bf16 or auto' --precision fp8
+refuses 1 "backend 'ref' does not compute in bf16" --backend ref --precision bf16
 exit $failed
