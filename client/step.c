@@ -122,7 +122,7 @@ static int step_once(struct psc *c, float *x, const float *g, size_t n_samples)
 static int step_and_follow(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     int rc = psc_finish_overlapped(c);
-    if (rc == PSC_OK && psc_method_has_changed(c))
+    if (rc == PSC_OK && !c->worker.open.early.begun && psc_method_has_changed(c))
         rc = PSC_METHOD_CHANGED;
     if (rc == PSC_METHOD_CHANGED)
         rc = psc_change_method(c, x);
@@ -206,6 +206,15 @@ static int end_step(struct psc *c)
     return rc;
 }
 
+/* Where a worker sends its own gradient, its chunks leave as they become ready. */
+static int begin_early(struct psc *c)
+{
+    if (c->worker.open.gathers || !psc_early_is_possible(c) || psc_method_has_changed(c))
+        return PSC_OK;
+    int rc = psc_step_prepare(c);
+    return rc == PSC_OK ? psc_early_begin(c) : rc;
+}
+
 int psc_step_begin(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     struct psc_open_step *s = &c->worker.open;
@@ -216,6 +225,7 @@ int psc_step_begin(struct psc *c, float *x, const float *g, size_t n_samples)
         return ps_fail(&c->error, PSC_ENOMEM, "psc_step_begin: no memory for what is reported");
     psc_ranges_clear(&s->ready);
     rc = begin_step(c, "psc_step_begin", x, g, n_samples);
+    rc = rc == PSC_OK ? begin_early(c) : rc;
     s->begun = rc == PSC_OK;
     return rc;
 }
@@ -259,9 +269,12 @@ int psc_ready(struct psc *c, uint64_t first, uint64_t count)
     const struct psc_open_step *s = &c->worker.open;
     struct ps_range r = {first, count};
     int rc = check_open(c, "psc_ready");
-    if (rc != PSC_OK || (rc = count > 0 ? report(c, r) : PSC_OK) != PSC_OK || !s->gathers || count == 0)
+    if (rc != PSC_OK || count == 0 || (rc = report(c, r)) != PSC_OK)
         return rc;
-    return psc_gather_put(c, s->x, s->g, r, psc_ranges_tail(&s->ready, c->shard.n_floats));
+    if (s->early.begun)
+        psc_early_put(c, r);
+    return s->gathers ? psc_gather_put(c, s->x, s->g, r, psc_ranges_tail(&s->ready, c->shard.n_floats))
+                      : PSC_OK;
 }
 
 int psc_step_end(struct psc *c)
