@@ -26,13 +26,12 @@ struct psc_collective {
 struct psc_clique_ops {
     size_t size; /* sizeof (struct psc_clique_ops), as the library that has the kind knows it */
     const char *name;
-    bool raw_only;   /* floats are sent as they are: any other codec is refused before the collective runs */
     bool any_thread; /* run may be called by the caller's thread while the communication thread is idle */
     /* Runs the collective to its end: PSC_OK, or PSC_ECLIQUE (PSC_ENOMEM, PSC_ESYSTEM) with a sentence.
      * Never called with fewer than two members. */
     int (*run)(void *state, const struct psc_collective *op, struct ps_error *err);
     /* The floats of a stripe: a vector that is summed by several calls, each from a multiple of it on, ends
-     * with the bits of one call for all. NULL: the kind does not promise that. */
+     * with the bits of one call for all; over MPI in a codec. NULL: the kind does not promise that. */
     size_t (*stripe)(const void *state);
     /* Moves sums by this enum psc_algorithm_kind from now on, the same at every member, which all call it.
      * What fails breaks the clique. NULL: the kind has a way of its own. */
