@@ -525,6 +525,29 @@ START_TEST(a_member_that_leaves_in_mid_step_stops_no_round)
 }
 END_TEST
 
+/* Chunks that have left do not say that their worker waits: it hangs, and the other waits for it. */
+START_TEST(a_worker_that_hangs_in_mid_step_is_given_up)
+{
+    static const char *const settings[] = {"method=sync-sgd", "workers=2", "limits.step_s=1", SETTINGS, NULL};
+    pthread_t thread;
+    roll_start();
+    rig_start(&psd, settings);
+    join(0);
+    join(1)->step = whole;
+    compute(&workers[0]);
+    assert_ok(workers[0].c, begin(&workers[0]));
+    assert_ok(workers[0].c, psc_ready(workers[0].c, 1000, N - 1000));
+    ck_assert_int_eq(pthread_create(&thread, NULL, make_a_step, &workers[1]), 0);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0); /* it ends: the round goes on without the other */
+    ck_assert(daemon_workers_become(&psd, 1));
+    assert_ok(workers[0].c, psc_ready(workers[0].c, 0, 1000));
+    ck_assert_int_eq(psc_step_end(workers[0].c), PSC_EEVICTED);
+    assert_says(psc_error(workers[0].c), "no step for");
+    for (int r = 0; r < 2; r++)
+        psc_close(workers[r].c);
+}
+END_TEST
+
 /* psd behind a proxy that cuts its connections, while the step is open and when it ends. */
 static struct proxy proxy;
 static bool cuts;
@@ -700,6 +723,7 @@ int main(void)
     tcase_add_test(tc, a_value_that_is_not_finite_stops_all_where_nothing_has_left);
     tcase_add_test(tc, else_the_session_ends);
     tcase_add_loop_test(tc, a_member_that_leaves_in_mid_step_stops_no_round, 0, 2);
+    tcase_add_test(tc, a_worker_that_hangs_in_mid_step_is_given_up);
     tcase_add_loop_test(tc, connections_may_be_lost_in_mid_step, 0, 3);
     tcase_add_loop_test(tc, psd_may_be_killed_in_mid_step, 0, 2);
     tcase_add_test(tc, a_server_that_is_gone_is_told_at_the_end);
