@@ -179,6 +179,9 @@ struct psc_options {
     const char *net;
     const char *data;
     uint64_t steps;
+    /* Training samples that make an epoch, of all workers together: for a method whose pipeline_warmup_epochs
+     * is above 0, where 0 is PSC_EUNSUPPORTED. In a clique member 0's counts. 0 */
+    uint64_t samples_per_epoch;
 };
 
 /* A worker's report about its training, for /workers and /metrics. NaN: not known. */
@@ -267,7 +270,10 @@ int psc_step(struct psc *c, float *x, const float *g, size_t n_samples);
  * psc_step_begin(c, x, g, n_samples), psc_ready(c, 0, n_floats), psc_step_end(c), with the same bits, under
  * every method. Members of a clique may differ in how they call. Where a clique sums gradients, a part of the
  * sum (clique.bucket_floats) starts as soon as all of g from its first float to the end of the vector is
- * ready: report the last layers first, as backpropagation ends them. Under other rules psc_step_end does all.
+ * ready: report the last layers first, as backpropagation ends them. Where a worker by itself sends g to psd,
+ * a chunk leaves as soon as all of it is ready, and psc_step_end waits for the answers. It does all where the
+ * whole of g comes first: in a round that may close without some messages (backup, quorum), with overlap or
+ * serial, in a vector of one chunk; and under rules that do not send g.
  *
  * psc_step_begin: before the gradient at x is computed, or while. x and g are the library's to read until
  * psc_step_end; psc_step_end moves x. Until then psc_ready, psc_report and psc_info are allowed, and calls
@@ -276,9 +282,12 @@ int psc_step(struct psc *c, float *x, const float *g, size_t n_samples);
  * psc_ready: floats [first, first + count) of g, and of x for a PSC_BUFFER, are final. Any order, any parts,
  * each float once. PSC_EINVAL, and nothing of this call is taken: a part of it is outside the vector or was
  * reported before; or what was reported is in more parts that do not touch than there are tensors, and one.
+ * What was ready before is not taken back: chunks that have left stay.
  *
  * psc_step_end: as psc_step. PSC_EINVAL names floats that were not reported; the step stays begun, and they
- * may be reported yet. */
+ * may be reported yet. PSC_EVALUE: if a chunk had left before the value was reported, the message cannot be
+ * completed: psd keeps those chunks, counts no exchange, and the session has ended, as the sentence says.
+ * psc_close in an open step leaves the job likewise. */
 int psc_step_begin(struct psc *c, float *x, const float *g, size_t n_samples);
 int psc_ready(struct psc *c, uint64_t first, uint64_t count);
 int psc_step_end(struct psc *c);

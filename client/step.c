@@ -39,6 +39,12 @@ int psc_step_prepare(struct psc *c)
             "the job's optimizer is %s: tensor '%.60s' is to be stepped at %g of the learning rate, and the "
             "step is the program's own; allowed: 1",
             c->optimizer->name, own_rate->name, ps_rate_of(own_rate->rate_ppm));
+    if (c->worker.hyper.pipeline_warmup_epochs > 0 && c->opt.samples_per_epoch == 0 && c->rule->begin != NULL)
+        return ps_fail(
+            &c->error, PSC_EUNSUPPORTED,
+            "the job's pipeline_warmup_epochs is %g: every worker says how many samples an epoch has "
+            "(options.samples_per_epoch), and this one does not",
+            c->worker.hyper.pipeline_warmup_epochs);
     if (c->worker.hyper.overlap && !c->rule->overlaps)
         return ps_fail(&c->error, PSC_EUNSUPPORTED,
                        "rule %s cannot exchange while the worker computes; allowed: overlap: false",

@@ -78,6 +78,7 @@ class psc_options(C.Structure):
         ("net", C.c_char_p),
         ("data", C.c_char_p),
         ("steps", C.c_uint64),
+        ("samples_per_epoch", C.c_uint64),
     ]
 
 
