@@ -222,6 +222,7 @@ struct psc_info {
      * `workers`), else those that are there, as the server last said. After a step the same at all members of
      * a clique. At least 1. */
     uint32_t workers;
+    uint32_t early; /* 1: parts of a gradient may leave before psc_step_end, see psc_step_begin; 0: none do */
 };
 
 /* Fills every field with its default, and opt->size with `size`: pass sizeof *opt. The macro adds the size of

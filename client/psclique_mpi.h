@@ -6,14 +6,14 @@
  *
  * What psclique.h promises holds, but for this. Floats in a codec go round a ring of MPI's messages, with the
  * bits of psc_ring_open's ring of the same ranks with the default segment_bytes. Raw floats are added by MPI
- * in an order of its own; that all members get the same bits is the MPI standard's promise ("receive identical
- * results", section All-Reduce), and that the same call gives the same bits again is its advice, which OpenMPI
- * takes for the same number of members on machines of one kind. MPI cannot give
- * up on a member, nor tell computing from silence: when a call waits for timeout_ms, whatever the others do
- * meanwhile, the process is ended, after one line on stderr that names the state, with exit code
- * PSC_MPI_EXIT_SILENT; on_silence replaces both. A call that some members make otherwise than the others
- * (another call, count or root), or that one has closed the clique, is found out by a small reduction before
- * each call, and fails with PSC_ECLIQUE at every member. */
+ * in an order of its own; that all members get the same bits is the MPI standard's promise ("receive
+ * identical results", section All-Reduce), and that the same call gives the same bits again is its advice,
+ * which OpenMPI takes for the same number of members on machines of one kind. MPI cannot give up on a member,
+ * nor tell computing from silence: when a call waits for timeout_ms, whatever the others do meanwhile, the
+ * process is ended, after one line on stderr that names the state, with exit code PSC_MPI_EXIT_SILENT;
+ * on_silence replaces both. A call that some members make otherwise than the others (another call, count or
+ * root), or that one has closed the clique, is found out by a small reduction before each call, and fails
+ * with PSC_ECLIQUE at every member. */
 #ifndef PSCLIQUE_MPI_H
 #define PSCLIQUE_MPI_H
 

@@ -166,6 +166,11 @@ static bool is_led(const struct psc *c)
     return c->group.size > 1 && !c->rule->collective;
 }
 
+bool psc_leaves_early(const struct psc *c)
+{
+    return (c->group.size > 1 && (is_led(c) || c->rule->begin != NULL)) || psc_early_is_possible(c);
+}
+
 /* Where gradients are summed over a clique the sum begins now. Under other rules an exchange is known before
  * the gradient, or waits for all of it. */
 static int begin_sum(struct psc *c)

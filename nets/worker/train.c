@@ -284,12 +284,13 @@ static void linger(const struct training *t, double begun)
         cnn_stop_wait(t->job->stop, left_s);
 }
 
-/* Whether parts of the gradient may leave before the rest is computed, because nothing is done to the whole
- * of it: members of a clique sum them, and psd moves the center by them. */
+/* Whether parts of the gradient may leave before the rest is computed: members of a clique sum them, or psd
+ * moves the center by them, and nothing is done to the whole of it. */
 static bool leaves_in_parts(const struct training *t)
 {
-    return (cnn_job_is_shared(t->job) || !is_alone(t)) && t->accumulator.sum == NULL &&
-           isnan(t->job->args->clip_norm);
+    struct psc_info info = {.size = sizeof info};
+    return t->accumulator.sum == NULL && isnan(t->job->args->clip_norm) &&
+           psc_info(t->job->psc, &info) == PSC_OK && info.early != 0;
 }
 
 static void update_buffers(struct training *t)

@@ -298,6 +298,13 @@ static void send_late_part(struct worker *w, struct psc *observer)
         ck_assert_msg(unit_now_s() < end_s, "nothing has left while the step is open");
 }
 
+static uint32_t is_early(const struct psc *c)
+{
+    struct psc_info info = {.size = sizeof info};
+    psc_info(c, &info);
+    return info.early;
+}
+
 static const char *const early[][MOST] = {
     {"method=async-sgd", SETTINGS, NULL},
     {"method=async-sgd", "codec={message: int8, error_feedback: true}", SETTINGS, NULL},
@@ -312,6 +319,8 @@ START_TEST(chunks_that_are_ready_move_the_center)
     rig_start(&psd, early[_i]);
     struct worker *w = join(0);
     struct psc *observer = observe();
+    ck_assert_uint_eq(is_early(w->c), 1);
+    ck_assert_uint_eq(is_early(observer), 0);
     compute(w);
     send_late_part(w, observer);
     ck_assert_int_eq(count_moved(observer, 0, LATE - 1100), 0); /* the rest is not ready */
@@ -340,6 +349,7 @@ START_TEST(where_all_of_g_comes_first_nothing_does)
     rig_start(&psd, late[_i]);
     struct worker *w = join(0);
     struct psc *observer = observe();
+    ck_assert_uint_eq(is_early(w->c), 0);
     compute(w);
     assert_ok(w->c, begin(w));
     assert_ok(w->c, psc_ready(w->c, 1000, N - 1000));

@@ -118,6 +118,7 @@ class psc_info(C.Structure):
         ("save_version", C.c_uint64),
         ("averaging", C.c_char * 32),
         ("workers", C.c_uint32),
+        ("early", C.c_uint32),
     ]
 
 
