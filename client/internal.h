@@ -49,7 +49,8 @@ struct psc {
     const struct ps_rule_info *rule_info; /* NULL without a server */
     const struct psc_rule *rule;
     const struct psc_optimizer *optimizer;
-    const struct ps_averaging *averaging; /* at the worker; NULL with a server, which averages itself */
+    const struct ps_admission_info *admission; /* NULL without a server */
+    const struct ps_averaging *averaging;      /* at the worker; NULL with a server, which averages itself */
     struct ps_shard shard;
     uint32_t publish;
     uint64_t bucket_floats; /* of a clique's sums of gradients; 0: the library chooses */
@@ -88,6 +89,8 @@ int psc_change_method(struct psc *c, float *x);
 
 /* step.c. psc_step of a worker that is not a member of a clique. */
 int psc_step_alone(struct psc *c, float *x, const float *g, size_t n_samples);
+/* Whether parts of the gradient leave before the step ends: into the sum of a clique, or to the server. */
+bool psc_leaves_early(const struct psc *c);
 /* Waits for the exchange that the step before started. */
 int psc_finish_overlapped(struct psc *c);
 /* Allocates what steps of the method need. PSC_ENOMEM, PSC_ESYSTEM; PSC_EUNSUPPORTED. */

@@ -28,6 +28,7 @@ void psc_take_method(struct psc *c, const struct psc_welcome *welcome)
     c->rule_info = ps_rule_find(welcome->rule); /* NULL: a worker without a server */
     c->rule = psc_rule_of(c->rule_info, welcome->clique_mode);
     c->optimizer = psc_optimizer_find(welcome->optimizer);
+    c->admission = c->local ? NULL : ps_admission_find(welcome->admission);
     c->worker.hyper = welcome->hyper;
     c->generation = welcome->generation;
     c->feeds_back = welcome->error_feedback && !welcome->message.in_place && !c->local;

@@ -426,6 +426,7 @@ void psc_close(struct psc *c)
     psc_team_destroy(c->team);
     for (uint32_t i = 0; i < PS_MAX_LANES; i++) {
         free(ts->progress[i].answered);
+        free(ts->progress[i].sent);
         free(ts->progress[i].encoded);
         free(ts->progress[i].based);
         free(ts->progress[i].says_based);
@@ -436,6 +437,7 @@ void psc_close(struct psc *c)
     free(ts->scratch);
     psc_buffers_finish(c);
     psc_ranges_free(&c->worker.open.ready);
+    psc_gate_free(&c->worker.open.early.gate);
     if (c->session.ready) {
         pthread_cond_destroy(&c->session.shared.changed);
         pthread_mutex_destroy(&c->session.shared.lock);

@@ -195,6 +195,9 @@ struct psc_options {
     const char *net;
     const char *data;
     uint64_t steps;
+    /* Training samples that make an epoch, of all workers together: for a method whose pipeline_warmup_epochs
+     * is above 0, where 0 is PSC_EUNSUPPORTED. In a clique member 0's counts. 0 */
+    uint64_t samples_per_epoch;
 };
 
 /* A client's report, for /workers and /metrics. NaN: not known. */
@@ -235,6 +238,7 @@ struct psc_info {
      * set, else the number present by the server's last message. After a step it is the same at all members
      * of a clique. */
     uint32_t workers;
+    uint32_t early; /* 1: parts of a gradient may leave before psc_step_end, see psc_step_begin; 0: none do */
 };
 
 /* Fills every field with its default. size: sizeof *opt; it is stored in opt->size. tensor_size: sizeof
@@ -289,12 +293,14 @@ void psc_memory_free(struct psc_memory *m);
  * PSC_ENOMEM, PSC_ESYSTEM. */
 int psc_step(struct psc *c, float *x, const float *g, size_t n_samples);
 
-/* psc_step in parts, so that a clique sums some gradients while others are computed. psc_step(c, x, g,
- * n_samples) is equivalent, bit for bit and under every method, to psc_step_begin(c, x, g, n_samples),
+/* psc_step in parts, so that gradients travel while others are computed. psc_step(c, x, g, n_samples) is
+ * equivalent, bit for bit and under every method, to psc_step_begin(c, x, g, n_samples),
  * psc_ready(c, 0, n_floats), psc_step_end(c). Some members of a clique may use the parts and others psc_step.
  * Where a clique sums gradients, the sum is divided into buckets (clique.bucket_floats). A bucket starts when
- * g is ready from the bucket's first float to the end of the vector. Report the last layers first, as
- * backpropagation computes them. Under other rules psc_step_end does all the work.
+ * g is ready from the bucket's first float to the end of the vector. Where a single worker sends g to psd, a
+ * chunk is sent when all of it is ready, and psc_step_end waits for the answers. Report the last layers
+ * first, as backpropagation computes them. psc_step_end does all the work under rules that do not send g,
+ * under admissions backup and quorum, with overlap or serial, and where the vector is a single chunk.
  *
  * psc_step_begin: may be called before or while the gradient at x is computed. Until psc_step_end the library
  * reads x and g; psc_step_end writes x. Until then, calls that move or read vectors are PSC_EINVAL;
@@ -303,10 +309,12 @@ int psc_step(struct psc *c, float *x, const float *g, size_t n_samples);
  * psc_ready: floats [first, first + count) of g are final, and those of x for a PSC_BUFFER. The ranges may
  * come in any order; each float is reported once. Errors: PSC_EINVAL, and the call has no effect: a float is
  * outside the vector or was reported before, or the reported floats form more than n_tensors + 1 separate
- * ranges.
+ * ranges. Chunks that were sent before stay sent.
  *
  * psc_step_end: as psc_step. PSC_EINVAL names floats that were not reported. The step stays open then, and
- * the caller may report them. */
+ * the caller may report them. PSC_EVALUE: if chunks were sent before the value that is not finite was
+ * reported, the message cannot be completed: psd keeps those chunks, counts no exchange, and ends the
+ * session; psc_error says so. The same holds for psc_close in an open step. */
 int psc_step_begin(struct psc *c, float *x, const float *g, size_t n_samples);
 int psc_ready(struct psc *c, uint64_t first, uint64_t count);
 int psc_step_end(struct psc *c);

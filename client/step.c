@@ -38,6 +38,12 @@ int psc_step_prepare(struct psc *c)
                        "the job's optimizer is %s: tensor '%.60s' has %g of the learning rate, but the "
                        "program makes the step itself; allowed: 1",
                        c->optimizer->name, own_rate->name, ps_rate_of(own_rate->rate_ppm));
+    if (c->worker.hyper.pipeline_warmup_epochs > 0 && c->opt.samples_per_epoch == 0 && c->rule->begin != NULL)
+        return ps_fail(
+            &c->error, PSC_EUNSUPPORTED,
+            "the job's pipeline_warmup_epochs is %g: every worker must set options.samples_per_epoch, the "
+            "samples in an epoch; found 0",
+            c->worker.hyper.pipeline_warmup_epochs);
     if (c->worker.hyper.overlap && !c->rule->overlaps)
         return ps_fail(&c->error, PSC_EUNSUPPORTED,
                        "rule %s cannot exchange while the worker computes; allowed: overlap: false",
@@ -121,7 +127,7 @@ static int step_once(struct psc *c, float *x, const float *g, size_t n_samples)
 static int step_and_follow(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     int rc = psc_finish_overlapped(c);
-    if (rc == PSC_OK && psc_method_has_changed(c))
+    if (rc == PSC_OK && !c->worker.open.early.begun && psc_method_has_changed(c))
         rc = PSC_METHOD_CHANGED;
     if (rc == PSC_METHOD_CHANGED)
         rc = psc_change_method(c, x);
@@ -157,6 +163,11 @@ int psc_step_alone(struct psc *c, float *x, const float *g, size_t n_samples)
 static bool is_led(const struct psc *c)
 {
     return c->group.size > 1 && !c->rule->collective;
+}
+
+bool psc_leaves_early(const struct psc *c)
+{
+    return (c->group.size > 1 && (is_led(c) || c->rule->begin != NULL)) || psc_early_is_possible(c);
 }
 
 /* Where gradients are summed over a clique the sum begins now. Under other rules an exchange is known before
@@ -205,6 +216,15 @@ static int end_step(struct psc *c)
     return rc;
 }
 
+/* Where a worker sends its own gradient, its chunks leave as they become ready. */
+static int begin_early(struct psc *c)
+{
+    if (c->worker.open.gathers || !psc_early_is_possible(c) || psc_method_has_changed(c))
+        return PSC_OK;
+    int rc = psc_step_prepare(c);
+    return rc == PSC_OK ? psc_early_begin(c) : rc;
+}
+
 int psc_step_begin(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     struct psc_open_step *s = &c->worker.open;
@@ -215,6 +235,7 @@ int psc_step_begin(struct psc *c, float *x, const float *g, size_t n_samples)
         return ps_fail(&c->error, PSC_ENOMEM, "psc_step_begin: no memory for the reported parts");
     psc_ranges_clear(&s->ready);
     rc = begin_step(c, "psc_step_begin", x, g, n_samples);
+    rc = rc == PSC_OK ? begin_early(c) : rc;
     s->begun = rc == PSC_OK;
     return rc;
 }
@@ -258,9 +279,12 @@ int psc_ready(struct psc *c, uint64_t first, uint64_t count)
     const struct psc_open_step *s = &c->worker.open;
     struct ps_range r = {first, count};
     int rc = check_open(c, "psc_ready");
-    if (rc != PSC_OK || (rc = count > 0 ? report(c, r) : PSC_OK) != PSC_OK || !s->gathers || count == 0)
+    if (rc != PSC_OK || count == 0 || (rc = report(c, r)) != PSC_OK)
         return rc;
-    return psc_gather_put(c, s->x, s->g, r, psc_ranges_tail(&s->ready, c->shard.n_floats));
+    if (s->early.begun)
+        psc_early_put(c, r);
+    return s->gathers ? psc_gather_put(c, s->x, s->g, r, psc_ranges_tail(&s->ready, c->shard.n_floats))
+                      : PSC_OK;
 }
 
 int psc_step_end(struct psc *c)

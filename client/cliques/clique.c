@@ -273,9 +273,6 @@ static int codec_of(struct psc_clique *q, const char *call, const char *name, co
     char names[128] = "";
     const struct ps_codec *const *rows = ps_codec_value_rows(&n);
     *out = ps_codec_named_for_values(name != NULL ? name : "raw");
-    if (*out != NULL && q->kind != NULL && q->kind->raw_only && !(*out)->in_place)
-        return refuse(q, PSC_EUNSUPPORTED, "%s: a clique over %s sends floats raw; codec '%s' needs a ring",
-                      call, q->kind->name, name);
     if (*out != NULL)
         return PSC_OK;
     for (size_t i = 0; i < n && at < sizeof names; i++)

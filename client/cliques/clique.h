@@ -26,13 +26,13 @@ struct psc_collective {
 struct psc_clique_ops {
     size_t size; /* sizeof (struct psc_clique_ops), in the library that has the kind */
     const char *name;
-    bool raw_only;   /* floats are sent raw: other codecs are refused before the collective runs */
     bool any_thread; /* run may be called by the caller's thread while the communication thread is idle */
     /* Runs the collective to its end: PSC_OK, or PSC_ECLIQUE (PSC_ENOMEM, PSC_ESYSTEM) with a sentence.
      * Never called with fewer than two members. */
     int (*run)(void *state, const struct psc_collective *op, struct ps_error *err);
     /* Floats in a stripe. If a vector is summed by several calls and each begins at a multiple of a stripe,
-     * the result has the same bits as that of one call. NULL: the kind does not promise that. */
+     * the result has the same bits as that of one call; over MPI only in a codec. NULL: the kind does not
+     * promise that. */
     size_t (*stripe)(const void *state);
     /* Uses this enum psc_algorithm_kind for sums from now on. All members call it with the same value. A
      * failure breaks the clique. NULL: the kind has its own algorithm. */

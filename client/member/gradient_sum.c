@@ -35,6 +35,28 @@ static int learn_unit(struct psc *c, size_t n_samples)
     return rc == PSC_OK ? PSC_OK : ps_fail(&c->error, rc, "%s", psc_clique_error(p->q));
 }
 
+/* Steps have as many samples as the first one. */
+static uint64_t warmup_steps(const struct psc *c, double samples)
+{
+    double steps = ceil(c->worker.hyper.pipeline_warmup_epochs * (double)c->opt.samples_per_epoch / samples);
+    return steps < 0x1p62 ? (uint64_t)steps : UINT64_C(1) << 62;
+}
+
+int psc_warmup_learn(struct psc *c, size_t n_samples)
+{
+    struct psc_group *p = &c->group;
+    float samples = (float)n_samples;
+    if (p->knows_warmup || !(c->worker.hyper.pipeline_warmup_epochs > 0))
+        return PSC_OK;
+    int rc = p->size > 1 ? psc_allreduce(p->q, &samples, 1, NULL) : PSC_OK;
+    if (rc == PSC_OK)
+        p->warmup_steps = warmup_steps(c, samples > 1 ? (double)samples : 1);
+    if (rc == PSC_OK && p->size > 1)
+        rc = psc_broadcast(p->q, &p->warmup_steps, sizeof p->warmup_steps, 0);
+    p->knows_warmup = rc == PSC_OK;
+    return rc == PSC_OK ? PSC_OK : ps_fail(&c->error, rc, "%s", psc_clique_error(p->q));
+}
+
 static uint64_t round_up(uint64_t n, uint64_t unit)
 {
     return (n + unit - 1) / unit * unit;

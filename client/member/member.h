@@ -70,6 +70,9 @@ struct psc_group {
     float *
         pipeline[PSC_MAX_SUMS]; /* vectors of sums, of a method whose steps wait for them; NULL: not needed */
     size_t n_samples;           /* of all members, in the last sum that ended */
+    /* Steps that pipeline_warmup_epochs comes to, as member 0 has told; known from the first sum on. */
+    uint64_t warmup_steps;
+    bool knows_warmup;
     float unit;  /* 2^-k, the unit in which samples are counted: see gradient_sum.c; 0: not known yet */
     bool drains; /* told by the last sum */
     uint64_t save_version;   /* counts requests to save that arrived in sums */
@@ -150,6 +153,9 @@ int psc_gather_begin(struct psc *c, float *sum, size_t n_samples);
 int psc_gather_put(struct psc *c, const float *x, const float *g, struct ps_range r, uint64_t tail);
 int psc_gather_land(struct psc *c);
 int psc_gather_finish(struct psc *c);
+/* Before the first sum: learns how many steps of so many samples a warm-up in epochs has, the same at all
+ * members. */
+int psc_warmup_learn(struct psc *c, size_t n_samples);
 /* Allocates vectors for n sums. PSC_ENOMEM. */
 int psc_pipeline_prepare(struct psc *c, uint64_t n);
 /* A vector that no sum uses. */

@@ -13,13 +13,15 @@
 /* Steps that are in the pipeline at once. */
 static uint64_t depth_of(const struct psc *c)
 {
-    bool warm = c->worker.clock >= c->worker.hyper.pipeline_warmup;
+    bool warm =
+        c->worker.clock >= c->worker.hyper.pipeline_warmup && c->worker.clock >= c->group.warmup_steps;
     return warm && c->worker.hyper.pipeline > 1 ? c->worker.hyper.pipeline : 1;
 }
 
 static int begin(struct psc *c, size_t n_samples)
 {
-    return psc_gather_begin(c, psc_pipeline_vector(&c->group), n_samples);
+    int rc = psc_warmup_learn(c, n_samples);
+    return rc == PSC_OK ? psc_gather_begin(c, psc_pipeline_vector(&c->group), n_samples) : rc;
 }
 
 /* After a sum that is not finite no value changes; the caller may restart from another x, and gradients from

@@ -13,9 +13,25 @@ static void take_over(struct psc *c, float *x)
     psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
 }
 
+/* The same step where the gradient has left as it became ready: the answer waits in a vector of its own. */
+static int end_early(struct psc *c, float *x, const float *g)
+{
+    float *own = psc_own_x(c, x);
+    psc_own_step(c, x, g);
+    int rc = psc_early_finish(c);
+    if (rc != PSC_OK)
+        return rc;
+    psc_copy_moved(c, own, c->worker.vectors[PSC_VECTOR_ANSWER]);
+    psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
+    c->worker.clock++;
+    return PSC_OK;
+}
+
 /* The worker's own step first, then the message, at the rate of the step that it belongs to. */
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 {
+    if (c->worker.open.early.begun)
+        return end_early(c, x, g);
     int rc;
     float *own = psc_own_x(c, x);
     const float *message = psc_gradient_to_send(c, x, g);

@@ -637,3 +637,9 @@ void psc_session_stop(struct psc_session *session)
     pthread_join(session->thread, NULL);
     session->runs = false;
 }
+
+void psc_session_leave(struct psc_session *session, int result, const char *sentence)
+{
+    psc_session_stop(session);
+    end_session(session, result, sentence);
+}

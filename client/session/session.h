@@ -103,6 +103,9 @@ struct psc_session {
 int psc_session_start(struct psc_session *s, struct ps_error *err);
 /* Leaves the job and ends the thread; nothing if it does not run. */
 void psc_session_stop(struct psc_session *s);
+/* The same, before the handle is closed: the session is over, and later calls end with `result` and the
+ * sentence. */
+void psc_session_leave(struct psc_session *s, int result, const char *sentence);
 /* Wakes the service thread: shared has something for it to do. */
 void psc_session_poke(struct psc_session *s);
 /* Passes a sentence to the caller's log (options.log). Not with the lock held. */

@@ -117,6 +117,7 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
                   .mix = m->mix,
                   .pipeline = m->pipeline > 1 ? m->pipeline : 1,
                   .pipeline_warmup = m->pipeline_warmup,
+                  .pipeline_warmup_epochs = m->pipeline_warmup_epochs > 0 ? m->pipeline_warmup_epochs : 0,
                   .schedule = {.kind = (enum ps_schedule_kind)m->schedule->kind,
                                .gamma = m->schedule->gamma,
                                .step_steps = m->schedule->step_steps > 0 ? m->schedule->step_steps : 1,

@@ -26,6 +26,7 @@ int psc_lanes_prepare(struct psc *c, struct ps_error *err)
         struct psc_lane_progress *p = &ts->progress[i];
         uint32_t n_chunks = i < shard.n_lanes ? ps_shard_n_chunks(&shard, i) : 0;
         free(p->answered);
+        free(p->sent);
         free(p->encoded);
         free(p->based);
         free(p->says_based);
@@ -33,10 +34,12 @@ int psc_lanes_prepare(struct psc *c, struct ps_error *err)
         if (n_chunks == 0)
             continue;
         p->answered = calloc(n_chunks / 64 + 1, sizeof *p->answered);
+        p->sent = calloc(n_chunks / 64 + 1, sizeof *p->sent);
         p->encoded = calloc(n_chunks / 64 + 1, sizeof *p->encoded);
         p->based = calloc(n_chunks / 64 + 1, sizeof *p->based);
         p->says_based = calloc(n_chunks / 64 + 1, sizeof *p->says_based);
-        if (p->answered == NULL || p->encoded == NULL || p->based == NULL || p->says_based == NULL)
+        if (p->answered == NULL || p->sent == NULL || p->encoded == NULL || p->based == NULL ||
+            p->says_based == NULL)
             return ps_fail(err, PSC_ENOMEM, "no memory for the exchange's tables");
     }
     return psc_wire_prepare(c, err);
@@ -59,8 +62,12 @@ void psc_pieces_rewind(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     for (uint32_t i = 0; i < ts->welcome.n_lanes; i++) {
-        ts->progress[i].next = ts->progress[i].first;
-        ts->progress[i].in_flight = 0;
+        struct psc_lane_progress *p = &ts->progress[i];
+        p->next = p->first;
+        p->in_flight = 0;
+        p->first_sent = p->end;
+        if (p->sent != NULL)
+            memset(p->sent, 0, (ps_shard_n_chunks(&ts->shard, i) / 64 + 1) * sizeof *p->sent);
     }
 }
 
@@ -160,48 +167,130 @@ static int send_piece(struct psc *c, uint32_t lane, const void *head, const void
     return l->transport->link_send(l->link[lane], head, body, len_bytes);
 }
 
+/* A message that has become a pull needs none. */
+static const struct psc_gate *gate_of(const struct psc_transfer *t)
+{
+    return t->send != NULL ? t->gate : NULL;
+}
+
+/* The chunks from 64 word on that the lane has open and not answered, as bits. */
+static uint64_t open_pieces(const struct psc_lane_progress *p, const struct psc_gate *gate, uint32_t lane,
+                            uint32_t word)
+{
+    return psc_gate_word(gate, lane, word) & ~p->answered[word];
+}
+
+bool psc_pieces_are_held(const struct psc *c, const struct psc_transfer *t)
+{
+    const struct psc_transfer_state *ts = &c->transfer_state;
+    const struct psc_gate *gate = gate_of(t);
+    for (uint32_t i = 0; gate != NULL && i < ts->welcome.n_lanes; i++)
+        for (uint32_t w = 0; w * 64 < ts->progress[i].end; w++)
+            if (open_pieces(&ts->progress[i], gate, i, w) != 0)
+                return false;
+    return gate != NULL;
+}
+
+/* The last piece that is open and not sent; p->end: there is none. */
+static uint32_t last_open(const struct psc_lane_progress *p, const struct psc_gate *gate, uint32_t lane)
+{
+    for (uint32_t w = p->end / 64 + 1; w-- > 0;) {
+        uint64_t bits = w * 64 < p->end ? open_pieces(p, gate, lane, w) & ~p->sent[w] : 0;
+        if (bits != 0)
+            return w * 64 + 63 - (uint32_t)__builtin_clzll(bits);
+    }
+    return p->end;
+}
+
+static bool is_sent(const struct psc_lane_progress *p, uint32_t k)
+{
+    return p->sent[k / 64] >> (k % 64) & 1;
+}
+
+static bool is_in_flight(const struct psc_lane_progress *p, uint32_t k)
+{
+    return k < p->end && is_sent(p, k) && !is_answered(p, k);
+}
+
+/* The last piece that is open: backpropagation ends with the first. Where exchanges wait for those of others,
+ * one place of the window is kept for the first piece that is not sent. So of all who have ended their step,
+ * in whatever order they computed, the first piece that any of them waits for is under way, and no two wait
+ * for each other. */
+static uint32_t next_through(struct psc *c, const struct psc_gate *gate, uint32_t lane)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    struct psc_lane_progress *p = &ts->progress[lane];
+    bool kept = psc_among_members(c), taken = is_in_flight(p, p->first_sent);
+    if (!kept || p->in_flight - taken + 1 < ts->links.window_chunks)
+        return last_open(p, gate, lane);
+    while (p->next < p->end && (is_answered(p, p->next) || is_sent(p, p->next)))
+        p->next++;
+    if (taken || p->next == p->end || (psc_gate_word(gate, lane, p->next / 64) >> (p->next % 64) & 1) == 0)
+        return p->end;
+    p->first_sent = p->next;
+    return p->next;
+}
+
+/* p->end: nothing may be sent now. */
+static uint32_t next_piece(struct psc *c, const struct psc_transfer *t, uint32_t lane)
+{
+    struct psc_lane_progress *p = &c->transfer_state.progress[lane];
+    if (gate_of(t) != NULL)
+        return next_through(c, gate_of(t), lane);
+    while (p->next < p->end && is_answered(p, p->next))
+        p->next++;
+    return p->next == p->last && psc_keeps_turn(c, t) ? p->end : p->next;
+}
+
+/* False: the transport has less room than the window. */
+static bool send_chunk(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    const struct ps_codec *codec = psc_wire_codec(c, t);
+    unsigned char head[PS_FRAME_BYTES];
+    struct ps_range r = ps_shard_piece(&ts->shard, lane, ts->cover, k);
+    struct ps_frame f = {.kind = t->kind,
+                         .codec = codec->id,
+                         .client = ts->welcome.client,
+                         .incarnation = ts->welcome.incarnation,
+                         .generation = ts->welcome.generation,
+                         .seq = ts->seq,
+                         .begin = r.begin,
+                         .count = (uint32_t)r.count,
+                         .samples = t->samples,
+                         .clock = t->clock,
+                         .flags = (uint16_t)(t->flags | scope_flag(t)),
+                         .code = t->tensor != NULL       ? (uint16_t)(t->tensor - c->manifest->tensors)
+                                 : psc_transfer_moves(t) ? t->fragment
+                                                         : 0,
+                         .center_version = ts->counts.center_version};
+    const void *body = t->send != NULL ? psc_wire_body(c, t, lane, k, r) : NULL;
+    size_t len_bytes = body != NULL ? ps_piece_bytes(codec, c->manifest, r) : 0;
+    f.flags |= ts->in_place ? PS_FLAG_IN_PLACE : 0;
+    f.flags |= psc_wire_is_based(ts, lane, k) ? PS_FLAG_BASED : 0;
+    ps_frame_pack(&f, head);
+    if (send_piece(c, lane, head, body, len_bytes, ts->in_place) < 0)
+        return false;
+    ts->counts.bytes_sent += len_bytes;
+    return true;
+}
+
 /* Fills the lane's window. */
 static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_lane_progress *p = &ts->progress[lane];
-    const struct ps_codec *codec = psc_wire_codec(c, t);
-    unsigned char head[PS_FRAME_BYTES];
 
     if (ts->refused && ps_now_s() < ts->refused_end_s)
         return;
     ts->refused = false;
-    bool in_place = ts->in_place;
-    for (; p->next < p->end && p->in_flight < ts->links.window_chunks; p->next++) {
-        if (is_answered(p, p->next))
-            continue;
-        if (p->next == p->last && psc_keeps_turn(c, t))
-            return;
-        struct ps_range r = ps_shard_piece(&ts->shard, lane, ts->cover, p->next);
-        struct ps_frame f = {.kind = t->kind,
-                             .codec = codec->id,
-                             .client = ts->welcome.client,
-                             .incarnation = ts->welcome.incarnation,
-                             .generation = ts->welcome.generation,
-                             .seq = ts->seq,
-                             .begin = r.begin,
-                             .count = (uint32_t)r.count,
-                             .samples = t->samples,
-                             .clock = t->clock,
-                             .flags = (uint16_t)(t->flags | scope_flag(t)),
-                             .code = t->tensor != NULL       ? (uint16_t)(t->tensor - c->manifest->tensors)
-                                     : psc_transfer_moves(t) ? t->fragment
-                                                             : 0,
-                             .center_version = ts->counts.center_version};
-        const void *body = t->send != NULL ? psc_wire_body(c, t, lane, p->next, r) : NULL;
-        size_t len_bytes = body != NULL ? ps_piece_bytes(codec, c->manifest, r) : 0;
-        f.flags |= in_place ? PS_FLAG_IN_PLACE : 0;
-        f.flags |= psc_wire_is_based(ts, lane, p->next) ? PS_FLAG_BASED : 0;
-        ps_frame_pack(&f, head);
-        if (send_piece(c, lane, head, body, len_bytes, in_place) < 0)
-            return; /* the transport has less room than the window: the rest is sent later */
+    while (p->in_flight < ts->links.window_chunks) {
+        uint32_t k = next_piece(c, t, lane);
+        if (k == p->end || !send_chunk(c, t, lane, k))
+            return; /* without room the rest is sent later */
         p->in_flight++;
-        ts->counts.bytes_sent += len_bytes;
+        p->sent[k / 64] |= UINT64_C(1) << (k % 64);
+        p->next += k == p->next;
     }
 }
 
@@ -232,6 +321,8 @@ static int take_refusal(struct psc *c, uint32_t lane, const struct ps_frame *f)
         return PSC_OK;
     p->in_flight -= p->in_flight > 0;
     p->next = (uint32_t)k < p->next ? (uint32_t)k : p->next;
+    p->sent[k / 64] &= ~(UINT64_C(1) << (k % 64));
+    p->first_sent = (uint32_t)k == p->first_sent ? p->end : p->first_sent;
     ts->refused = true;
     ts->refused_end_s = ps_now_s() + (ts->begun ? BEGUN_PAUSE_S : REFUSED_PAUSE_S);
     return PSC_OK;

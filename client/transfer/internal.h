@@ -27,6 +27,8 @@ bool psc_pieces_all_answered(const struct psc *c);
 void psc_pieces_choose(struct psc *c, const struct psc_transfer *t);
 /* Whether the last pieces wait for the caller, who still computes. */
 bool psc_keeps_turn(const struct psc *c, const struct psc_transfer *t);
+/* Whether all that is left to send is held back at its gate. */
+bool psc_pieces_are_held(const struct psc *c, const struct psc_transfer *t);
 /* Takes the answers that have arrived, and sends nothing: before the links are closed. */
 int psc_pieces_take(struct psc *c, const struct psc_transfer *t);
 /* Takes the answers that have arrived and refills the lanes' windows. *progress: whether there were any. */
@@ -62,10 +64,5 @@ void psc_wire_expect(struct psc *c, const struct psc_transfer *t, uint32_t lane,
 bool psc_wire_is_based(const struct psc_transfer_state *ts, uint32_t lane, uint32_t k);
 void psc_wire_know(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k, struct ps_range r,
                    const float *floats);
-
-/* transfer.c. Looks for a value in `at` that is not finite: PSC_EVALUE with a sentence that names the first
- * and ends with `then`; PSC_OK: there is none. */
-int psc_transfer_find_bad(struct psc *c, const struct psc_transfer *t, struct ps_range at, const char *then,
-                          struct ps_error *err);
 
 #endif

@@ -346,7 +346,7 @@ static bool waits_for_caller(const struct psc *c, const struct psc_transfer *t)
     bool in_flight = false;
     for (uint32_t i = 0; i < ts->welcome.n_lanes; i++)
         in_flight = in_flight || ts->progress[i].in_flight > 0;
-    return !in_flight && psc_keeps_turn(c, t);
+    return !in_flight && (psc_keeps_turn(c, t) || psc_pieces_are_held(c, t));
 }
 
 /* Timing of the transfer: the last progress, and the next retry. */
@@ -383,6 +383,13 @@ static void hasten(struct psc *c, struct pace *p, double now)
     p->hastened = true;
 }
 
+/* Links are gone, and are to be reopened soon. */
+static bool is_cut_off(const struct psc *c, const struct pace *p)
+{
+    const struct psc_links *l = &c->transfer_state.links;
+    return l->lost || l->none || p->hastened;
+}
+
 static int silent_for(struct psc *c, double silent_s)
 {
     const struct psc_links *l = &c->transfer_state.links;
@@ -395,6 +402,8 @@ static int silent_for(struct psc *c, double silent_s)
 static int turn(struct psc *c, struct psc_transfer *t, bool joined, bool *progress)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
+    if (t->gate != NULL && atomic_load_explicit(&t->gate->withdrawn, memory_order_acquire))
+        return ps_fail(&ts->error, PSC_EVALUE, "the rest of the message was withdrawn");
     if (ts->links.leaving)
         return joined ? leave(c, t, false) : PSC_OK;
     int rc = psc_pieces_pump(c, t, progress);
@@ -433,8 +442,10 @@ static int run_transfer(struct psc *c, struct psc_transfer *t)
             return rc;
         pace.progress_s += own_sleep_s(c, &pace.looked_s);
         double now = ps_now_s();
-        if (is_parked(c) || waits_for_caller(c, t))
+        if (is_parked(c) || (waits_for_caller(c, t) && !is_cut_off(c, &pace)))
             pace_begin(c, &pace);
+        else if (waits_for_caller(c, t))
+            pace.progress_s = now;
         if (now - pace.progress_s > c->opt.timeout_ms / 1e3)
             return silent_for(c, now - pace.progress_s);
         hasten(c, &pace, now);

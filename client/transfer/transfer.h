@@ -5,6 +5,7 @@
 #ifndef PSC_TRANSFER_TRANSFER_H
 #define PSC_TRANSFER_TRANSFER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,6 +33,16 @@ enum {
 /* Applies the answer to one piece of a transfer; r is counted from the begin of its scope. */
 typedef void (*psc_landed)(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
 
+/* Which chunks of a message may leave, while its caller still computes the others. The caller's thread opens
+ * them; whoever runs the transfer sends what is open. */
+struct psc_gate {
+    struct ps_shard shard;  /* that the chunks are of */
+    _Atomic uint64_t *open; /* bitmap: chunk k of lane i is bit k from word at[i] on */
+    uint32_t at[PS_MAX_LANES];
+    uint32_t n_words;
+    _Atomic bool withdrawn; /* what is not open never will be: the transfer fails */
+};
+
 /* One pass over all chunks that the scope intersects. */
 struct psc_transfer {
     uint8_t kind;                   /* enum ps_frame_kind */
@@ -49,8 +60,9 @@ struct psc_transfer {
     bool keeps_turn;      /* each lane's last piece is sent when the caller waits for the transfer */
     bool may_be_in_place; /* `landed` is the elastic update of `send` itself, which a lane may do in place */
     bool restarts;        /* the worker restarts from the answer: the error feedback is cleared */
-    psc_landed landed;    /* NULL: the answer has no payload */
-    float *target;        /* [floats of the scope] */
+    const struct psc_gate *gate; /* of `send`; NULL: all of it may leave */
+    psc_landed landed;           /* NULL: the answer has no payload */
+    float *target;               /* [floats of the scope] */
 };
 
 struct psc_hub {
@@ -82,7 +94,9 @@ struct psc_lane_progress {
     uint64_t *answered;  /* bitmap over the lane's chunks */
     uint32_t first, end; /* the chunks that the transfer's scope intersects */
     uint32_t next, n_left, in_flight;
-    uint32_t last;     /* the last piece that is to be sent */
+    uint32_t last;       /* the last piece that is to be sent */
+    uint32_t first_sent; /* the piece that was last sent because it was the first, of a message with a gate */
+    uint64_t *sent;    /* bitmap over the chunks of a message with a gate: sent since the links were opened */
     uint64_t *encoded; /* bitmap over the chunks: encoded in psc_wire.room */
     size_t place;      /* index of the lane's first chunk there */
     /* Bitmaps over the chunks, if answers are moves. based: the last exchange of the chunk was answered, and
@@ -149,6 +163,23 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t);
 /* Whether the values that it sends are finite: PSC_OK, or PSC_EVALUE with a sentence, after the server was
  * told. Any thread. */
 int psc_transfer_check(struct psc *c, const struct psc_transfer *t, struct ps_error *err);
+/* Looks for a value in `at` of what it sends that is not finite: PSC_EVALUE with a sentence that names the
+ * first and ends with `then`, after the server was told; PSC_OK: there is none. Any thread. */
+int psc_transfer_find_bad(struct psc *c, const struct psc_transfer *t, struct ps_range at, const char *then,
+                          struct ps_error *err);
+
+/* gate.c, for the caller's thread. Makes a gate for the chunks of the shard, all closed; it may have been
+ * another's. False: no memory. */
+bool psc_gate_make(struct psc_gate *gate, const struct ps_shard *shard);
+void psc_gate_free(struct psc_gate *gate);
+/* Opens the chunks that lie in `whole`, of those that `r`, a part of it, meets. Returns whether there are
+ * any. */
+bool psc_gate_open(struct psc_gate *gate, struct ps_range whole, struct ps_range r);
+/* 64 chunks of the lane from 64 word on, as bits. Any thread. */
+static inline uint64_t psc_gate_word(const struct psc_gate *gate, uint32_t lane, uint32_t word)
+{
+    return atomic_load_explicit(&gate->open[gate->at[lane] + word], memory_order_acquire);
+}
 /* Closes the links. After it no lane reads or writes the worker's vector: where a lane does not let go of one
  * that it works in, the vector is moved to memory of its own. */
 void psc_links_close(struct psc *c);

@@ -68,6 +68,11 @@ enum psc_ranges_result psc_ranges_add(struct psc_ranges *s, struct ps_range r, s
     return PSC_RANGES_ADDED;
 }
 
+struct ps_range psc_ranges_around(const struct psc_ranges *s, struct ps_range r)
+{
+    return s->at[find(s, r.begin)];
+}
+
 uint64_t psc_ranges_tail(const struct psc_ranges *s, uint64_t end)
 {
     return s->n > 0 && end_of(s->at[s->n - 1]) == end ? s->at[s->n - 1].begin : end;

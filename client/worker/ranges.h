@@ -23,6 +23,8 @@ enum psc_ranges_result { PSC_RANGES_ADDED, PSC_RANGES_OVERLAP, PSC_RANGES_FULL }
 /* Adds r, which is not empty. Overlap: *other is the range that has a part of it. Full: it would be one range
  * more than there is room for. In both cases nothing changes. */
 enum psc_ranges_result psc_ranges_add(struct psc_ranges *s, struct ps_range r, struct ps_range *other);
+/* The range that has all of r, which was added. */
+struct ps_range psc_ranges_around(const struct psc_ranges *s, struct ps_range r);
 /* Where the range begins that ends at `end`; `end` itself if none does. */
 uint64_t psc_ranges_tail(const struct psc_ranges *s, uint64_t end);
 /* The first part of [0, end) that no range covers; empty: there is none. */

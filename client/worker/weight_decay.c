@@ -35,7 +35,8 @@ const float *psc_gradient_to_step(struct psc *c, const struct ps_segment *s, con
 struct decay_pass {
     struct psc *c;
     const float *x, *g;
-    bool sends; /* also the parts of a message that are not gradients */
+    bool sends;     /* also the parts of a message that are not gradients */
+    uint64_t begin; /* of what it is over */
 };
 
 static void decay_piece(void *arg, uint64_t begin, uint64_t count)
@@ -43,7 +44,7 @@ static void decay_piece(void *arg, uint64_t begin, uint64_t count)
     const struct decay_pass *w = arg;
     struct psc *c = w->c;
     float *to = c->worker.vectors[PSC_VECTOR_GRADIENT];
-    struct ps_range r = {begin, count};
+    struct ps_range r = {w->begin + begin, count};
     for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
          p = ps_role_run_next(p, r)) {
         const struct ps_segment *s = p.segment;
@@ -57,16 +58,25 @@ static void decay_piece(void *arg, uint64_t begin, uint64_t count)
 
 void psc_gradient_decay(struct psc *c, const float *x, const float *g)
 {
-    struct decay_pass w = {c, x, g, false};
+    struct decay_pass w = {.c = c, .x = x, .g = g};
     if (c->worker.hyper.weight_decay > 0)
         psc_team_run(c->team, c->shard.n_floats, decay_piece, &w);
 }
 
+const float *psc_gradient_message(const struct psc *c, const float *g)
+{
+    return psc_gradient_needs_room(c) ? c->worker.vectors[PSC_VECTOR_GRADIENT] : g;
+}
+
+void psc_gradient_put(struct psc *c, const float *x, const float *g, struct ps_range r)
+{
+    struct decay_pass w = {.c = c, .x = x, .g = g, .sends = true, .begin = r.begin};
+    if (psc_gradient_needs_room(c))
+        psc_team_run(c->team, r.count, decay_piece, &w);
+}
+
 const float *psc_gradient_to_send(struct psc *c, const float *x, const float *g)
 {
-    if (!psc_gradient_needs_room(c))
-        return g;
-    struct decay_pass w = {c, x, g, true};
-    psc_team_run(c->team, c->shard.n_floats, decay_piece, &w);
-    return c->worker.vectors[PSC_VECTOR_GRADIENT];
+    psc_gradient_put(c, x, g, ps_shard_whole(&c->shard));
+    return psc_gradient_message(c, g);
 }

@@ -27,6 +27,7 @@ enum psc_vector {
     PSC_N_SAVED,
     PSC_VECTOR_GRADIENT = PSC_N_SAVED, /* g after weight decay and masking, when it is not the caller's */
     PSC_VECTOR_MESSAGE,                /* the message, of rules that send neither x nor g */
+    PSC_VECTOR_ANSWER,                 /* the answer to an early gradient, until the step ends */
     PSC_N_VECTORS,
 };
 #define PSC_VECTOR_BIT(k) (1u << (k))
@@ -44,10 +45,23 @@ struct psc_prefetch {
     struct psc_outcome outcome;
 };
 
+/* A gradient whose chunks leave as they become ready. */
+struct psc_early {
+    bool begun;   /* that of the open step */
+    bool started; /* a chunk was ready: the transfer is under way */
+    int rc;       /* PSC_EVALUE: a part of it is not finite, and nothing more leaves */
+    struct ps_error error;
+    struct psc_gate gate;
+    struct psc_transfer transfer;
+    uint64_t ticket;
+    struct psc_outcome outcome;
+};
+
 /* A step between psc_step_begin and psc_step_end. */
 struct psc_open_step {
     bool begun;
     bool gathers; /* its sum has begun */
+    struct psc_early early;
     float *x;
     const float *g;
     size_t n_samples;
@@ -138,6 +152,19 @@ const float *psc_gradient_to_step(struct psc *c, const struct ps_segment *s, con
 void psc_gradient_decay(struct psc *c, const float *x, const float *g);
 /* The message of a rule that sends g. */
 const float *psc_gradient_to_send(struct psc *c, const float *x, const float *g);
+/* The same in parts: where the message lies; fills it within r. */
+const float *psc_gradient_message(const struct psc *c, const float *g);
+void psc_gradient_put(struct psc *c, const float *x, const float *g, struct ps_range r);
+
+/* early.c. Whether the open step's gradient may leave in parts. */
+bool psc_early_is_possible(const struct psc *c);
+/* Prepares for it. PSC_ENOMEM, PSC_ESYSTEM. */
+int psc_early_begin(struct psc *c);
+/* r was reported: prepares that part of the message, and lets the chunks leave that are complete. */
+void psc_early_put(struct psc *c, struct ps_range r);
+/* All was reported: waits until it has landed. On success the answer is in PSC_VECTOR_ANSWER. PSC_EVALUE: the
+ * gradient is not finite; if a part of it had left, the session has ended. Or as psc_move. */
+int psc_early_finish(struct psc *c);
 
 /* period.c. Whether the current step ends with an exchange. */
 bool psc_pacing_is_due(const struct psc *c);

@@ -284,11 +284,13 @@ static void linger(const struct training *t, double begun)
         cnn_stop_wait(t->job->stop, left_s);
 }
 
-/* Whether parts of the gradient may leave before the rest is computed: members of a clique sum them, and
- * nothing is done to the whole of it. */
+/* Whether parts of the gradient may leave before the rest is computed: members of a clique sum them, or psd
+ * moves the center by them, and nothing is done to the whole of it. */
 static bool leaves_in_parts(const struct training *t)
 {
-    return cnn_job_is_shared(t->job) && t->accumulator.sum == NULL && isnan(t->job->args->clip_norm);
+    struct psc_info info = {.size = sizeof info};
+    return t->accumulator.sum == NULL && isnan(t->job->args->clip_norm) &&
+           psc_info(t->job->psc, &info) == PSC_OK && info.early != 0;
 }
 
 static void update_buffers(struct training *t)
@@ -310,8 +312,20 @@ static void send_part(void *arg, uint64_t offset, uint64_t n)
     t->parts.sent++;
 }
 
+/* The first half of psc_step, where the gradient leaves in parts. */
+static int begin_parts(struct training *t)
+{
+    struct cnn_job *job = t->job;
+    t->parts = (struct parts){0};
+    if (!leaves_in_parts(t))
+        return PSC_OK;
+    int rc = psc_step_begin(job->psc, job->x, t->g, images_of(t));
+    t->parts.begun = rc == PSC_OK;
+    return rc;
+}
+
 /* Computes the gradient of the next batch into t->g and its score, and updates the running statistics.
- * PSC_OK, or PSC_EINVAL after logging the cause. */
+ * PSC_OK, or PSC_EINVAL after logging the cause; or as psc_step_begin. */
 static int compute(struct training *t, struct cnn_score *score)
 {
     struct cnn_job *job = t->job;
@@ -325,6 +339,9 @@ static int compute(struct training *t, struct cnn_score *score)
         t->data_failed = true;
         return PSC_EINVAL;
     }
+    int rc = begin_parts(t);
+    if (rc != PSC_OK)
+        return rc;
     if (cnn_net_gradient_of(job->net, job->x, &batch, t->g, t->parts.begun ? &ready : NULL, score) != 0) {
         ps_log(PS_LOG_ERROR, "net.failed", "%s", cnn_net_error(job->net));
         return PSC_EINVAL;
@@ -371,15 +388,6 @@ static int end_step(struct training *t)
     return rc == PSC_OK ? psc_step_end(job->psc) : rc;
 }
 
-/* The gradient, and the first half of psc_step. */
-static int begin_step(struct training *t, struct cnn_score *score)
-{
-    struct cnn_job *job = t->job;
-    t->parts = (struct parts){.begun = leaves_in_parts(t)};
-    int rc = t->parts.begun ? psc_step_begin(job->psc, job->x, t->g, images_of(t)) : PSC_OK;
-    return rc == PSC_OK ? compute_all(t, score) : rc;
-}
-
 /* Counts a step with n images, of this partition or of the undivided worker. */
 static void count_step(struct training *t, const struct cnn_score *score, uint32_t n)
 {
@@ -401,12 +409,12 @@ static int train_step(struct training *t)
     struct cnn_job *job = t->job;
     struct cnn_score score;
     uint32_t n = images_of(t);
-    int rc = begin_step(t, &score);
+    int rc = compute_all(t, &score);
     if (rc != PSC_OK)
         return rc;
-    if (!isfinite(score.loss) && !cnn_job_is_shared(job))
+    if (!isfinite(score.loss) && !cnn_job_is_shared(job) && !t->parts.begun)
         return start_over(t, "the loss is not finite");
-    if (!isfinite(score.loss))
+    if (!isfinite(score.loss) && cnn_job_is_shared(job))
         t->g[0] = NAN;            /* makes all members refuse the step */
     else if (!cnn_job_tells(job)) /* before the sum, after which the first partition reads the counts */
         cnn_partition_count(job->partition, &score, n);

@@ -53,7 +53,7 @@ enum ps_uses {
     PS_USES_MERGE = 1u << 16,     /* aggregation of a round's messages */
     PS_USES_FRAGMENTS = 1u << 17, /* fragments and mix */
     PS_USES_DYNAMIC = 1u << 18,   /* dynamic_period */
-    PS_USES_PIPELINE = 1u << 19,  /* pipeline and pipeline_warmup */
+    PS_USES_PIPELINE = 1u << 19,  /* pipeline and its warm-up */
 };
 
 /* The properties of a rule that both ends need. */
@@ -210,6 +210,7 @@ struct ps_hyper {
     bool overlap;             /* exchange while the worker computes */
     uint32_t pipeline;        /* K: a step uses the gradient of K - 1 steps before; 1 to PS_MAX_PIPELINE */
     uint64_t pipeline_warmup; /* first steps, with K = 1 */
+    double pipeline_warmup_epochs; /* the same in epochs; whichever ends later */
     struct ps_schedule schedule;
 };
 

@@ -167,6 +167,7 @@ static void forget_counters(struct psd_cluster *cluster, uint32_t client)
         atomic_store_explicit(&c->staleness, 0, memory_order_relaxed);
         atomic_store_explicit(&c->waiting_seq, 0, memory_order_relaxed);
         atomic_store_explicit(&c->waiting_chunks, 0, memory_order_relaxed);
+        atomic_store_explicit(&c->computes, false, memory_order_relaxed);
         atomic_store_explicit(&c->arrived, 0, memory_order_relaxed);
         atomic_store_explicit(&c->bytes_in, 0, memory_order_relaxed);
         atomic_store_explicit(&c->bytes_out, 0, memory_order_relaxed);

@@ -102,6 +102,7 @@ static void fill_clients(const struct psd_cluster *cluster, const struct psd_lan
         row->staleness = READ(c->staleness);
         row->waiting_seq = READ(c->waiting_seq);
         row->waiting_chunks = READ(c->waiting_chunks);
+        row->computes = READ(c->computes);
         row->arrived = READ(c->arrived);
         row->last_squares = READ(c->last_squares);
         row->last_rate = READ(c->last_rate);
@@ -201,6 +202,7 @@ static void take_clients(const struct psd_cluster *cluster, struct psd_lane *lan
         WRITE(c->staleness, row->staleness);
         WRITE(c->waiting_seq, row->waiting_seq);
         WRITE(c->waiting_chunks, row->waiting_chunks);
+        WRITE(c->computes, row->computes != 0);
         WRITE(c->arrived, row->arrived);
         WRITE(c->last_squares, row->last_squares);
         WRITE(c->last_rate, row->last_rate);

@@ -1,7 +1,8 @@
 /* Members that others wait for (limits.step_s). A worker that sends heartbeats may still have stopped: its
  * training thread hangs, and under rounds and ssp no other member can continue without its message.
  *
- * A member is awaited while other members' chunks wait in a lane where none of its own does. It takes a step
+ * A member is awaited while other members' chunks wait in a lane where none of its own does; chunks of a
+ * message that is still computed do not count, neither way. It takes a step
  * when its clock advances, as reported by heartbeats between two exchanges, or when data of it arrives. The
  * limit applies to the time for which it was awaited without a step, so a worker may compute, evaluate or
  * save for any time while no other waits. Runs on the loop. */
@@ -13,7 +14,9 @@
 
 static bool waits_in(const struct psd_lane *lane, uint32_t client)
 {
-    return atomic_load_explicit(&lane->clients[client].waiting_chunks, memory_order_relaxed) > 0;
+    const struct psd_lane_client *c = &lane->clients[client];
+    return atomic_load_explicit(&c->waiting_chunks, memory_order_relaxed) > 0 &&
+           !atomic_load_explicit(&c->computes, memory_order_relaxed);
 }
 
 static bool takes_part(const struct psd_session *s)

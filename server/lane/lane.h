@@ -68,6 +68,9 @@ struct psd_lane_client {
     /* With members, read by the loop: chunks of this exchange that wait here for other members'. */
     _Atomic uint64_t waiting_seq;
     _Atomic uint32_t waiting_chunks;
+    /* And an earlier chunk of it has not arrived: it is still computed, by a worker whose gradient leaves as
+     * it becomes ready. So the client waits for nobody. */
+    _Atomic bool computes;
     _Atomic uint64_t arrived; /* in partial rounds: its chunks that have arrived here */
     /* For its last complete exchange here: the sum over the PARAM values of (x - center)^2 before the center
      * moved, or of g^2 for rules that take a gradient; NaN: none yet. And the rate that was applied. */

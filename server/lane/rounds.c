@@ -13,6 +13,7 @@ static void free_all(struct psd_rounds *r, uint32_t n_slots)
     free(r->now.ranks);
     free(r->next.ranks);
     free(r->done);
+    free(r->moving);
     free(r->turn);
     free(r->gathered);
     free(r->bodies);
@@ -51,13 +52,14 @@ struct psd_rounds *psd_rounds_create(const struct psd_lane *lane, uint64_t begin
     r->next.ranks = calloc(n_slots, sizeof *r->next.ranks);
     r->done = calloc(n, sizeof *r->done);
     r->turn = calloc(n, sizeof *r->turn);
+    r->moving = calloc(n, sizeof *r->moving);
     r->gathered = calloc(n_slots, sizeof *r->gathered);
     r->bodies = calloc(n_slots, sizeof *r->bodies);
     r->scales = calloc(n_slots, sizeof *r->scales);
     if (!lane->center->admission->rounds)
         r->clocks = calloc(n_slots, sizeof *r->clocks);
-    if (!r->staged || !r->now.ranks || !r->next.ranks || !r->done || !r->turn || !r->gathered || !r->bodies ||
-        !r->scales || (!lane->center->admission->rounds && !r->clocks) ||
+    if (!r->staged || !r->now.ranks || !r->next.ranks || !r->done || !r->turn || !r->moving || !r->gathered ||
+        !r->bodies || !r->scales || (!lane->center->admission->rounds && !r->clocks) ||
         (lane->center->admission->needs != NULL && !psd_lane_partial_init(r, n_slots))) {
         free_all(r, n_slots);
         return NULL;
@@ -65,10 +67,14 @@ struct psd_rounds *psd_rounds_create(const struct psd_lane *lane, uint64_t begin
     r->begin = r->round = begin;
     r->closing = psd_lane_closing(lane);
     r->n_params = count_params(lane->center->manifest);
+    uint32_t n_moving = 0;
     for (uint32_t k = 0; k < n; k++) {
         r->done[k] = begin;
-        if (psd_rounds_moves(lane, k))
-            r->last = k;
+        r->moving[k] = n_moving;
+        if (!psd_rounds_moves(lane, k))
+            continue;
+        r->last = k;
+        n_moving++;
     }
     return r;
 }
@@ -84,16 +90,33 @@ static struct psd_staged *staged_of(const struct psd_rounds *r, uint32_t client)
     return r->staged + (size_t)client * r->window;
 }
 
+/* Whether some of the chunks before k have not landed. Messages of a fragment begin anywhere, and late ones
+ * of partial rounds do not land; none of them arrives while it is computed. */
+static bool lacks_before(const struct psd_lane *lane, const struct psd_lane_client *c, uint32_t k)
+{
+    uint32_t n = 0;
+    if (lane->n_fragments > 0 || lane->center->admission->needs != NULL)
+        return false;
+    for (uint32_t w = 0; w * 64 < k; w++) {
+        uint64_t below = k - w * 64 < 64 ? (UINT64_C(1) << (k % 64)) - 1 : UINT64_MAX;
+        n += (uint32_t)__builtin_popcountll(c->landed[w] & below);
+    }
+    return n < lane->rounds->moving[k];
+}
+
 static void count_waiting(struct psd_lane *lane, uint32_t client)
 {
     const struct psd_rounds *r = lane->rounds;
     struct psd_lane_client *c = &lane->clients[client];
     const struct psd_staged *s = staged_of(r, client);
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < r->window; i++)
+    uint32_t n = 0, first = UINT32_MAX;
+    for (uint32_t i = 0; i < r->window; i++) {
         n += s[i].used;
+        first = s[i].used && s[i].arrival.chunk < first ? s[i].arrival.chunk : first;
+    }
     atomic_store_explicit(&c->waiting_seq, c->seq, memory_order_relaxed);
     atomic_store_explicit(&c->waiting_chunks, n, memory_order_relaxed);
+    atomic_store_explicit(&c->computes, n > 0 && lacks_before(lane, c, first), memory_order_relaxed);
 }
 
 static void drop_all(struct psd_lane *lane, uint32_t client)

@@ -56,6 +56,7 @@ struct psd_rounds {
     uint32_t *turn;    /* [n_chunks]: members of the current round that were served, in order of rank */
     uint64_t round;    /* completed by every chunk */
     uint32_t n_done;   /* chunks that have completed one more */
+    uint32_t *moving;  /* [n_chunks]: chunks before it that move */
     uint32_t last;     /* the last chunk that moves: an exchange ends with it */
     uint64_t closing;  /* chunks from this float on belong to a cycle's last fragment; 0 without fragments */
     bool held;

@@ -26,15 +26,31 @@ static const struct field psc_local_fields[] = {
     FIELD(psc_local, warmup_steps), FIELD(psc_local, pipeline_warmup), FIELD(psc_local, codec),
     FIELD(psc_local, total_steps),  FIELD(psc_local, floor),           FIELD(psc_local, milestones),
     FIELD(psc_local, n_milestones), FIELD(psc_local, bucket_floats),   FIELD(psc_local, pipeline)};
-static const struct field psc_options_fields[] = {
-    FIELD(psc_options, size),         FIELD(psc_options, server),       FIELD(psc_options, kind),
-    FIELD(psc_options, rank),         FIELD(psc_options, name),         FIELD(psc_options, timeout_ms),
-    FIELD(psc_options, retry_ms),     FIELD(psc_options, heartbeat_ms), FIELD(psc_options, log),
-    FIELD(psc_options, log_arg),      FIELD(psc_options, local),        FIELD(psc_options, clique),
-    FIELD(psc_options, key_file),     FIELD(psc_options, server_key),   FIELD(psc_options, transport),
-    FIELD(psc_options, tensor_size),  FIELD(psc_options, threads),      FIELD(psc_options, own_step),
-    FIELD(psc_options, own_step_arg), FIELD(psc_options, go_on),        FIELD(psc_options, go_on_arg),
-    FIELD(psc_options, net),          FIELD(psc_options, data),         FIELD(psc_options, steps)};
+static const struct field psc_options_fields[] = {FIELD(psc_options, size),
+                                                  FIELD(psc_options, server),
+                                                  FIELD(psc_options, kind),
+                                                  FIELD(psc_options, rank),
+                                                  FIELD(psc_options, name),
+                                                  FIELD(psc_options, timeout_ms),
+                                                  FIELD(psc_options, retry_ms),
+                                                  FIELD(psc_options, heartbeat_ms),
+                                                  FIELD(psc_options, log),
+                                                  FIELD(psc_options, log_arg),
+                                                  FIELD(psc_options, local),
+                                                  FIELD(psc_options, clique),
+                                                  FIELD(psc_options, key_file),
+                                                  FIELD(psc_options, server_key),
+                                                  FIELD(psc_options, transport),
+                                                  FIELD(psc_options, tensor_size),
+                                                  FIELD(psc_options, threads),
+                                                  FIELD(psc_options, own_step),
+                                                  FIELD(psc_options, own_step_arg),
+                                                  FIELD(psc_options, go_on),
+                                                  FIELD(psc_options, go_on_arg),
+                                                  FIELD(psc_options, net),
+                                                  FIELD(psc_options, data),
+                                                  FIELD(psc_options, steps),
+                                                  FIELD(psc_options, samples_per_epoch)};
 static const struct field psc_metrics_fields[] = {
     FIELD(psc_metrics, size),           FIELD(psc_metrics, loss),
     FIELD(psc_metrics, accuracy),       FIELD(psc_metrics, samples_per_second),
@@ -48,7 +64,7 @@ static const struct field psc_info_fields[] = {
     FIELD(psc_info, update_seconds), FIELD(psc_info, learning_rate),  FIELD(psc_info, alpha),
     FIELD(psc_info, period),         FIELD(psc_info, generation),     FIELD(psc_info, method),
     FIELD(psc_info, optimizer),      FIELD(psc_info, transport),      FIELD(psc_info, save_version),
-    FIELD(psc_info, averaging),      FIELD(psc_info, workers)};
+    FIELD(psc_info, averaging),      FIELD(psc_info, workers),        FIELD(psc_info, early)};
 static const struct field psc_ring_options_fields[] = {
     FIELD(psc_ring_options, size),       FIELD(psc_ring_options, members),
     FIELD(psc_ring_options, rank),       FIELD(psc_ring_options, rendezvous),

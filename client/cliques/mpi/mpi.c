@@ -4,7 +4,7 @@
  * Before each collective the members compare their calls by one reduction of a few words: the maximum of each
  * word and of its negative, which is minus the minimum. If maximum and minimum are equal, all members make
  * the same call. The reduction is also a barrier. The watchdog is told of progress after it and after each
- * piece. */
+ * piece. Floats in a codec are summed by a ring of messages (coded_sum.c), raw ones by MPI itself. */
 #include "client/cliques/mpi/mpi.h"
 
 #include <inttypes.h>
@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/cliques/mpi/coded_sum.h"
 #include "client/cliques/mpi/watchdog.h"
 #include "proto/clock.h"
 
@@ -19,7 +20,7 @@
 #define PIECE ((size_t)1 << 24)
 
 enum { CLOSING = PSC_BARRIER + 1 }; /* in place of a collective: the member has closed the clique */
-enum { W_KIND, W_COUNT, W_ROOT, W_NUMBER, N_WORDS };
+enum { W_KIND, W_COUNT, W_ROOT, W_CODEC, W_NUMBER, N_WORDS };
 enum { NAP_US = 200 };
 
 struct mpi {
@@ -29,6 +30,7 @@ struct mpi {
     struct psc_watchdog *dog;
     uint64_t number; /* number of the current collective, from 1 */
     bool broken;
+    struct psc_coded_room room;
     int64_t both[2 * N_WORDS], most[2 * N_WORDS]; /* the values that are compared, and the result */
 };
 
@@ -47,19 +49,25 @@ static void fill_words(const struct mpi *s, int kind, const struct psc_collectiv
     words[W_KIND] = kind;
     words[W_COUNT] = (int64_t)op->n;
     words[W_ROOT] = kind == PSC_REDUCE || kind == PSC_BROADCAST ? op->root : 0;
+    words[W_CODEC] = op->codec != NULL ? op->codec->id : 0;
     words[W_NUMBER] = (int64_t)s->number;
 }
 
 static void describe(const int64_t *words, char *text, size_t size)
 {
-    const char *name = kind_names[words[W_KIND]];
-    if (words[W_KIND] == PSC_BARRIER || words[W_KIND] == CLOSING)
+    const char *name = kind_names[words[W_KIND]],
+               *units = words[W_KIND] == PSC_BROADCAST ? "bytes" : "floats";
+    const struct ps_codec *codec = ps_codec_find((uint8_t)words[W_CODEC]);
+    char root[24] = "", coded[32] = "";
+    if (words[W_KIND] == PSC_BARRIER || words[W_KIND] == CLOSING) {
         snprintf(text, size, "%s", name);
-    else if (words[W_KIND] == PSC_ALLREDUCE)
-        snprintf(text, size, "%s of %" PRId64 " floats", name, words[W_COUNT]);
-    else
-        snprintf(text, size, "%s of %" PRId64 " %s, root %" PRId64, name, words[W_COUNT],
-                 words[W_KIND] == PSC_REDUCE ? "floats" : "bytes", words[W_ROOT]);
+        return;
+    }
+    if (words[W_KIND] != PSC_ALLREDUCE)
+        snprintf(root, sizeof root, ", root %" PRId64, words[W_ROOT]);
+    if (words[W_CODEC] != 0)
+        snprintf(coded, sizeof coded, " in %s", codec != NULL ? codec->name : "an unknown codec");
+    snprintf(text, size, "%s of %" PRId64 " %s%s%s", name, words[W_COUNT], units, coded, root);
 }
 
 /* All members know that they disagree: exchanges their calls, for the error. */
@@ -148,11 +156,38 @@ static int run_pieces(struct mpi *s, const struct psc_collective *op, const char
     return PSC_OK;
 }
 
+/* A sum whose floats travel in a codec. */
+struct coded {
+    struct mpi *s;
+    const char *what;
+};
+
+static void show_life(void *arg, size_t done, size_t all)
+{
+    const struct coded *k = arg;
+    psc_watchdog_wait(k->s->dog, "collective %" PRIu64 ", %s, stripe %zu of %zu", k->s->number, k->what,
+                      done + 1, all);
+}
+
+static int run_coded(struct mpi *s, const struct psc_collective *op, const char *what, struct ps_error *err)
+{
+    struct coded k = {s, what};
+    const struct psc_coded_sum sum = {.comm = s->comm,
+                                      .rank = (uint32_t)s->rank,
+                                      .members = (uint32_t)s->members,
+                                      .op = op,
+                                      .room = &s->room,
+                                      .lives = show_life,
+                                      .arg = &k};
+    return psc_coded_sum(&sum, err);
+}
+
 static int run(void *state, const struct psc_collective *op, struct ps_error *err)
 {
     struct mpi *s = state;
     int64_t words[N_WORDS];
     char what[100];
+    bool coded = op->codec != NULL && !op->codec->in_place;
     int rc;
 
     s->number++;
@@ -160,7 +195,7 @@ static int run(void *state, const struct psc_collective *op, struct ps_error *er
     describe(words, what, sizeof what);
     psc_watchdog_wait(s->dog, "collective %" PRIu64 ", %s, before it begins", s->number, what);
     if ((rc = compare(s, words, err)) == PSC_OK)
-        rc = run_pieces(s, op, what, err);
+        rc = (coded ? run_coded : run_pieces)(s, op, what, err);
     psc_watchdog_rest(s->dog);
     s->broken = rc != PSC_OK;
     return rc;
@@ -208,15 +243,23 @@ static void destroy(void *state)
     struct mpi *s = state;
     bool answered = s->broken || say_goodbye(s);
     psc_watchdog_destroy(s->dog);
-    if (answered)
+    if (answered) {
+        psc_coded_room_free(&s->room);
         free(s);
+    }
+}
+
+static size_t stripe(const void *state)
+{
+    const struct mpi *s = state;
+    return psc_coded_stripe((uint32_t)s->members);
 }
 
 static const struct psc_clique_ops psc_clique_mpi = {.size = sizeof(struct psc_clique_ops),
                                                      .name = "mpi",
-                                                     .raw_only = true,
                                                      .any_thread = true,
                                                      .run = run,
+                                                     .stripe = stripe,
                                                      .give_up = give_up,
                                                      .destroy = destroy};
 

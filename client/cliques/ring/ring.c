@@ -24,7 +24,7 @@ void psc_ring_options_init(struct psc_ring_options *opt, size_t size)
                                               .name = "0",
                                               .listen = "tcp://127.0.0.1",
                                               .links = 1,
-                                              .segment_bytes = 131072,
+                                              .segment_bytes = PSC_SEGMENT_BYTES,
                                               .timeout_ms = 60000,
                                               .step_ms = 3600000,
                                               .algorithm = "ring"};

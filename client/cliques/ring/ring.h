@@ -15,13 +15,9 @@
 
 #include "client/cliques/clique.h"
 #include "client/cliques/ring/beat.h"
+#include "client/cliques/ring/blocks.h"
 #include "client/cliques/socket.h"
 #include "client/cliques/wire.h"
-
-/* Units of the vector: floats, or bytes of a broadcast. */
-struct psc_span {
-    size_t begin, count;
-};
 
 /* The work of a link in one collective. The vector's part is cut into stripes, and a stripe into blocks of a
  * segment at most, one for each member or one in all. At hop h a member sends block (rank - h) mod blocks of

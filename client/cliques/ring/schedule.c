@@ -7,18 +7,6 @@
 
 #include "client/cliques/ring/ring.h"
 
-/* Blocks begin at cache lines; the blocks of one stripe fit into a cache. */
-enum { ALIGN_UNITS = 16, STRIPE_BYTES = 4 << 20 };
-
-/* The k-th of `parts` blocks of a stripe: the last ones may be shorter or empty. */
-static struct psc_span cut(struct psc_span whole, uint32_t k, uint32_t parts)
-{
-    size_t each = (whole.count + parts - 1) / parts;
-    each = (each + ALIGN_UNITS - 1) / ALIGN_UNITS * ALIGN_UNITS;
-    size_t begin = each * k < whole.count ? each * k : whole.count, left = whole.count - begin;
-    return (struct psc_span){whole.begin + begin, left < each ? left : each};
-}
-
 /* The stripe that the flow is at. */
 static uint32_t stripe_of(const struct psc_flow *f)
 {
@@ -35,7 +23,7 @@ static struct psc_span block_at(const struct psc_ring *r, const struct psc_ring_
     at = at < l->part.count ? at : l->part.count; /* the last link's part may be the shorter one */
     size_t left = l->part.count - at;
     struct psc_span s = {l->part.begin + at, left < whole ? left : whole};
-    return cut(s, (r->rank + 2 * blocks - hop % blocks) % blocks, blocks);
+    return psc_block_cut(s, (r->rank + 2 * blocks - hop % blocks) % blocks, blocks);
 }
 
 size_t psc_payload_bytes(const struct psc_ring *r, size_t units)
@@ -108,11 +96,8 @@ static int make_store(struct psc_ring *r, struct psc_ring_link *l)
 /* Units of a segment in a stripe of this many blocks; for floats whole blocks of a codec. */
 size_t psc_segment_units(const struct psc_ring *r, bool is_bytes, uint32_t blocks)
 {
-    size_t most = STRIPE_BYTES / blocks, bytes = r->segment_bytes < most ? r->segment_bytes : most;
-    if (is_bytes)
-        return bytes;
-    size_t codec_blocks = bytes / (1024 * sizeof(float));
-    return (codec_blocks > 0 ? codec_blocks : 1) * 1024;
+    return is_bytes ? psc_segment_bytes(r->segment_bytes, blocks)
+                    : psc_segment_floats(r->segment_bytes, blocks);
 }
 
 size_t psc_ring_stripe(const struct psc_ring *r)

@@ -216,6 +216,7 @@ static int open_session(struct cnn_job *job, bool *drained)
     opt.net = job->args->net;
     opt.data = job->args->data;
     opt.steps = job->args->steps;
+    opt.samples_per_epoch = job->info.n_train;
     opt.threads = job->args->threads > 0 ? (uint32_t)job->args->threads : cnn_machine_cores();
     int rc = psc_open(&opt, &job->psc);
     if (rc < 0)

@@ -1,6 +1,7 @@
 /* step.c: processes that train, with real computing or with sleeps in its place, through libpsclient. Each
  * measures its steps three times: computing alone, communication alone, and both. What both take beyond
- * computing is exposed; what communication takes beyond that is hidden. */
+ * computing is exposed; what communication takes beyond that is hidden. A single worker measures both twice:
+ * with gradients that leave in parts, and by one call. */
 #include "tests/bench/step/step.h"
 
 #include <errno.h>
@@ -23,7 +24,7 @@ const char bench_step_help[] =
     "training steps: what of communication is hidden behind computing, and what is not";
 
 enum { WARM_UPS = 3 };
-enum phase { COMPUTE, COMMUNICATE, BOTH, N_PHASES };
+enum phase { COMPUTE, COMMUNICATE, BOTH, WHOLE, N_PHASES };
 
 /* A part of the gradient, and when it is ready: seconds after the step began. */
 struct part {
@@ -233,6 +234,12 @@ static int measure(struct member *m, enum phase phase, double *median_s)
     return rc;
 }
 
+/* WHOLE is what --whole makes of BOTH. */
+static int phases_of(const struct step_options *o)
+{
+    return o->members == 1 && !o->whole ? N_PHASES : WHOLE;
+}
+
 static void be_member(const struct step_options *opt, int rank, const char *place, struct page *page)
 {
     static struct member m;
@@ -245,7 +252,7 @@ static void be_member(const struct step_options *opt, int rank, const char *plac
         rc = open_session(&m);
     if (rc == PSC_OK)
         rc = begin_job(&m);
-    for (int phase = 0; phase < N_PHASES && rc == PSC_OK; phase++)
+    for (int phase = 0; phase < phases_of(opt) && rc == PSC_OK; phase++)
         rc = measure(&m, (enum phase)phase, &page->median_s[phase]);
     page->rc = rc;
     page->n_floats = m.n_floats;
@@ -264,13 +271,15 @@ static void print(const struct step_options *o, const struct page *p)
     double compute = p->median_s[COMPUTE] * 1e3, comm = p->median_s[COMMUNICATE] * 1e3,
            both = p->median_s[BOTH] * 1e3;
     double exposed = both > compute ? both - compute : 0, hidden = comm > exposed ? comm - exposed : 0;
+    double whole = p->median_s[WHOLE] * 1e3, exposed_whole = whole > compute ? whole - compute : 0;
     const char *what = o->method != NULL ? o->method : "psd's method";
+    bool twice = phases_of(o) == N_PHASES;
     if (o->json)
         printf("{\"bench\":\"step\",\"net\":\"%s\",\"floats\":%llu,\"method\":\"%s\",\"members\":%llu,"
                "\"codec\":\"%s\",\"links\":%llu,\"bucket_floats\":%llu,\"whole\":%s,\"step_ms\":%g,\"steps\":"
                "%llu,"
                "\"compute_ms\":%.3f,\"communicate_ms\":%.3f,\"iteration_ms\":%.3f,\"hidden_ms\":%.3f,"
-               "\"exposed_ms\":%.3f}\n",
+               "\"exposed_ms\":%.3f",
                o->net, (unsigned long long)p->n_floats, what, (unsigned long long)o->members, o->codec,
                (unsigned long long)o->links, (unsigned long long)o->bucket_floats,
                o->whole ? "true" : "false", o->step_ms, (unsigned long long)o->steps, compute, comm, both,
@@ -282,6 +291,11 @@ static void print(const struct step_options *o, const struct page *p)
             o->net, (double)p->n_floats * 4e-6, what, (unsigned long long)o->members,
             o->members > 1 ? "s" : "", o->codec, o->whole ? "whole" : "in parts", both,
             (unsigned long long)o->steps, compute, comm, hidden, exposed);
+    if (o->json && twice)
+        printf(",\"iteration_whole_ms\":%.3f,\"exposed_whole_ms\":%.3f", whole, exposed_whole);
+    else if (twice)
+        printf("  by one call a step takes %.2f ms: %.2f ms exposed\n", whole, exposed_whole);
+    fputs(o->json ? "}\n" : "", stdout);
 }
 
 static int finish(const struct step_options *o, const struct page *pages, int first, int n)

@@ -167,6 +167,8 @@ static void mode_disagree(struct psc_clique *q, const char *how)
     int odd = psc_clique_rank(q) == 1, rc;
     if (strcmp(how, "count") == 0)
         rc = psc_allreduce(q, x, odd ? 9 : 10, NULL);
+    else if (strcmp(how, "codec") == 0)
+        rc = psc_allreduce(q, x, 10, odd ? "fp16" : "int8");
     else if (strcmp(how, "kind") == 0)
         rc = odd ? psc_barrier(q) : psc_allreduce(q, x, 10, NULL);
     else if (strcmp(how, "root") == 0)
@@ -179,10 +181,50 @@ static void mode_disagree(struct psc_clique *q, const char *how)
     check(rc == PSC_ECLIQUE && psc_barrier(q) == PSC_ECLIQUE, "a broken clique goes on");
 }
 
+/* Sums in a codec: those of a ring of the same ranks, bit for bit, in one call and by stripes. */
+static void check_coded(struct psc_clique *q, struct psc_clique *ring, const char *codec, size_t n)
+{
+    int rank = psc_clique_rank(q), root = (int)(n % (size_t)psc_clique_size(q));
+    float *x = malloc((n + 1) * sizeof *x), *want = malloc((n + 1) * sizeof *want);
+    fill(x, n, rank);
+    fill(want, n, rank);
+    check(psc_allreduce(q, x, n, codec) == PSC_OK, psc_clique_error(q));
+    check(psc_allreduce(ring, want, n, codec) == PSC_OK, psc_clique_error(ring));
+    check(memcmp(x, want, n * sizeof *x) == 0, "a sum has other bits than the ring's");
+    check(same_everywhere(x, n * sizeof *x), "members end with different bits");
+    fill(x, n, rank);
+    fill(want, n, rank);
+    check(psc_reduce(q, x, n, root, codec) == PSC_OK, psc_clique_error(q));
+    check(psc_reduce(ring, want, n, root, codec) == PSC_OK, psc_clique_error(ring));
+    check(rank != root || memcmp(x, want, n * sizeof *x) == 0,
+          "a reduced sum has other bits than the ring's");
+    free(x);
+    free(want);
+}
+
+static void mode_coded(struct psc_clique *q, const char *place)
+{
+    static const char *const codecs[] = {"fp16", "bf16", "trunc16", "int8"};
+    static const size_t sizes[] = {0, 1, 3, 15, 17, 1000, 32768, 65537, 1 << 20, 2500007};
+    struct psc_ring_options opt;
+    struct psc_clique *ring;
+    psc_ring_options_init(&opt, sizeof opt);
+    opt.members = (uint32_t)psc_clique_size(q);
+    opt.rank = psc_clique_rank(q);
+    opt.rendezvous = place;
+    check(psc_ring_open(&opt, &ring) == PSC_OK, psc_clique_error(ring));
+    for (size_t k = 0; k < sizeof codecs / sizeof *codecs; k++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            check_coded(q, ring, codecs[k], sizes[i]);
+    psc_clique_close(ring);
+    say("good");
+}
+
+/* What no kind of clique takes. */
 static void mode_codec(struct psc_clique *q)
 {
     float x[10] = {1};
-    int rc = psc_allreduce(q, x, 10, "fp16");
+    int rc = psc_allreduce(q, x, 10, "topk");
     say("%d %s", rc, psc_clique_error(q));
     rc = psc_allreduce(q, x, 10, NULL); /* a refused argument breaks nothing */
     check(rc == PSC_OK && x[0] == (float)psc_clique_size(q), "after a refused codec");
@@ -270,6 +312,8 @@ static void run_mode(struct psc_clique *q, const char *mode, const char *arg)
         mode_pieces(q);
     else if (strcmp(mode, "disagree") == 0)
         mode_disagree(q, arg);
+    else if (strcmp(mode, "coded") == 0)
+        mode_coded(q, arg);
     else if (strcmp(mode, "codec") == 0)
         mode_codec(q);
     else if (strcmp(mode, "stopped") == 0)

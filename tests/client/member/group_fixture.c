@@ -17,6 +17,7 @@ static int open_member(struct member *m)
     opt.server = m->run->server;
     opt.local = m->run->server == NULL ? &m->run->local : NULL;
     opt.clique = m->clique;
+    opt.samples_per_epoch = m->run->samples_per_epoch;
     opt.retry_ms = RIG_RETRY_MS;
     opt.heartbeat_ms = RIG_HEARTBEAT_MS;
     int rc = psc_open(&opt, &m->c);

@@ -33,6 +33,7 @@ struct run {
     const char *ring;              /* the real ring, which meets there */
     uint32_t links, segment_bytes; /* of it; 0: 2 links, segments as by default */
     size_t samples[MOST];
+    uint64_t samples_per_epoch;
     int (*step)(struct member *m, size_t n_samples); /* NULL: psc_step */
     int (*before)(struct member *m, int t);          /* the step; a result that is not PSC_OK ends the run */
     int (*after)(struct member *m);

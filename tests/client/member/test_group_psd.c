@@ -155,6 +155,46 @@ START_TEST(psd_keeps_what_one_clique_moves)
 }
 END_TEST
 
+/* 2.5 epochs of 121 samples, 60 a step, are 6 steps. */
+START_TEST(a_warm_up_in_epochs_is_one_in_steps)
+{
+    static const char *const warmups[] = {"parameters.pipeline_warmup=6", "parameters.pipeline_warmup=0"};
+    static float by[3][N];
+    for (int i = 0; i < 3; i++) {
+        struct run *r = run_of("", 3);
+        r->salt = 2;
+        r->samples_per_epoch = 121;
+        for (int k = 0; k < 3; k++)
+            r->samples[k] = 10 * (size_t)(k + 1);
+        train(SETTINGS("method=pipe-sgd", warmups[i > 0],
+                       i == 1 ? "parameters.pipeline_warmup_epochs=2.5"
+                              : "parameters.pipeline_warmup_epochs=0"),
+              &r, 1, by[i]);
+        run_assert_same_x(r);
+    }
+    ck_assert_mem_eq(by[0], by[1], sizeof by[0]);
+    ck_assert_mem_ne(by[0], by[2], sizeof by[0]);
+}
+END_TEST
+
+/* The library does not know the data. */
+START_TEST(without_the_size_of_an_epoch_it_is_refused)
+{
+    struct daemon d;
+    struct psc_options opt;
+    struct psc *c;
+    static float x[N];
+    rig_start(&d, SETTINGS("method=pipe-sgd", "parameters.pipeline_warmup_epochs=2"));
+    psc_options_init(&opt, sizeof opt);
+    opt.server = d.endpoint;
+    assert_ok(c, psc_open(&opt, &c));
+    ck_assert_int_eq(psc_begin(c, rig_model, RIG_TENSORS, x), PSC_EUNSUPPORTED);
+    assert_says(psc_error(c), "pipeline_warmup_epochs is 2: every worker must set");
+    psc_close(c);
+    daemon_remove(&d);
+}
+END_TEST
+
 /* The tree's sums, and those of whichever is taken by size: every member has the bits that psd gets. */
 START_TEST(psd_says_how_sums_are_made)
 {
@@ -400,6 +440,8 @@ int main(void)
     tcase_add_loop_test(tc, a_clique_of_one_is_a_worker, 0, ROWS(presets));
     tcase_add_test(tc, sync_sgd_over_cliques_is_sync_sgd);
     tcase_add_loop_test(tc, psd_keeps_what_one_clique_moves, 0, 2);
+    tcase_add_test(tc, a_warm_up_in_epochs_is_one_in_steps);
+    tcase_add_test(tc, without_the_size_of_an_epoch_it_is_refused);
     tcase_add_loop_test(tc, psd_says_how_sums_are_made, 0, 2);
     tcase_add_test(tc, a_clique_without_the_algorithm_says_so);
     tcase_add_loop_test(tc, vectors_follow_their_equations, 0, 4);

@@ -209,6 +209,7 @@ int psc_info(const struct psc *c, struct psc_info *info)
     info->workers = fake_plan.workers > 0 ? fake_plan.workers : 1;
     if (fake_plan.joined > 0 && fake_seen.steps >= fake_plan.join_at)
         info->workers = fake_plan.joined;
+    info->early = fake_plan.early;
     info->save_version = fake_plan.ask_at != 0 && fake_seen.steps >= fake_plan.ask_at ? fake_plan.ask_at : 0;
     return PSC_OK;
 }

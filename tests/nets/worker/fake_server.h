@@ -21,6 +21,7 @@ struct fake_plan {
     uint32_t workers;      /* what psc_info says; 0: 1 */
     uint64_t join_at;      /* from psc_step number join_at on there are ... */
     uint32_t joined;       /* ... so many; 0: never */
+    uint32_t early;        /* what psc_info says */
 };
 
 struct fake_seen {

@@ -195,6 +195,19 @@ START_TEST(a_loss_that_is_not_finite_takes_the_center)
 }
 END_TEST
 
+/* Where the gradient leaves in parts, the same steps. */
+START_TEST(a_gradient_in_parts_is_the_same)
+{
+    ck_assert_int_eq(run_worker(TRAIN), CNN_EXIT_OK);
+    float whole = fake_seen.x_sum;
+    setup();
+    fake_plan.early = 1;
+    ck_assert_int_eq(run_worker(TRAIN), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.steps, 40);
+    ck_assert_mem_eq(&fake_seen.x_sum, &whole, sizeof whole);
+}
+END_TEST
+
 /* A run that is ended and taken up again computes what one run would have: same data, same bits. */
 START_TEST(training_goes_on_from_its_state)
 {
@@ -937,6 +950,7 @@ int main(void)
     tcase_add_loop_test(tc, failures_have_their_exit_status, 0, sizeof failures / sizeof *failures);
     tcase_add_test(tc, ten_refused_vectors_in_a_row_are_a_divergence);
     tcase_add_test(tc, a_loss_that_is_not_finite_takes_the_center);
+    tcase_add_test(tc, a_gradient_in_parts_is_the_same);
     tcase_add_test(tc, a_pull_that_fails_while_starting_over);
     tcase_add_test(tc, data_and_net_must_fit_and_exist);
     tcase_add_test(tc, a_state_that_could_not_be_saved_is_refused_before);

@@ -122,6 +122,7 @@ START_TEST(unused_keys_are_refused)
         {"parameters.grace_ms", "7", NULL, "admission quorum would"},
         {"parameters.pipeline", "2", "1", "rule hold would"},
         {"parameters.pipeline_warmup", "5", NULL, "rule hold would"},
+        {"parameters.pipeline_warmup_epochs", "2.5", NULL, "rule hold would"},
         {"parameters.merge", "clip_norm", "mean", "admissions backup, quorum and sync would"},
         {"parameters.clip", "2", NULL, "clip_norm would"},
         {"parameters.trim", "1", NULL, "trimmed_mean would"},

@@ -78,6 +78,7 @@ class psc_options(C.Structure):
         ("net", C.c_char_p),
         ("data", C.c_char_p),
         ("steps", C.c_uint64),
+        ("samples_per_epoch", C.c_uint64),
     ]
 
 
@@ -117,6 +118,7 @@ class psc_info(C.Structure):
         ("save_version", C.c_uint64),
         ("averaging", C.c_char * 32),
         ("workers", C.c_uint32),
+        ("early", C.c_uint32),
     ]
 
 

@@ -166,8 +166,8 @@ class Worker:
     hearing from the server, including reconnects. key_file, server_key, transport: as in client/psclient.h. log: called with
     log messages in a thread of the library; None: the logger "psclient". own_step(x, g, learning_rate): makes the local step
     if the job's optimizer is external; x and g are addresses. net, data, steps: the names of the net and the data, and the
-    planned steps of this worker; for display only. local: a method without a server, replaces server. clique: the Ring that
-    this worker is a member of.
+    planned steps of this worker; for display only. samples_per_epoch: for a method with pipeline_warmup_epochs. local: a
+    method without a server, replaces server. clique: the Ring that this worker is a member of.
 
     Connects at once; raises psclient.Error. A `with` statement closes it. A worker may be used by one thread at a time, in
     the process that created it: in a child of fork every call fails. Ctrl-C during a wait closes it and raises
@@ -191,6 +191,7 @@ class Worker:
         net: str | None = None,
         data: str | None = None,
         steps: int = 0,
+        samples_per_epoch: int = 0,
         local: Local | None = None,
         clique: Ring | None = None,
     ) -> None:
@@ -217,6 +218,7 @@ class Worker:
         options.key_file, options.server_key = _text(key_file), _text(server_key)
         options.transport = _text(transport)
         options.net, options.data, options.steps = _text(net), _text(data), steps
+        options.samples_per_epoch = samples_per_epoch
         options.go_on = self._asker.callback
         self._callbacks: list[object] = [self._asker.callback]  # used by the library until close
         self._listen(options, log)

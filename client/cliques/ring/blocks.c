@@ -1,0 +1,24 @@
+#include "client/cliques/ring/blocks.h"
+
+/* Blocks begin at cache lines; the blocks of one stripe fit into a cache. */
+enum { ALIGN_UNITS = 16, STRIPE_BYTES = 4 << 20, CODEC_FLOATS = 1024 };
+
+size_t psc_segment_bytes(size_t wanted, uint32_t blocks)
+{
+    size_t most = STRIPE_BYTES / blocks;
+    return wanted < most ? wanted : most;
+}
+
+size_t psc_segment_floats(size_t wanted_bytes, uint32_t blocks)
+{
+    size_t codec_blocks = psc_segment_bytes(wanted_bytes, blocks) / (CODEC_FLOATS * sizeof(float));
+    return (codec_blocks > 0 ? codec_blocks : 1) * CODEC_FLOATS;
+}
+
+struct psc_span psc_block_cut(struct psc_span whole, uint32_t k, uint32_t parts)
+{
+    size_t each = (whole.count + parts - 1) / parts;
+    each = (each + ALIGN_UNITS - 1) / ALIGN_UNITS * ALIGN_UNITS;
+    size_t begin = each * k < whole.count ? each * k : whole.count, left = whole.count - begin;
+    return (struct psc_span){whole.begin + begin, left < each ? left : each};
+}

@@ -1,0 +1,23 @@
+/* blocks.h: how a ring cuts a vector, which decides where the sum of a float begins and with it its last
+ * bits. libpsclique-mpi has it too, for the same bits. */
+#ifndef PSC_CLIQUES_RING_BLOCKS_H
+#define PSC_CLIQUES_RING_BLOCKS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Units of the vector: floats, or bytes of a broadcast. */
+struct psc_span {
+    size_t begin, count;
+};
+
+enum { PSC_SEGMENT_BYTES = 131072 }; /* of a segment, unless told otherwise */
+
+/* The most bytes of a segment where a stripe has so many blocks. */
+size_t psc_segment_bytes(size_t wanted, uint32_t blocks);
+/* The same in floats, whole blocks of a codec. */
+size_t psc_segment_floats(size_t wanted_bytes, uint32_t blocks);
+/* The k-th of `parts` blocks of a stripe: the last ones may be shorter or empty. */
+struct psc_span psc_block_cut(struct psc_span whole, uint32_t k, uint32_t parts);
+
+#endif
