@@ -1,6 +1,6 @@
 /* save_format.h: a worker's own part of a job as bytes: what psc_save writes and psc_load reads.
  *
- * A head of PSC_STATE_HEAD_BYTES, little-endian, then vectors of n_floats float32 each: the caller's, and for
+ * A head, little-endian, then vectors of n_floats float32 each: the caller's, and for
  * each flag below PSC_STATE_LANDED that is set, in the order of the flags, what the library keeps (enum
  * psc_vector); then the caller's extra bytes; then XXH3-64 over all before it.
  *
@@ -12,7 +12,14 @@
  * Before the extra bytes stand so many vectors more as `means` says: the means of a pipeline of more than two
  * behind the first, which is the prefetched answer. With none of them the version is 4, and 188 zeros.
  *
- * Versions 2 and 3 are read too. Of version 2 everything from 168 on is zeros. */
+ * Version 6 has the message of an exchange whose answer was not applied yet, so that a server that came back
+ * from before it gets it again: the vectors of PSC_STATE_MESSAGE and PSC_STATE_SENT_ERROR before the extra
+ * bytes, and a head of PSC_STATE_HEAD_BYTES that goes on:
+ *
+ * 192 first      200 version of the answer    208 samples
+ *
+ * The others have a head of PSC_STATE_SHORT_BYTES. Versions 2 and 3 are read too. Of version 2 everything from
+ * 168 on is zeros. */
 #ifndef PSC_SAVE_FORMAT_H
 #define PSC_SAVE_FORMAT_H
 
@@ -22,9 +29,10 @@
 #include "proto/error.h"
 #include "proto/model/method.h"
 
-#define PSC_STATE_HEAD_BYTES 192
-#define PSC_STATE_VERSION    5
-#define PSC_STATE_OLDEST     2
+#define PSC_STATE_HEAD_BYTES  216 /* the longest */
+#define PSC_STATE_SHORT_BYTES 192
+#define PSC_STATE_VERSION     6
+#define PSC_STATE_OLDEST      2
 
 enum { PSC_STATE_VECTORS = 7, PSC_STATE_MAX_MEANS = PS_MAX_PIPELINE - 2 };
 
@@ -36,11 +44,13 @@ enum {
     PSC_STATE_Z = 1 << 4,
     PSC_STATE_AHEAD = 1 << 5, /* the prefetched answer; else X has it */
     PSC_STATE_ERROR = 1 << 6, /* error feedback; from version 4 on: before, LANDED had this bit */
-    PSC_STATE_LANDED = 1 << PSC_STATE_VECTORS, /* the exchange that the last step started has landed */
+    PSC_STATE_LANDED = 1 << PSC_STATE_VECTORS, /* an exchange has ended that no step has applied yet */
+    PSC_STATE_MESSAGE = PSC_STATE_LANDED << 1, /* its message; from version 6 on */
+    PSC_STATE_SENT_ERROR = PSC_STATE_LANDED << 2, /* the error feedback when it began */
 };
 
 struct psc_state_head {
-    uint32_t version; /* 0: the oldest that has what there is, 4 or 5 */
+    uint32_t version; /* 0: the oldest that has what there is, 4 to 6 */
     uint32_t flags;
     uint64_t manifest_hash, n_floats, clock, exchanges, center_version, extra_bytes;
     float rate; /* of that exchange */
@@ -50,15 +60,19 @@ struct psc_state_head {
     uint32_t fragment; /* the next of `fragments`; `fragments` is at least 1 from version 3 on */
     uint32_t fragments;
     uint32_t means; /* at most PSC_STATE_MAX_MEANS */
+    /* With PSC_STATE_MESSAGE: clock of the first step that may apply the answer, the center's version with the
+     * message in it, and the message's samples. */
+    uint64_t first, answer_version;
+    uint32_t samples;
 };
 
 /* Positions in the bytes of a whole file, at any alignment. NULL: absent. */
 struct psc_state_parts {
-    const unsigned char *at, *vectors[PSC_STATE_VECTORS], *means, *extra;
+    const unsigned char *at, *vectors[PSC_STATE_VECTORS], *means, *message, *sent_error, *extra;
 };
 
-/* bytes: PSC_STATE_HEAD_BYTES. Names are cut to fit. */
-void psc_state_pack(const struct psc_state_head *h, void *bytes);
+/* bytes: PSC_STATE_HEAD_BYTES. Names are cut to fit. Returns how many of them are the head. */
+size_t psc_state_pack(const struct psc_state_head *h, void *bytes);
 
 /* Reads the head of a file of file_bytes, of which `bytes` are the first len_bytes. -EINVAL with a sentence:
  * not a psc_save file, another format version, or fields that are impossible or do not fit the length. */

@@ -34,6 +34,7 @@ struct psd_config_key {
     bool above_min, below_max;       /* min, or max, itself is excluded */
     const char *word;                /* numbers: a word that is also allowed; NULL: none */
     double word_value;               /* what it stands for */
+    bool switches;                   /* whole numbers: false stands for 0 and true for 1, whatever the range */
     const char *const *choices;      /* allowed words, ends with NULL */
     bool (*takes)(const char *text); /* strings: whether this one is allowed; NULL: any is */
     const char *allowed;             /* for errors: what `takes` allows */
