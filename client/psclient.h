@@ -292,7 +292,9 @@ int psc_step_end(struct psc *c);
  * point of the next gradient does not include this step's answer: gradients are one step staler. The next
  * psc_step returns a failure of that exchange; before psc_close, psc_wait(c, PSC_ALL) waits for the last one.
  * Under rules that send the sum of the steps since the last answer, the answer also lands a step later, and
- * the step made meanwhile is kept. Rule admm cannot overlap: PSC_EUNSUPPORTED. */
+ * the step made meanwhile is kept. With an overlap of N steps, of these and of elastic rules, the answer is
+ * applied by the N-th psc_step after its exchange began, which alone waits for it; what the steps did to x
+ * meanwhile is kept. Rule admm cannot overlap: PSC_EUNSUPPORTED. */
 
 /* Copies the worker's own x into x. With most methods that is the array that psc_step moves, which must still
  * exist; with Nesterov's momentum that array is a little ahead of it. */

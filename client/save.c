@@ -178,8 +178,8 @@ static bool is_in_force(const struct psc *c, int k, bool landed)
     return k != PSC_VECTOR_PREFETCHED || landed;
 }
 
-/* The message of an exchange that no step has applied yet: a server that comes back from a checkpoint before it
- * gets it again. Without overlap of many steps rules that answer into x save before it begins. */
+/* The message of an exchange that no step has applied yet: a server that comes back from a checkpoint before
+ * it gets it again. Without overlap of many steps rules that answer into x save before it begins. */
 static void describe_message(const struct psc *c, struct psc_state_head *h)
 {
     const struct psc_prefetch *a = &c->worker.prefetch;

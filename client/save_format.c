@@ -202,9 +202,8 @@ int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_byte
         found.samples = (uint32_t)get(b + AT_SAMPLES, 4);
     }
     if (!flags_are_known(found.flags) || !fits_version(&found) || found.means > PSC_STATE_MAX_MEANS ||
-        found.n_floats < 1 || found.n_floats > MAX_FLOATS ||
-        found.extra_bytes > MAX_EXTRA || found.since > found.clock ||
-        (version > PSC_STATE_OLDEST && found.fragment >= found.fragments) ||
+        found.n_floats < 1 || found.n_floats > MAX_FLOATS || found.extra_bytes > MAX_EXTRA ||
+        found.since > found.clock || (version > PSC_STATE_OLDEST && found.fragment >= found.fragments) ||
         found.fragments > PS_MAX_FRAGMENTS || !(found.rate >= 0 && found.rate < 1e30f) ||
         !get_name(found.method, b + AT_METHOD) || !get_name(found.rule, b + AT_RULE) ||
         !get_name(found.optimizer, b + AT_OPTIMIZER))
@@ -212,8 +211,7 @@ int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_byte
     size_t of_head = psc_state_pack(&found, same);
     if (memcmp(same, b, of_head) != 0)
         return ps_fail(err, -EINVAL, "damaged: its head has something between its values");
-    uint64_t want = of_head +
-                    (n_vectors(found.flags) + found.means) * found.n_floats * sizeof(float) +
+    uint64_t want = of_head + (n_vectors(found.flags) + found.means) * found.n_floats * sizeof(float) +
                     found.extra_bytes + CHECKSUM_BYTES;
     if (file_bytes != want)
         return ps_fail(err, -EINVAL, "damaged: %" PRIu64 " bytes; its head speaks of %" PRIu64, file_bytes,

@@ -18,8 +18,8 @@
  *
  * 192 first      200 version of the answer    208 samples
  *
- * The others have a head of PSC_STATE_SHORT_BYTES. Versions 2 and 3 are read too. Of version 2 everything from
- * 168 on is zeros. */
+ * The others have a head of PSC_STATE_SHORT_BYTES. Versions 2 and 3 are read too. Of version 2 everything
+ * from 168 on is zeros. */
 #ifndef PSC_SAVE_FORMAT_H
 #define PSC_SAVE_FORMAT_H
 
@@ -44,8 +44,8 @@ enum {
     PSC_STATE_Z = 1 << 4,
     PSC_STATE_AHEAD = 1 << 5, /* the prefetched answer; else X has it */
     PSC_STATE_ERROR = 1 << 6, /* error feedback; from version 4 on: before, LANDED had this bit */
-    PSC_STATE_LANDED = 1 << PSC_STATE_VECTORS, /* an exchange has ended that no step has applied yet */
-    PSC_STATE_MESSAGE = PSC_STATE_LANDED << 1, /* its message; from version 6 on */
+    PSC_STATE_LANDED = 1 << PSC_STATE_VECTORS,    /* an exchange has ended that no step has applied yet */
+    PSC_STATE_MESSAGE = PSC_STATE_LANDED << 1,    /* its message; from version 6 on */
     PSC_STATE_SENT_ERROR = PSC_STATE_LANDED << 2, /* the error feedback when it began */
 };
 
@@ -60,8 +60,8 @@ struct psc_state_head {
     uint32_t fragment; /* the next of `fragments`; `fragments` is at least 1 from version 3 on */
     uint32_t fragments;
     uint32_t means; /* at most PSC_STATE_MAX_MEANS */
-    /* With PSC_STATE_MESSAGE: clock of the first step that may apply the answer, the center's version with the
-     * message in it, and the message's samples. */
+    /* With PSC_STATE_MESSAGE: clock of the first step that may apply the answer, the center's version with
+     * the message in it, and the message's samples. */
     uint64_t first, answer_version;
     uint32_t samples;
 };

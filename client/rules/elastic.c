@@ -3,10 +3,10 @@
  * the exchange.
  *
  * With overlap the exchange of a step starts at the end of the step before: x is the same then, so the result
- * is the same, bit for bit. With an overlap of more than one step x moves on meanwhile, and what is applied is
- * the move that the answer makes of x as it was sent. Where one worker computes at a time (serial), its turn ends with the last piece
- * that a lane gets of it, which leaves when the gradient is there: what travels meanwhile is all else, as in
- * the Original EASGD of You et al. 2017, Table 3. */
+ * is the same, bit for bit. With an overlap of more than one step x moves on meanwhile, and what is applied
+ * is the move that the answer makes of x as it was sent. Where one worker computes at a time (serial), its
+ * turn ends with the last piece that a lane gets of it, which leaves when the gradient is there: what travels
+ * meanwhile is all else, as in the Original EASGD of You et al. 2017, Table 3. */
 #include "client/internal.h"
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"
@@ -70,7 +70,7 @@ static int exchange_now(struct psc *c, float *x, float *own, size_t n_samples)
 static float *brought_to(const struct psc *c, bool deferred)
 {
     return c->worker.vectors[PSC_VECTOR_X] != NULL && !deferred ? c->worker.vectors[PSC_VECTOR_X]
-                                                   : c->worker.vectors[PSC_VECTOR_PREFETCHED];
+                                                                : c->worker.vectors[PSC_VECTOR_PREFETCHED];
 }
 
 /* Starts the next step's exchange, which runs while the caller computes. */

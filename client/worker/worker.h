@@ -26,8 +26,8 @@ enum psc_vector {
     PSC_VECTOR_ERROR,      /* error feedback: what encoding has lost so far; written by transfers */
     PSC_N_SAVED,
     PSC_VECTOR_GRADIENT = PSC_N_SAVED, /* g after weight decay and masking, when it is not the caller's */
-    PSC_VECTOR_MESSAGE,                /* the message, of rules that send neither x nor g, and x as it was sent */
-    PSC_VECTOR_SENT_ERROR,             /* PSC_VECTOR_ERROR as it was when that message began */
+    PSC_VECTOR_MESSAGE,    /* the message, of rules that send neither x nor g, and x as it was sent */
+    PSC_VECTOR_SENT_ERROR, /* PSC_VECTOR_ERROR as it was when that message began */
     PSC_N_VECTORS,
 };
 #define PSC_VECTOR_BIT(k) (1u << (k))

@@ -208,11 +208,11 @@ struct ps_hyper {
     uint32_t trim;      /* of merge trimmed_mean */
     uint32_t fragments; /* number of fragments, exchanged in turn over one period; at least 1 */
     double mix;         /* the fraction of its own x that a worker keeps when it applies an answer; 0: none */
-    bool dynamic_period;      /* the period applies to the fastest worker; slower workers get shorter ones */
-    double weight_decay;      /* lambda: the gradient is that of the loss + lambda/2 |x|^2 */
-    uint32_t overlap; /* steps that an exchange may take while the worker computes; 0: the worker waits for
-                         it; PS_OVERLAP_AUTO: as many as it takes */
-    uint32_t pipeline;        /* K: a step uses the gradient of K - 1 steps before; 1 to PS_MAX_PIPELINE */
+    bool dynamic_period; /* the period applies to the fastest worker; slower workers get shorter ones */
+    double weight_decay; /* lambda: the gradient is that of the loss + lambda/2 |x|^2 */
+    uint32_t overlap;    /* steps that an exchange may take while the worker computes; 0: the worker waits for
+                            it; PS_OVERLAP_AUTO: as many as it takes */
+    uint32_t pipeline;   /* K: a step uses the gradient of K - 1 steps before; 1 to PS_MAX_PIPELINE */
     uint64_t pipeline_warmup; /* first steps, with K = 1 */
     struct ps_schedule schedule;
 };

@@ -337,11 +337,12 @@ static int check_overlap_fits(const struct psd_config *cfg, const char *found, s
     if (h->overlap == PS_OVERLAP_AUTO || h->overlap <= most)
         return 0;
     if (fragments > 1)
-        return ps_fail(err, -EINVAL,
-                       "parameters.overlap: found %s; of parameters.fragments: %u the next leaves after %u of "
-                       "the period's %u steps, and one at a time is on its way; allowed are 1 to %u, true, "
-                       "false and auto, or fewer fragments",
-                       found, fragments, most, h->period, most);
+        return ps_fail(
+            err, -EINVAL,
+            "parameters.overlap: found %s; of parameters.fragments: %u the next leaves after %u of "
+            "the period's %u steps, and one at a time is on its way; allowed are 1 to %u, true, "
+            "false and auto, or fewer fragments",
+            found, fragments, most, h->period, most);
     return ps_fail(err, -EINVAL,
                    "parameters.overlap: found %s; the next exchange leaves after parameters.period: %u; "
                    "allowed are 1 to %u, true, false and auto, or a longer period",
@@ -559,6 +560,13 @@ int psd_config_method_check(struct psd_config *cfg, struct ps_error *err)
         (rc = psd_config_clique_check(cfg, rule, err)) < 0)
         return rc;
     return check_workers(cfg, rule, err);
+}
+
+const char *psd_config_remark(const struct psd_config *cfg)
+{
+    return cfg->hyper.overlap == PS_OVERLAP_AUTO
+               ? "overlap auto: an answer lands when it is there; two runs with equal seeds differ"
+               : "";
 }
 
 /* Stability bounds of elastic averaging on a quadratic of curvature 1, for eta < 2.

@@ -152,8 +152,9 @@ const struct psd_config_key psd_config_keys[] = {
      .value = "0", .help = "lambda: L2 penalty lambda/2 |x|^2 of tensors that decay"},
     {"parameters.overlap", PSD_CONFIG_U32, RELOAD, AT(hyper.overlap), .min = 1, .max = 1000000,
      .switches = true, .word = "auto", .word_value = PS_OVERLAP_AUTO, .value = "false",
-     .help = "steps that an exchange may take while the worker computes: true is 1; auto: it lands when it is "
-             "there"},
+     .help =
+         "steps that an exchange may take while the worker computes: true is 1; auto: it lands when it is "
+         "there"},
     {"parameters.pipeline", PSD_CONFIG_U32, RELOAD, AT(hyper.pipeline), .min = 1, .max = PS_MAX_PIPELINE,
      .value = "preset", .fallback = "1", .uses = PS_USES_PIPELINE, .off = true,
      .help =

@@ -100,8 +100,8 @@ static bool read_word(const struct psd_config_key *key, const char *text, double
         *out = text[0] == 't';
         return true;
     }
-    if (key->word == NULL || (strcmp(text, key->word) != 0 &&
-                              !(strcmp(key->word, "none") == 0 && strcmp(text, "null") == 0)))
+    if (key->word == NULL ||
+        (strcmp(text, key->word) != 0 && !(strcmp(key->word, "none") == 0 && strcmp(text, "null") == 0)))
         return false;
     *out = key->word_value;
     return true;

@@ -347,8 +347,8 @@ static void make_rounds(void)
     }
 }
 
-/* Of a plain optimizer, of one with momentum, with an exchange made ahead, and with its message. The target seals what it is
- * given. */
+/* Of a plain optimizer, of one with momentum, with an exchange made ahead, and with its message. The target
+ * seals what it is given. */
 static void make_state(void)
 {
     static const uint32_t flags[] = {0,

@@ -63,8 +63,16 @@ static bool is_elastic(const struct row *row)
 static void start_psd(const struct row *row, const char *address, const char *more)
 {
     static const char *settings[24]; /* also for a restart */
-    const char *all[] = {"method=custom", "admission=fcfs", "averaging=none", RIG_CUT, "learning_rate=1",
-                         "warmup_steps=0", "period=6", "checkpoint.every_s=0", row->rule, row->overlap,
+    const char *all[] = {"method=custom",
+                         "admission=fcfs",
+                         "averaging=none",
+                         RIG_CUT,
+                         "learning_rate=1",
+                         "warmup_steps=0",
+                         "period=6",
+                         "checkpoint.every_s=0",
+                         row->rule,
+                         row->overlap,
                          row->momentum ? "optimizer=nesterov" : "optimizer=sgd"};
     size_t n = 0;
     memset(settings, 0, sizeof settings);
@@ -235,8 +243,7 @@ START_TEST(an_answer_lands_n_steps_after_its_message)
     assert_ok(c, psc_wait(c, PSC_ALL));
     assert_ok(c, psc_pull(c, NULL, pulled));
     for (int i = 0; i < N; i++)
-        if (role_of(i) != PSC_FROZEN &&
-            fabs((double)pulled[i] - sim[i].center) > (row->momentum ? 2e-4 : 0))
+        if (role_of(i) != PSC_FROZEN && fabs((double)pulled[i] - sim[i].center) > (row->momentum ? 2e-4 : 0))
             ck_abort_msg("center[%d]: %.9g, not %.9g", i, (double)pulled[i], sim[i].center);
     psc_close(c);
 }
@@ -373,8 +380,8 @@ START_TEST(a_psd_that_came_back_gets_what_it_lacks)
 }
 END_TEST
 
-/* psd is killed with an exchange on its way, and comes back from a checkpoint: the worker that lives on sends it
- * again under its name. */
+/* psd is killed with an exchange on its way, and comes back from a checkpoint: the worker that lives on sends
+ * it again under its name. */
 START_TEST(a_worker_lives_through_the_death_of_psd)
 {
     start_psd(&saved[_i].row, RIG_SAME_ADDRESS, saved[_i].more);

@@ -1,5 +1,6 @@
-/* Exchanges of 1, 8 and 64 steps on their way while psd dies, a worker dies, or the method changes: each lands
- * once or not at all. Gradients are whole numbers and rule add sums them, so that the center says it. */
+/* Exchanges of 1, 8 and 64 steps on their way while psd dies, a worker dies, or the method changes: each
+ * lands once or not at all. Gradients are whole numbers and rule add sums them, so that the center says it.
+ */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -54,9 +55,13 @@ static void write_config(const char *text)
 
 static void start(const char *method, uint64_t held_at)
 {
-    static const char *const settings[] = {
-        "checkpoint.every_s=0", "chunk_floats=4096", "lanes=2", "limits.silence_s=300",
-        "parameters.schedule.warmup_steps=0", "listen=ipc://control", NULL};
+    static const char *const settings[] = {"checkpoint.every_s=0",
+                                           "chunk_floats=4096",
+                                           "lanes=2",
+                                           "limits.silence_s=300",
+                                           "parameters.schedule.warmup_steps=0",
+                                           "listen=ipc://control",
+                                           NULL};
     ck_assert_int_eq(daemon_prepare(&psd, NULL, settings), 0);
     write_config(method);
     ck_assert_int_eq(daemon_start(&psd, NULL), 0);
@@ -233,7 +238,7 @@ START_TEST(the_method_changes_with_exchanges_on_their_way)
 }
 END_TEST
 
-START_TEST(no_update_is_lost_over_many_swaps)
+START_TEST(no_long_exchange_is_lost_over_many_swaps)
 {
     struct dice dice = {11};
     size_t now = 0;
@@ -258,7 +263,7 @@ int main(void)
         psd_dies_with_exchanges_on_their_way,
         a_worker_dies_with_an_exchange_on_its_way,
         the_method_changes_with_exchanges_on_their_way,
-        no_update_is_lost_over_many_swaps,
+        no_long_exchange_is_lost_over_many_swaps,
     };
     return suite_run("overlap", tests, sizeof tests / sizeof *tests, 500);
 }
