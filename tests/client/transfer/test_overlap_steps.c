@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/wire/frame.h"
 #include "tests/client/psd_fixture.h"
+#include "tests/support/raw_client.h"
 
 enum { N = RIG_N, PERIOD = 6, STEPS = 4 * PERIOD + 3 };
 #define ALPHA 0.5
@@ -404,6 +406,77 @@ START_TEST(a_worker_lives_through_the_death_of_psd)
 }
 END_TEST
 
+static const struct row long_ones[] = {{"rule=add", "overlap=5", NULL, 5, false},
+                                       {"rule=outer-nesterov", "overlap=5", NULL, 5, true},
+                                       {"rule=elastic", "overlap=5", NULL, 5, false},
+                                       {"rule=elastic", "overlap=5", NULL, 5, true}};
+
+/* What is on its way when the caller takes the center anew lands in no x. */
+START_TEST(a_pull_into_x_drops_the_answer_on_its_way)
+{
+    start_psd(&long_ones[_i], NULL, NULL);
+    struct psc *c = join();
+    run_until(c, 2 * PERIOD + 1, false);
+    assert_ok(c, psc_pull(c, NULL, x));
+    memcpy(pulled, x, sizeof x);
+    memset(g, 0, sizeof g);
+    for (int t = 0; t < PERIOD - 2; t++)
+        assert_ok(c, psc_step(c, x, g, 1));
+    ck_assert_mem_eq(x, pulled, sizeof x);
+    psc_close(c);
+}
+END_TEST
+
+/* The server ends the job while an exchange is on its way: it lands, and x has its answer. */
+START_TEST(a_drain_waits_for_what_is_on_its_way)
+{
+    const struct row *row = &long_ones[_i];
+    double end_s;
+    int rc;
+    start_psd(row, NULL, NULL);
+    struct psc *c = join();
+    sim_init();
+    for (int64_t t = 0; t <= 2 * PERIOD; t++) {
+        gradient((uint64_t)t);
+        sim_step(row, t);
+        if (t == 2 * PERIOD)
+            break;
+        assert_ok(c, psc_step(c, x, g, 1));
+    }
+    kill(psd.pid, SIGTERM);
+    for (end_s = unit_now_s() + UNIT_HANG_S; (rc = psc_wait(c, PSC_ALL)) == PSC_OK; unit_nap_ms(2))
+        ck_assert_msg(unit_now_s() < end_s, "psd does not drain");
+    ck_assert_int_eq(rc, PSC_DRAINED);
+    ck_assert_int_eq(psc_step(c, x, g, 1), PSC_DRAINED);
+    sim_land(row);
+    check_x(row, 2 * PERIOD);
+    psc_close(c);
+}
+END_TEST
+
+/* It would take the answer at the next step. */
+START_TEST(an_older_library_is_refused)
+{
+    static char raw[] = "raw";
+    char *codecs[] = {raw};
+    Ps__Hello hello = PS__HELLO__INIT;
+    struct hand h;
+    start_psd(&long_ones[0], NULL, NULL);
+    hello.protocol = PS_PROTOCOL_VERSION;
+    hello.any_rank = true;
+    hello.name = (char *)(uintptr_t) "old hand";
+    hello.token = 77;
+    hello.n_codecs = 1;
+    hello.codecs = codecs;
+    hand_open(&h, psd.endpoint);
+    ck_assert_int_eq(hand_hello(&h, &hello), PS__CODE__VERSION);
+    assert_says(h.sentence, "parameters.overlap is 5; the library of 'old hand' is older");
+    hello.lands_later = true;
+    ck_assert_int_eq(hand_hello(&h, &hello), 0);
+    hand_close(&h);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-overlap_steps");
@@ -412,6 +485,9 @@ int main(void)
     tcase_add_loop_test(tc, an_answer_lands_n_steps_after_its_message, 0, ROWS(rows));
     tcase_add_loop_test(tc, a_worker_waits_for_nothing_before_its_step, 0, 2);
     tcase_add_loop_test(tc, with_auto_an_answer_lands_when_it_is_there, 0, 2);
+    tcase_add_loop_test(tc, a_pull_into_x_drops_the_answer_on_its_way, 0, ROWS(long_ones));
+    tcase_add_loop_test(tc, a_drain_waits_for_what_is_on_its_way, 0, ROWS(long_ones));
+    tcase_add_test(tc, an_older_library_is_refused);
     tcase_add_loop_test(tc, a_state_has_what_is_on_its_way, 0, ROWS(saved));
     tcase_add_loop_test(tc, a_psd_that_came_back_gets_what_it_lacks, 0, ROWS(saved));
     tcase_add_loop_test(tc, a_worker_lives_through_the_death_of_psd, 0, ROWS(saved));
