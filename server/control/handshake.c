@@ -35,6 +35,7 @@ static void set_peer(struct psd_control *control, struct psd_session *s, const s
     ps_text_copy(s->net, sizeof s->net, m->net);
     ps_text_copy(s->data, sizeof s->data, m->data);
     s->heartbeat_ms = m->heartbeat_ms;
+    s->at_next_step = !m->observer && !m->lands_later;
     s->steps = m->steps <= PSD_MAX_STEPS ? m->steps : 0;
     ps_text_copy(s->address, sizeof s->address, peer->address);
     s->members = m->members > 1 ? m->members : 1;

@@ -477,6 +477,41 @@ START_TEST(an_older_library_is_refused)
 }
 END_TEST
 
+static void write_config(const char *text)
+{
+    FILE *f = fopen(psd.config, "we");
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* Nor does a job that has it change to such an overlap. */
+START_TEST(a_job_with_an_older_library_keeps_its_overlap)
+{
+    static char raw[] = "raw";
+    char *codecs[] = {raw};
+    Ps__Hello hello = PS__HELLO__INIT;
+    struct hand h;
+    ck_assert_int_eq(daemon_prepare(&psd, NULL, (const char *[]){"method=downpour", "period=6", NULL}), 0);
+    write_config("parameters: {overlap: true}\n");
+    ck_assert_int_eq(daemon_start(&psd, NULL), 0);
+    hello.protocol = PS_PROTOCOL_VERSION;
+    hello.any_rank = true;
+    hello.name = (char *)(uintptr_t) "old hand";
+    hello.token = 77;
+    hello.n_codecs = 1;
+    hello.codecs = codecs;
+    hand_open(&h, psd.endpoint);
+    ck_assert_int_eq(hand_hello(&h, &hello), 0);
+    write_config("parameters: {overlap: 5}\n");
+    char *answer = daemon_ask(&psd, "POST", "/reload");
+    ck_assert_ptr_nonnull(answer);
+    assert_says(answer, "parameters.overlap: found 5; the library of 'old hand', rank 0, is older");
+    free(answer);
+    hand_close(&h);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-overlap_steps");
@@ -488,6 +523,7 @@ int main(void)
     tcase_add_loop_test(tc, a_pull_into_x_drops_the_answer_on_its_way, 0, ROWS(long_ones));
     tcase_add_loop_test(tc, a_drain_waits_for_what_is_on_its_way, 0, ROWS(long_ones));
     tcase_add_test(tc, an_older_library_is_refused);
+    tcase_add_test(tc, a_job_with_an_older_library_keeps_its_overlap);
     tcase_add_loop_test(tc, a_state_has_what_is_on_its_way, 0, ROWS(saved));
     tcase_add_loop_test(tc, a_psd_that_came_back_gets_what_it_lacks, 0, ROWS(saved));
     tcase_add_loop_test(tc, a_worker_lives_through_the_death_of_psd, 0, ROWS(saved));
