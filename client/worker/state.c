@@ -53,7 +53,8 @@ unsigned psc_vectors_of(const struct psc *c)
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_PREFETCHED);
     if (defers)
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_MESSAGE);
-    if (c->feeds_back && c->worker.hyper.overlap > 0 && exchanges && c->rule->defers)
+    if (c->feeds_back && c->worker.hyper.overlap > 0 && exchanges && c->rule->again != NULL &&
+        (defers || !c->rule->lands_in_x))
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_SENT_ERROR);
     if (c->feeds_back)
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_ERROR);
