@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "proto/wire/frame.h"
 #include "tests/client/psd_fixture.h"
@@ -251,6 +252,15 @@ START_TEST(an_answer_lands_n_steps_after_its_message)
 }
 END_TEST
 
+/* Returns when all of psd's threads stand still. */
+static void stop_still(void)
+{
+    int status;
+    ck_assert_int_eq(kill(psd.pid, SIGSTOP), 0);
+    ck_assert_int_eq(waitpid(psd.pid, &status, WUNTRACED), psd.pid);
+    ck_assert(WIFSTOPPED(status));
+}
+
 /* psd stands still from the moment that an exchange has begun: the worker makes its steps until it lands. */
 START_TEST(a_worker_waits_for_nothing_before_its_step)
 {
@@ -263,7 +273,7 @@ START_TEST(a_worker_waits_for_nothing_before_its_step)
         gradient(t);
         if (t == PERIOD - 1) {
             assert_ok(c, psc_wait(c, PSC_ALL));
-            kill(psd.pid, SIGSTOP);
+            stop_still();
         }
         assert_ok(c, psc_step(c, x, g, 1));
     }
@@ -396,7 +406,7 @@ START_TEST(a_worker_lives_through_the_death_of_psd)
     run_until(c, 2 * PERIOD - 1, true);
     assert_ok(c, psc_wait(c, PSC_ALL));
     ck_assert(daemon_checkpoint(&psd, UNIT_HANG_S));
-    kill(psd.pid, SIGSTOP);
+    stop_still();
     run_until(c, 2 * PERIOD, true); /* nobody hears of what begins here */
     daemon_stop(&psd, SIGKILL, UNIT_HANG_S);
     ck_assert_int_eq(daemon_start(&psd, "--resume"), 0);

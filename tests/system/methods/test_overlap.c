@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "tests/support/daemon.h"
 #include "tests/support/exchange_workers.h"
@@ -158,6 +159,15 @@ static void assert_sum(void)
     free(rest);
 }
 
+/* Returns when all of psd's threads stand still. */
+static void stop_still(void)
+{
+    int status;
+    ck_assert_int_eq(kill(psd.pid, SIGSTOP), 0);
+    ck_assert_int_eq(waitpid(psd.pid, &status, WUNTRACED), psd.pid);
+    ck_assert(WIFSTOPPED(status));
+}
+
 /* psd stands still when the exchange begins, so that nothing of it is heard until psd is killed: the psd that
  * comes back from its checkpoint gets it from the workers. */
 static void kill_psd(size_t row)
@@ -166,7 +176,7 @@ static void kill_psd(size_t row)
     start(rows[row].method, 2 * period + steps);
     hold_all_at(WORKERS, 2 * period + steps); /* those of the second period have landed */
     ck_assert(daemon_checkpoint(&psd, WAIT_S));
-    kill(psd.pid, SIGSTOP);
+    stop_still();
     hold_all_at(WORKERS, 3 * period + steps - 1);
     daemon_stop(&psd, SIGKILL, WAIT_S);
     ck_assert_int_eq(daemon_start(&psd, "--resume"), 0);
@@ -221,7 +231,7 @@ static void change_method(size_t row)
         start(rows[row].method, 2 * period + steps);
         hold_all_at(WORKERS, 2 * period + steps);
         if (!heard)
-            kill(psd.pid, SIGSTOP);
+            stop_still();
         hold_all_at(WORKERS, 3 * period + steps - 1);
         if (!heard)
             kill(psd.pid, SIGCONT);
