@@ -100,6 +100,7 @@ int psc_change_method(struct psc *c, float *x)
     if (c->worker.prefetch.landed && c->rule->take_over != NULL)
         c->rule->take_over(c, x);
     c->worker.prefetch.landed = false;
+    c->worker.prefetch.first = PSC_NO_STEP;
     flushed = flush_unsent(c, x);
     if (flushed != PSC_OK && flushed != PSC_EVALUE)
         return flushed;

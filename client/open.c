@@ -289,7 +289,11 @@ static void tell_of_method(struct psc *c)
     if (c->worker.hyper.weight_decay > 0 && !decays)
         psc_session_say(&c->session,
                         "the method has weight decay, but no tensor of this model decays: it has no effect");
-    if (c->worker.hyper.overlap && c->rule->staler)
+    if (c->worker.hyper.overlap == PS_OVERLAP_AUTO)
+        psc_session_say(&c->session,
+                        "answers are applied when they arrive (overlap: auto): two runs with the "
+                        "same seeds differ");
+    else if (c->worker.hyper.overlap == 1 && c->rule->staler)
         psc_session_say(
             &c->session,
             "exchanges overlap with computing: gradients are one step staler than without overlap");
@@ -300,6 +304,7 @@ static void start_vectors(struct psc *c, const float *x)
 {
     static const enum psc_vector starts[] = {PSC_VECTOR_START, PSC_VECTOR_Z};
     c->begun = true;
+    c->worker.prefetch.first = PSC_NO_STEP;
     if (c->opt.kind != PSC_WORKER)
         return;
     c->worker.caller_x = x;

@@ -324,13 +324,15 @@ int psc_step_end(struct psc *c);
  * decay the gradient is g + weight_decay x for tensors that decay.
  *
  * Overlap: with the method's `overlap` an exchange starts at the end of one step and runs while the caller
- * computes the next gradient. The next psc_step returns its failure. Before psc_close, psc_wait(c, PSC_ALL)
- * waits for the last exchange.
- * - Elastic rules send x, which is known at that time: the result is the same (You et al. 2017, Sync EASGD3).
+ * computes the next gradients. A later psc_step returns its failure. Before psc_close, psc_wait(c, PSC_ALL)
+ * waits for the last exchange. With an overlap of N steps the N-th psc_step after the start of the exchange
+ * applies the answer, and waits for it if it is not there. `true` is 1.
+ * - Elastic rules send x, which is known at that time. With an overlap of 1 the result is the same as without
+ *   (You et al. 2017, Sync EASGD3); with more, the steps made meanwhile are kept.
  * - Rules that send g: the next gradient is computed before this step's answer is applied, so gradients are
- *   one step staler.
- * - Rules that send the sum of the steps since the last answer: the answer is applied one step later, and the
- *   step made meanwhile is kept.
+ *   one step staler. N is at most 1.
+ * - Rules that send the sum of the steps since the last answer: the answer is applied N steps later, and the
+ *   steps made meanwhile are kept.
  * - Rule admm cannot overlap: PSC_EUNSUPPORTED. */
 
 /* Copies the worker's own x into x, [n_floats]. With Nesterov's momentum it differs from the array that

@@ -67,14 +67,20 @@ static int sync_directory(const char *path)
     return rc;
 }
 
-/* The caller's vector and those that the library keeps. */
-enum { N_VECTORS = 1 + PSC_N_SAVED };
+/* The caller's vector and those that the library keeps; then means; then what was sent. */
+enum {
+    N_VECTORS = 1 + PSC_N_SAVED,
+    AT_MESSAGE = N_VECTORS + PSC_STATE_MAX_MEANS,
+    AT_SENT_ERROR,
+    N_ALL,
+};
 _Static_assert((int)PSC_N_SAVED == (int)PSC_STATE_VECTORS, "the file has a flag for each vector");
 
 /* The parts of the state, in the order of the file. */
 struct contents {
     unsigned char head[PSC_STATE_HEAD_BYTES];
-    const float *vectors[N_VECTORS + PSC_STATE_MAX_MEANS]; /* NULL: not there */
+    size_t head_bytes;
+    const float *vectors[N_ALL]; /* NULL: not there */
     size_t vector_bytes;
     const void *extra;
     size_t extra_bytes;
@@ -82,8 +88,8 @@ struct contents {
 
 static int write_contents(struct writer *w, const struct contents *s)
 {
-    int rc = write_all(w, s->head, sizeof s->head);
-    for (size_t i = 0; i < N_VECTORS + PSC_STATE_MAX_MEANS && rc == 0; i++)
+    int rc = write_all(w, s->head, s->head_bytes);
+    for (size_t i = 0; i < N_ALL && rc == 0; i++)
         if (s->vectors[i] != NULL)
             rc = write_all(w, s->vectors[i], s->vector_bytes);
     if (rc == 0 && s->extra_bytes > 0)
@@ -147,7 +153,7 @@ static int check_call(struct psc *c, const char *call, const char *path, const f
     return PSC_OK;
 }
 
-/* The exchange that the last step started is part of the state: waits for it. */
+/* An exchange that is under way is part of the state: waits for it. */
 static bool has_landed(struct psc *c)
 {
     const struct psc_prefetch *a = &c->worker.prefetch;
@@ -173,6 +179,23 @@ static bool is_in_force(const struct psc *c, int k, bool landed)
     return k != PSC_VECTOR_PREFETCHED || landed;
 }
 
+/* The message of an exchange that no step has applied yet: a server that comes back from a checkpoint before
+ * it gets it again. Without overlap of many steps rules that answer into x save before it begins. */
+static void describe_message(const struct psc *c, struct psc_state_head *h)
+{
+    const struct psc_prefetch *a = &c->worker.prefetch;
+    if (c->rule->again == NULL || c->worker.vectors[PSC_VECTOR_MESSAGE] == NULL ||
+        (c->rule->lands_in_x && !a->deferred))
+        return;
+    h->flags |= PSC_STATE_MESSAGE;
+    h->flags |= (h->flags & PSC_STATE_ERROR) != 0 && c->worker.vectors[PSC_VECTOR_SENT_ERROR] != NULL
+                    ? PSC_STATE_SENT_ERROR
+                    : 0;
+    h->first = a->first;
+    h->answer_version = a->outcome.version;
+    h->samples = a->samples;
+}
+
 static struct psc_state_head head_of(struct psc *c, size_t extra_bytes)
 {
     bool landed = has_landed(c);
@@ -190,6 +213,8 @@ static struct psc_state_head head_of(struct psc *c, size_t extra_bytes)
     h.flags = landed ? PSC_STATE_LANDED : 0;
     for (int k = 0; k < PSC_N_SAVED; k++)
         h.flags |= is_in_force(c, k, landed) ? PSC_VECTOR_BIT(k) : 0;
+    if (landed)
+        describe_message(c, &h);
     if (landed && c->rule->begin != NULL) {
         h.flags |= PSC_STATE_AHEAD;
         h.means = (uint32_t)psc_sums(&c->group) - 1;
@@ -225,10 +250,14 @@ int psc_save(struct psc *c, const char *path, const float *x, const void *extra,
                          .extra_bytes = extra_bytes};
     for (int k = 0; k < PSC_N_SAVED; k++)
         s.vectors[1 + k] = (head.flags & PSC_VECTOR_BIT(k)) != 0 ? c->worker.vectors[k] : NULL;
+    s.vectors[AT_MESSAGE] =
+        (head.flags & PSC_STATE_MESSAGE) != 0 ? c->worker.vectors[PSC_VECTOR_MESSAGE] : NULL;
+    s.vectors[AT_SENT_ERROR] =
+        (head.flags & PSC_STATE_SENT_ERROR) != 0 ? c->worker.vectors[PSC_VECTOR_SENT_ERROR] : NULL;
     if (c->rule->begin != NULL)
         name_means(c, &s);
-    psc_state_pack(&head, s.head);
-    if ((rc = check_finite(c, "psc_save", path, s.vectors, N_VECTORS + head.means)) != PSC_OK)
+    s.head_bytes = psc_state_pack(&head, s.head);
+    if ((rc = check_finite(c, "psc_save", path, s.vectors, N_ALL)) != PSC_OK)
         return rc;
     rc = write_file(path, &s);
     if (rc == -ENOMEM)
@@ -348,8 +377,9 @@ static int read_file(struct psc *c, const char *path, size_t room_bytes, unsigne
                      path);
         goto out;
     }
-    memcpy(*bytes, head, sizeof head);
-    if ((err = read_all(fd, *bytes + sizeof head, file_bytes - sizeof head)) < 0)
+    size_t begun = file_bytes < sizeof head ? file_bytes : sizeof head;
+    memcpy(*bytes, head, begun);
+    if ((err = read_all(fd, *bytes + begun, file_bytes - begun)) < 0)
         rc = fail_read(c, "psc_load", path, err);
     else if (psc_state_decode(h, parts, *bytes, file_bytes, &why) < 0)
         rc = ps_fail(&c->error, PSC_EDAMAGED, "psc_load: '%.300s': %.180s", path, why.text);
@@ -392,6 +422,35 @@ static void take_tempo(struct psc *c, const struct psc_state_head *h)
     c->worker.pacing.fragment = h->fragment;
 }
 
+/* Whether the server's center is from before the exchange whose message the file has. */
+static bool server_lacks_message(struct psc *c, const struct psc_state_head *h)
+{
+    pthread_mutex_lock(&c->session.shared.lock);
+    bool lacks = (h->flags & PSC_STATE_MESSAGE) != 0 && c->session.shared.center_version < h->answer_version;
+    pthread_mutex_unlock(&c->session.shared.lock);
+    return lacks;
+}
+
+/* The exchange that was under way. It lands in its step; a server that lacks it gets it first. In a job with
+ * rounds a fragment's is sent with later steps, as take_tempo says. */
+static void restore_exchange(struct psc *c, const struct psc_state_head *h)
+{
+    struct psc_prefetch *a = &c->worker.prefetch;
+    bool has_message = (h->flags & PSC_STATE_MESSAGE) != 0;
+    a->landed = c->rule->begin == NULL && (h->flags & PSC_STATE_LANDED) != 0;
+    a->outcome = (struct psc_outcome){.rate = h->rate, .version = h->answer_version};
+    a->deferred = has_message && (c->rule->lands_in_x || psc_overlap_defers(c));
+    a->first = !a->landed ? PSC_NO_STEP : has_message ? h->first : h->clock;
+    a->samples = h->samples;
+    if (!server_lacks_message(c, h))
+        return;
+    a->landed = false;
+    if (psc_pacing_fragments(c) > 1)
+        c->rule->take_back(c);
+    else
+        psc_prefetch_again(c);
+}
+
 static void restore_state(struct psc *c, const struct psc_state_head *h, const struct psc_state_parts *p,
                           float *x)
 {
@@ -403,10 +462,13 @@ static void restore_state(struct psc *c, const struct psc_state_head *h, const s
     for (int k = 0; k < PSC_N_SAVED; k++)
         if (p->vectors[k] != NULL && c->worker.vectors[k] != NULL) /* else error feedback is off now */
             memcpy(c->worker.vectors[k], p->vectors[k], len_bytes);
-    c->worker.prefetch.landed = c->rule->begin == NULL && (h->flags & PSC_STATE_LANDED) != 0;
-    c->worker.prefetch.outcome.rate = h->rate;
+    if (p->message != NULL)
+        memcpy(c->worker.vectors[PSC_VECTOR_MESSAGE], p->message, len_bytes);
+    if (p->sent_error != NULL && c->worker.vectors[PSC_VECTOR_SENT_ERROR] != NULL)
+        memcpy(c->worker.vectors[PSC_VECTOR_SENT_ERROR], p->sent_error, len_bytes);
     c->worker.clock = h->clock;
     take_tempo(c, h);
+    restore_exchange(c, h);
     pthread_mutex_lock(&c->session.shared.lock);
     c->session.shared.clock = c->worker.clock;
     pthread_mutex_unlock(&c->session.shared.lock);
@@ -425,11 +487,32 @@ static int restore_means(struct psc *c, const struct psc_state_head *h, const fl
     return rc;
 }
 
+static int make_vector(struct psc *c, enum psc_vector k, bool wanted)
+{
+    if (!wanted || c->worker.vectors[k] != NULL || psc_vector_make(c, k))
+        return PSC_OK;
+    return ps_fail(&c->error, PSC_ENOMEM, "psc_load: no memory for a vector of %" PRIu64 " floats",
+                   c->shard.n_floats);
+}
+
+/* For an exchange that was under way, also where the job has no overlap any more. */
+static int make_room(struct psc *c, const struct psc_state_head *h, const struct psc_state_parts *p)
+{
+    bool ahead = c->rule->begin == NULL && p->vectors[PSC_VECTOR_PREFETCHED] != NULL;
+    if (p->message != NULL && c->rule->again == NULL)
+        return ps_fail(&c->error, PSC_EDAMAGED,
+                       "psc_load: the file has the message of an exchange; rule %s keeps none", h->rule);
+    int rc = make_vector(c, PSC_VECTOR_PREFETCHED, ahead);
+    if (rc == PSC_OK)
+        rc = make_vector(c, PSC_VECTOR_MESSAGE, p->message != NULL);
+    return rc == PSC_OK && p->message != NULL ? psc_async_start(c) : rc;
+}
+
 int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room_bytes, size_t *extra_bytes)
 {
     struct psc_state_head h = {.flags = 0};
     struct psc_state_parts p = {.at = NULL};
-    const float *vectors[N_VECTORS + PSC_STATE_MAX_MEANS] = {NULL};
+    const float *vectors[N_ALL] = {NULL};
     unsigned char *bytes = NULL;
     int rc = check_call(c, "psc_load", path, x, extra, room_bytes);
     if (rc != PSC_OK)
@@ -445,16 +528,11 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
         vectors[1 + k] = (const void *)p.vectors[k];
     for (uint32_t k = 0; k < h.means; k++)
         vectors[N_VECTORS + k] = (const void *)(p.means + k * c->shard.n_floats * sizeof *x);
-    if ((rc = check_finite(c, "psc_load", path, vectors, N_VECTORS + h.means)) != PSC_OK ||
-        (rc = restore_means(c, &h, vectors)) != PSC_OK)
+    vectors[AT_MESSAGE] = (const void *)p.message;
+    vectors[AT_SENT_ERROR] = (const void *)p.sent_error;
+    if ((rc = check_finite(c, "psc_load", path, vectors, N_ALL)) != PSC_OK ||
+        (rc = restore_means(c, &h, vectors)) != PSC_OK || (rc = make_room(c, &h, &p)) != PSC_OK)
         goto out;
-    if (c->rule->begin == NULL && p.vectors[PSC_VECTOR_PREFETCHED] != NULL &&
-        c->worker.vectors[PSC_VECTOR_PREFETCHED] == NULL &&
-        (c->worker.vectors[PSC_VECTOR_PREFETCHED] = calloc(c->shard.n_floats, sizeof *x)) == NULL) {
-        rc = ps_fail(&c->error, PSC_ENOMEM, "psc_load: no memory for a vector of %" PRIu64 " floats",
-                     c->shard.n_floats);
-        goto out;
-    }
     restore_state(c, &h, &p, x);
     if (h.extra_bytes > 0)
         memcpy(extra, p.extra, h.extra_bytes);

@@ -31,6 +31,9 @@ enum {
     AT_FRAGMENT = 180,
     AT_FRAGMENTS = 184,
     AT_MEANS = 188,
+    AT_FIRST = 192,
+    AT_ANSWER_VERSION = 200,
+    AT_SAMPLES = 208,
     CHECKSUM_BYTES = 8,
 };
 
@@ -72,11 +75,23 @@ static uint32_t flags_from(uint32_t version, uint32_t flags)
            (flags & ~(2u * OLD_LANDED - 1)) << 1;
 }
 
-enum { BEFORE_MEANS = 4 };
+enum { BEFORE_MEANS = 4, WITH_MEANS = 5, WITH_MESSAGE = 6 };
 
-void psc_state_pack(const struct psc_state_head *h, void *bytes)
+static uint32_t version_of(const struct psc_state_head *h)
 {
-    uint32_t version = h->version != 0 ? h->version : h->means > 0 ? PSC_STATE_VERSION : BEFORE_MEANS;
+    if (h->version != 0)
+        return h->version;
+    return (h->flags & PSC_STATE_MESSAGE) != 0 ? WITH_MESSAGE : h->means > 0 ? WITH_MEANS : BEFORE_MEANS;
+}
+
+static size_t head_bytes(uint32_t version)
+{
+    return version >= WITH_MESSAGE ? PSC_STATE_HEAD_BYTES : PSC_STATE_SHORT_BYTES;
+}
+
+size_t psc_state_pack(const struct psc_state_head *h, void *bytes)
+{
+    uint32_t version = version_of(h);
     unsigned char *b = bytes;
     uint32_t rate;
     memset(b, 0, PSC_STATE_HEAD_BYTES);
@@ -95,13 +110,19 @@ void psc_state_pack(const struct psc_state_head *h, void *bytes)
     put_name(b + AT_RULE, h->rule);
     put_name(b + AT_OPTIMIZER, h->optimizer);
     if (h->version == PSC_STATE_OLDEST)
-        return;
+        return head_bytes(version);
     put(b + AT_SINCE, h->since, 8);
     put(b + AT_PERIOD, h->period, 4);
     put(b + AT_FRAGMENT, h->fragment, 4);
     put(b + AT_FRAGMENTS, h->fragments, 4);
     if (version > BEFORE_MEANS)
         put(b + AT_MEANS, h->means, 4);
+    if (version >= WITH_MESSAGE) {
+        put(b + AT_FIRST, h->first, 8);
+        put(b + AT_ANSWER_VERSION, h->answer_version, 8);
+        put(b + AT_SAMPLES, h->samples, 4);
+    }
+    return head_bytes(version);
 }
 
 static bool get_name(char *name, const unsigned char *from)
@@ -121,14 +142,24 @@ static uint64_t n_vectors(uint32_t flags)
     uint64_t n = 1;
     for (int k = 0; k < PSC_STATE_VECTORS; k++)
         n += flags >> k & 1;
-    return n;
+    return n + ((flags & PSC_STATE_MESSAGE) != 0) + ((flags & PSC_STATE_SENT_ERROR) != 0);
 }
 
 /* A prefetched exchange has left a vector, and nothing else has. */
 static bool flags_are_known(uint32_t flags)
 {
     bool x = flags & PSC_STATE_X, landed = flags & PSC_STATE_LANDED, ahead = flags & PSC_STATE_AHEAD;
-    return flags < PSC_STATE_LANDED << 1 && (landed ? x || ahead : !ahead);
+    return flags < PSC_STATE_SENT_ERROR << 1 && (landed ? x || ahead : !ahead);
+}
+
+/* Version 6 has a message, and no means; version 5 has means; those before have neither. */
+static bool fits_version(const struct psc_state_head *h)
+{
+    uint32_t more = h->flags & (PSC_STATE_MESSAGE | PSC_STATE_SENT_ERROR);
+    bool ahead = (h->flags & PSC_STATE_AHEAD) != 0;
+    if (h->version >= WITH_MESSAGE)
+        return (more & PSC_STATE_MESSAGE) != 0 && ahead && h->means == 0 && h->first <= h->clock;
+    return more == 0 && (h->version == WITH_MEANS ? h->means > 0 && ahead : h->means == 0);
 }
 
 int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_bytes, uint64_t file_bytes,
@@ -140,13 +171,16 @@ int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_byte
     uint32_t rate;
     if (len_bytes < sizeof magic || memcmp(b, magic, sizeof magic) != 0)
         return ps_fail(err, -EINVAL, "not a psc_save file: it does not start with 'PSDSTATE'");
-    if (len_bytes < PSC_STATE_HEAD_BYTES)
+    if (len_bytes < PSC_STATE_SHORT_BYTES)
         return ps_fail(err, -EINVAL, "truncated in its head, after %zu of %d bytes", len_bytes,
-                       PSC_STATE_HEAD_BYTES);
+                       PSC_STATE_SHORT_BYTES);
     uint32_t version = (uint32_t)get(b + AT_VERSION, 4);
     if (version < PSC_STATE_OLDEST || version > PSC_STATE_VERSION)
         return ps_fail(err, -EINVAL, "format version %u; this library reads %d to %d", version,
                        PSC_STATE_OLDEST, PSC_STATE_VERSION);
+    if (len_bytes < head_bytes(version))
+        return ps_fail(err, -EINVAL, "cut off within its head, after %zu of %zu bytes", len_bytes,
+                       head_bytes(version));
     found = (struct psc_state_head){.version = version,
                                     .flags = flags_from(version, (uint32_t)get(b + AT_FLAGS, 4)),
                                     .manifest_hash = get(b + AT_HASH, 8),
@@ -162,20 +196,22 @@ int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_byte
                                     .means = version > BEFORE_MEANS ? (uint32_t)get(b + AT_MEANS, 4) : 0};
     rate = (uint32_t)get(b + AT_RATE, 4);
     memcpy(&found.rate, &rate, sizeof rate);
-    bool follows = (found.flags & PSC_STATE_AHEAD) != 0;
-    if (!flags_are_known(found.flags) || found.means > (follows ? PSC_STATE_MAX_MEANS : 0) ||
-        (version > BEFORE_MEANS && found.means == 0) || found.n_floats < 1 || found.n_floats > MAX_FLOATS ||
-        found.extra_bytes > MAX_EXTRA || found.since > found.clock ||
-        (version > PSC_STATE_OLDEST && found.fragment >= found.fragments) ||
+    if (version >= WITH_MESSAGE) {
+        found.first = get(b + AT_FIRST, 8);
+        found.answer_version = get(b + AT_ANSWER_VERSION, 8);
+        found.samples = (uint32_t)get(b + AT_SAMPLES, 4);
+    }
+    if (!flags_are_known(found.flags) || !fits_version(&found) || found.means > PSC_STATE_MAX_MEANS ||
+        found.n_floats < 1 || found.n_floats > MAX_FLOATS || found.extra_bytes > MAX_EXTRA ||
+        found.since > found.clock || (version > PSC_STATE_OLDEST && found.fragment >= found.fragments) ||
         found.fragments > PS_MAX_FRAGMENTS || !(found.rate >= 0 && found.rate < 1e30f) ||
         !get_name(found.method, b + AT_METHOD) || !get_name(found.rule, b + AT_RULE) ||
         !get_name(found.optimizer, b + AT_OPTIMIZER))
         return ps_fail(err, -EINVAL, "corrupt: its head has impossible values");
-    psc_state_pack(&found, same);
-    if (memcmp(same, b, sizeof same) != 0)
+    size_t of_head = psc_state_pack(&found, same);
+    if (memcmp(same, b, of_head) != 0)
         return ps_fail(err, -EINVAL, "corrupt: the padding of its head is not zero");
-    uint64_t want = PSC_STATE_HEAD_BYTES +
-                    (n_vectors(found.flags) + found.means) * found.n_floats * sizeof(float) +
+    uint64_t want = of_head + (n_vectors(found.flags) + found.means) * found.n_floats * sizeof(float) +
                     found.extra_bytes + CHECKSUM_BYTES;
     if (file_bytes != want)
         return ps_fail(err, -EINVAL, "corrupt: the file has %" PRIu64 " bytes; by its head it has %" PRIu64,
@@ -187,7 +223,7 @@ int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_byte
 int psc_state_decode(struct psc_state_head *h, struct psc_state_parts *parts, const void *bytes,
                      size_t len_bytes, struct ps_error *err)
 {
-    const unsigned char *b = bytes, *next = b + PSC_STATE_HEAD_BYTES;
+    const unsigned char *b = bytes, *next;
     struct psc_state_head found = {.flags = 0};
     int rc = psc_state_parse(&found, bytes, len_bytes, len_bytes, err);
     if (rc < 0)
@@ -195,6 +231,7 @@ int psc_state_decode(struct psc_state_head *h, struct psc_state_parts *parts, co
     if (get(b + len_bytes - CHECKSUM_BYTES, 8) != XXH3_64bits(b, len_bytes - CHECKSUM_BYTES))
         return ps_fail(err, -EINVAL, "corrupt: its checksum is wrong");
     size_t vector_bytes = (size_t)found.n_floats * sizeof(float);
+    next = b + head_bytes(found.version);
     *parts = (struct psc_state_parts){.at = next};
     next += vector_bytes;
     for (int k = 0; k < PSC_STATE_VECTORS; k++)
@@ -203,7 +240,16 @@ int psc_state_decode(struct psc_state_head *h, struct psc_state_parts *parts, co
             next += vector_bytes;
         }
     parts->means = next;
-    parts->extra = next + found.means * vector_bytes;
+    next += found.means * vector_bytes;
+    if ((found.flags & PSC_STATE_MESSAGE) != 0) {
+        parts->message = next;
+        next += vector_bytes;
+    }
+    if ((found.flags & PSC_STATE_SENT_ERROR) != 0) {
+        parts->sent_error = next;
+        next += vector_bytes;
+    }
+    parts->extra = next;
     *h = found;
     return 0;
 }

@@ -1,12 +1,13 @@
 /* save_format.h: the format of a psc_save file, which holds a worker's part of a job.
  *
  * All numbers are little-endian. The parts of a file, without gaps:
- * - the head, PSC_STATE_HEAD_BYTES;
+ * - the head, PSC_STATE_HEAD_BYTES, before version 6 PSC_STATE_SHORT_BYTES;
  * - the caller's vector, [n_floats] float32;
  * - for each flag before PSC_STATE_LANDED that is set, in the order of the flags, the vector of the library
  *   that it names (enum psc_vector), [n_floats] float32;
  * - `means` vectors, [n_floats] float32: the means of a pipeline (pipe-sgd) of more than 2, without the
  *   oldest, which is the prefetched answer;
+ * - for each of PSC_STATE_MESSAGE and PSC_STATE_SENT_ERROR that is set, its vector, [n_floats] float32;
  * - the caller's extra bytes;
  * - XXH3-64 of all bytes before it, 8 bytes.
  *
@@ -19,8 +20,13 @@
  *  136 optimizer 32      168 since 8          176 period 4
  *  180 fragment 4        184 fragments 4      188 means 4
  *
- * Version 5 is written if there are means, otherwise version 4, which has 0 at offset 188. Versions 2 and 3
- * are also read. In version 2 all bytes from 168 on are 0. */
+ * Version 6 has the message of an exchange whose answer was not applied yet, so that a server that came back
+ * from an older checkpoint gets it again. Its head continues:
+ *
+ *  192 first 8           200 version of the answer 8                   208 samples 8
+ *
+ * Otherwise version 5 is written if there are means, and version 4 if not, which has 0 at offset 188.
+ * Versions 2 and 3 are also read. In version 2 all bytes from 168 on are 0. */
 #ifndef PSC_SAVE_FORMAT_H
 #define PSC_SAVE_FORMAT_H
 
@@ -30,9 +36,10 @@
 #include "proto/error.h"
 #include "proto/model/method.h"
 
-#define PSC_STATE_HEAD_BYTES 192
-#define PSC_STATE_VERSION    5
-#define PSC_STATE_OLDEST     2
+#define PSC_STATE_HEAD_BYTES  216 /* the longest */
+#define PSC_STATE_SHORT_BYTES 192
+#define PSC_STATE_VERSION     6
+#define PSC_STATE_OLDEST      2
 
 enum { PSC_STATE_VECTORS = 7, PSC_STATE_MAX_MEANS = PS_MAX_PIPELINE - 2 };
 
@@ -44,12 +51,13 @@ enum {
     PSC_STATE_Z = 1 << 4,
     PSC_STATE_AHEAD = 1 << 5, /* the prefetched answer, unless PSC_STATE_X has it */
     PSC_STATE_ERROR = 1 << 6, /* error feedback. In versions 2 and 3 this bit is PSC_STATE_LANDED */
-    PSC_STATE_LANDED = 1 << PSC_STATE_VECTORS, /* the answer of the exchange that the last step started is
-                                                  in the file */
+    PSC_STATE_LANDED = 1 << PSC_STATE_VECTORS,    /* an exchange has ended that no step has applied yet */
+    PSC_STATE_MESSAGE = PSC_STATE_LANDED << 1,    /* its message; since version 6 */
+    PSC_STATE_SENT_ERROR = PSC_STATE_LANDED << 2, /* the error feedback when it began; since version 6 */
 };
 
 struct psc_state_head {
-    uint32_t version; /* psc_state_pack writes this one. 0: 5 if there are means, else 4 */
+    uint32_t version; /* psc_state_pack writes this one. 0: the oldest that has all parts, 4 to 6 */
     uint32_t flags;
     uint64_t manifest_hash, n_floats, clock, exchanges, center_version, extra_bytes;
     float rate; /* alpha of the exchange of PSC_STATE_LANDED */
@@ -59,16 +67,21 @@ struct psc_state_head {
     uint32_t fragment; /* the next fragment, below `fragments`, which is at least 1 from version 3 on */
     uint32_t fragments;
     uint32_t means; /* at most PSC_STATE_MAX_MEANS */
+    /* With PSC_STATE_MESSAGE: clock of the first step that may apply the answer, the center's version with
+     * the message in it, and the message's samples. */
+    uint64_t first, answer_version;
+    uint32_t samples;
 };
 
 /* Pointers into the bytes of a whole file, of any alignment. NULL: the part is absent. `at` is the caller's
  * vector. */
 struct psc_state_parts {
-    const unsigned char *at, *vectors[PSC_STATE_VECTORS], *means, *extra;
+    const unsigned char *at, *vectors[PSC_STATE_VECTORS], *means, *message, *sent_error, *extra;
 };
 
-/* Writes the head to bytes, [PSC_STATE_HEAD_BYTES]. Names are cut to 31 bytes. */
-void psc_state_pack(const struct psc_state_head *h, void *bytes);
+/* Writes the head to bytes, [PSC_STATE_HEAD_BYTES]. Names are cut to 31 bytes. Returns the bytes of the head.
+ */
+size_t psc_state_pack(const struct psc_state_head *h, void *bytes);
 
 /* Reads the head of a file of file_bytes bytes. bytes: the first len_bytes of the file. Returns 0, or -EINVAL
  * with a sentence: it is not a psc_save file, or of another format version, or fields of the head are

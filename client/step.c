@@ -48,6 +48,10 @@ int psc_step_prepare(struct psc *c)
         return ps_fail(&c->error, PSC_EUNSUPPORTED,
                        "rule %s cannot exchange while the worker computes; allowed: overlap: false",
                        c->rule_name);
+    if (c->worker.hyper.overlap > 1 && !c->rule->defers)
+        return ps_fail(&c->error, PSC_EUNSUPPORTED,
+                       "rule %s takes its answer at the next step; allowed: overlap: true and false",
+                       c->rule_name);
     if (psc_pacing_fragments(c) > 1 && psc_pacing_fragments(c) > ps_fragments_most(&c->shard))
         return ps_fail(&c->error, PSC_EUNSUPPORTED,
                        "the job has %u fragments, but the vector has only %llu chunks",
@@ -89,6 +93,8 @@ int psc_finish_overlapped(struct psc *c)
     a->landed = a->outcome.rc == PSC_OK && !a->unwanted;
     a->lost = a->outcome.rc == PSC_METHOD_CHANGED && !a->unwanted;
     a->unwanted = false;
+    if (!a->landed)
+        a->first = PSC_NO_STEP;
     if (a->outcome.rc == PSC_OK || a->outcome.rc == PSC_EVALUE)
         return PSC_OK;
     c->error = a->outcome.error;
@@ -99,7 +105,7 @@ int psc_finish_overlapped(struct psc *c)
 static int finish_drained(struct psc *c, float *x)
 {
     int rc = psc_finish_overlapped(c);
-    if (rc == PSC_OK && c->worker.prefetch.landed && c->rule->finishes)
+    if (rc == PSC_OK && c->worker.prefetch.landed && (c->rule->finishes || c->worker.prefetch.deferred))
         c->rule->take_over(c, x);
     return rc == PSC_OK ? PSC_DRAINED : rc;
 }
@@ -126,7 +132,7 @@ static int step_once(struct psc *c, float *x, const float *g, size_t n_samples)
  * and only sending remains. */
 static int step_and_follow(struct psc *c, float *x, const float *g, size_t n_samples)
 {
-    int rc = psc_finish_overlapped(c);
+    int rc = psc_prefetch_is_due(c) ? psc_finish_overlapped(c) : PSC_OK;
     if (rc == PSC_OK && !c->worker.open.early.begun && psc_method_has_changed(c))
         rc = PSC_METHOD_CHANGED;
     if (rc == PSC_METHOD_CHANGED)
@@ -321,7 +327,7 @@ int psc_point(struct psc *c, float *x)
         memcpy(x, c->worker.caller_x, c->shard.n_floats * sizeof *x);
     if (own == NULL || c->worker.restart)
         return PSC_OK;
-    if (c->worker.prefetch.started)
+    if (psc_has_prefetch(c))
         psc_async_await(c, c->worker.prefetch.ticket);
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
         const struct ps_segment *s = &c->manifest->segments[i];

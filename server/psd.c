@@ -314,6 +314,7 @@ static int set_up(struct psd *d, const struct psd_start *start)
     atomic_store(&d->lanes.shared.generation, d->job.resumed.generation);
     psd_job_update_rates(&d->job);
     psd_checkpointer_find_best(&d->job);
+    psd_history_tell_remark(&d->job);
     return PSD_EXIT_OK;
 }
 

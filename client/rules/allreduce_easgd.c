@@ -78,7 +78,7 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     psc_own_step(c, x, g);
     c->worker.clock++;
     /* If the server drains, no step follows that would use it. */
-    if (c->worker.hyper.overlap && exchange_is_due(c) && !c->group.drains)
+    if (c->worker.hyper.overlap > 0 && exchange_is_due(c) && !c->group.drains)
         rc = start(c, x, own, n_samples);
     return rc;
 }

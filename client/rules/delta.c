@@ -5,8 +5,8 @@
  * With fragments (Streaming DiLoCo, Douillard et al. 2025) the vector is sent in parts, one after the other
  * over the period, each with its own start.
  *
- * With overlap the answer lands at the end of the next step: the change by that step is kept, as the
- * beginning of the next message. */
+ * With overlap the answer lands at the end of a later step: the changes by the steps until then are kept, as
+ * the beginning of the next message. */
 #include "client/internal.h"
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"
@@ -88,8 +88,19 @@ static int exchange_later(struct psc *c, struct psc_transfer *t, const float *ow
     t->landed = psc_land_moved;
     t->target = c->worker.vectors[PSC_VECTOR_PREFETCHED] + part.begin;
     c->worker.prefetch.part = part;
-    psc_prefetch_exchange(c, t);
+    psc_prefetch_exchange(c, t, c->worker.clock + 1, psc_overlap_defers(c));
     return PSC_OK;
+}
+
+static struct psc_transfer again(struct psc *c)
+{
+    const struct psc_prefetch *a = &c->worker.prefetch;
+    struct psc_transfer t = psc_exchange_of(c, c->worker.vectors[PSC_VECTOR_MESSAGE],
+                                            c->worker.vectors[PSC_VECTOR_PREFETCHED], a->samples);
+    t.name = NULL;
+    t.landed = psc_land_moved;
+    t.clock = a->first - 1;
+    return t;
 }
 
 /* The answer is the center at the time when x was sent. x becomes the value of a worker that had started from
@@ -150,7 +161,7 @@ static int exchange(struct psc *c, float *x, float *own, size_t n_samples)
     t.fragment = (uint16_t)c->worker.pacing.fragment;
     t.part = part;
     t.landed = land;
-    return c->worker.hyper.overlap ? exchange_later(c, &t, own, part) : exchange_now(c, &t, x, part);
+    return c->worker.hyper.overlap > 0 ? exchange_later(c, &t, own, part) : exchange_now(c, &t, x, part);
 }
 
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
@@ -160,7 +171,7 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     int rc = PSC_OK;
     psc_gradient_decay(c, x, g);
     psc_own_step(c, x, g);
-    if (c->worker.prefetch.landed)
+    if (psc_prefetch_lands(c))
         take_over(c, x);
     if (due)
         rc = exchange(c, x, own, n_samples);
@@ -190,10 +201,13 @@ static const float *unsent(struct psc *c, float *x)
 const struct psc_rule psc_rule_delta = {.keeps = PSC_VECTOR_BIT(PSC_VECTOR_START) |
                                                  PSC_VECTOR_BIT(PSC_VECTOR_MESSAGE),
                                         .overlaps = true,
+                                        .defers = true,
                                         .staler = true,
                                         .steps_first = true,
                                         .finishes = true,
                                         .step = step,
+                                        .begins_next = psc_pacing_is_due,
+                                        .again = again,
                                         .take_over = take_over,
                                         .unsent = unsent,
                                         .take_back = take_back,

@@ -3,7 +3,8 @@
  * exchange.
  *
  * With overlap the exchange of a step starts at the end of the step before: x is the same then, so the result
- * is the same, bit for bit. If one worker computes at a time (serial), its turn ends with the last piece for
+ * is the same, bit for bit. With an overlap of more than one step x moves on meanwhile, and the answer's move
+ * of x as sent is applied. If one worker computes at a time (serial), its turn ends with the last piece for
  * each lane, which is sent when the gradient is complete. All other pieces are sent meanwhile, as in the
  * Original EASGD of You et al. 2017, Table 3. */
 #include "client/internal.h"
@@ -34,6 +35,23 @@ static void land_prefetched(struct psc *c, struct ps_range r, const float *answe
     }
 }
 
+/* For an exchange that takes many steps: the move of x as it was sent, -alpha (x - center). */
+static void land_move(struct psc *c, struct ps_range r, const float *answer, float rate, float *move)
+{
+    const float *sent = c->worker.vectors[PSC_VECTOR_MESSAGE];
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
+         p = ps_role_run_next(p, r)) {
+        const float *center = answer + (p.range.begin - r.begin);
+        uint64_t at = p.range.begin;
+        if (p.segment->role == PS_ROLE_PARAM) {
+            c->vec->subtract(move + at, center, sent + at, p.range.count);
+            c->vec->scale(move + at, rate, p.range.count);
+        } else if (p.segment->role == PS_ROLE_BUFFER) {
+            c->vec->copy(move + at, center, p.range.count);
+        }
+    }
+}
+
 /* Makes the exchange that is due. */
 static int exchange_now(struct psc *c, float *x, float *own, size_t n_samples)
 {
@@ -49,16 +67,16 @@ static int exchange_now(struct psc *c, float *x, float *own, size_t n_samples)
 }
 
 /* The vector that a prefetched exchange is applied to. */
-static float *brought_to(const struct psc *c)
+static float *brought_to(const struct psc *c, bool deferred)
 {
-    return c->worker.vectors[PSC_VECTOR_X] != NULL ? c->worker.vectors[PSC_VECTOR_X]
-                                                   : c->worker.vectors[PSC_VECTOR_PREFETCHED];
+    return c->worker.vectors[PSC_VECTOR_X] != NULL && !deferred ? c->worker.vectors[PSC_VECTOR_X]
+                                                                : c->worker.vectors[PSC_VECTOR_PREFETCHED];
 }
 
 /* Starts the next step's exchange, which runs while the caller computes. */
 static void exchange_ahead(struct psc *c, float *x, size_t n_samples)
 {
-    float *own = brought_to(c);
+    float *own = brought_to(c, false);
     struct psc_transfer t = psc_exchange_of(c, own, own, n_samples);
     t.landed = land_prefetched;
     t.keeps_turn = c->worker.hyper.serial;
@@ -66,25 +84,67 @@ static void exchange_ahead(struct psc *c, float *x, size_t n_samples)
         psc_copy_buffers(c, own, x);
     else
         psc_copy_moved(c, own, x);
-    psc_prefetch_exchange(c, &t);
+    psc_prefetch_exchange(c, &t, c->worker.clock, false);
+}
+
+/* The transfer of x as it was sent. */
+static struct psc_transfer deferred_exchange(struct psc *c, size_t n_samples)
+{
+    struct psc_transfer t = psc_exchange_of(c, c->worker.vectors[PSC_VECTOR_MESSAGE],
+                                            c->worker.vectors[PSC_VECTOR_PREFETCHED], n_samples);
+    t.name = "x";
+    t.landed = land_move;
+    return t;
+}
+
+static struct psc_transfer again(struct psc *c)
+{
+    struct psc_transfer t = deferred_exchange(c, c->worker.prefetch.samples);
+    t.name = NULL;
+    t.clock = c->worker.prefetch.first;
+    return t;
+}
+
+/* Starts an exchange that may take many steps. */
+static int exchange_deferred(struct psc *c, const float *x, const float *own, size_t n_samples)
+{
+    float *sent = c->worker.vectors[PSC_VECTOR_MESSAGE];
+    psc_copy_moved(c, sent, own);
+    if (own != x)
+        psc_copy_buffers(c, sent, x);
+    struct psc_transfer t = deferred_exchange(c, n_samples);
+    int rc = psc_transfer_check(c, &t, &c->error);
+    if (rc != PSC_OK)
+        return rc;
+    t.name = NULL;
+    psc_prefetch_exchange(c, &t, c->worker.clock, true);
+    return PSC_OK;
 }
 
 /* Its answer. */
 static void take_over(struct psc *c, float *x)
 {
-    const float *brought = brought_to(c);
+    bool deferred = c->worker.prefetch.deferred;
+    const float *brought = brought_to(c, deferred);
+    float *own = psc_own_x(c, x);
     double begin = ps_now_s();
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
         const struct ps_segment *s = &c->manifest->segments[i];
         uint64_t at = s->range.begin;
         if (s->role == PS_ROLE_BUFFER)
             c->vec->elastic(x + at, brought + at, c->worker.prefetch.outcome.rate, s->range.count);
+        else if (s->role == PS_ROLE_PARAM && deferred)
+            c->vec->axpy(own + at, brought + at, 1, s->range.count);
         else if (s->role == PS_ROLE_PARAM && brought != c->worker.vectors[PSC_VECTOR_X])
             c->vec->copy(x + at, brought + at, s->range.count);
     }
     c->worker.prefetch.landed = false;
     c->pulled = true;
     c->worker.update_s += ps_now_s() - begin;
+    if (!deferred || own == x)
+        return;
+    psc_copy_buffers(c, own, x);
+    psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
 }
 
 static bool exchange_is_due(const struct psc *c)
@@ -92,28 +152,56 @@ static bool exchange_is_due(const struct psc *c)
     return c->worker.clock % c->worker.hyper.period == 0;
 }
 
+/* With overlap an exchange begins at the end of a step. */
+static bool begins_next(const struct psc *c)
+{
+    return (c->worker.clock + 1) % c->worker.hyper.period == 0;
+}
+
+/* The exchange that belongs before this step, unless the step before has started it. */
+static int exchange_before(struct psc *c, float *x, float *own, size_t n_samples, bool defers)
+{
+    if (psc_prefetch_lands(c))
+        take_over(c, x);
+    if (!exchange_is_due(c) || c->worker.prefetch.first == c->worker.clock)
+        return PSC_OK;
+    return defers ? exchange_deferred(c, x, own, n_samples) : exchange_now(c, x, own, n_samples);
+}
+
+/* A vector that is not finite is not sent: the exchange is still due, and the next step reports it. */
+static void exchange_after(struct psc *c, float *x, float *own, size_t n_samples, bool defers)
+{
+    if (!defers)
+        exchange_ahead(c, x, n_samples);
+    else if (exchange_deferred(c, x, own, n_samples) != PSC_OK)
+        c->error.text[0] = 0;
+}
+
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     float *own = psc_own_x(c, x);
     uint64_t save_version = c->worker.save_version;
-    int rc = PSC_OK;
+    bool defers = psc_overlap_defers(c);
     psc_gradient_decay(c, x, g);
-    if (c->worker.prefetch.landed)
-        take_over(c, x);
-    else if (exchange_is_due(c))
-        rc = exchange_now(c, x, own, n_samples);
+    int rc = exchange_before(c, x, own, n_samples, defers);
     if (rc == PSC_EVALUE)
         c->worker.restart = true; /* diverged: restart from where the caller continues */
     if (rc != PSC_OK)
         return rc;
     psc_own_step(c, x, g);
     c->worker.clock++;
-    /* If the server has asked to save, the next exchange is not started: the state must match the center. */
-    if (c->worker.hyper.overlap && exchange_is_due(c) && !psc_refresh(c) &&
-        c->worker.save_version == save_version)
-        exchange_ahead(c, x, n_samples);
+    /* If the server has asked to save, the next exchange is not started: the state must match the center. One
+     * that takes many steps is part of the state. */
+    if (c->worker.hyper.overlap > 0 && exchange_is_due(c) && !psc_refresh(c) &&
+        (defers || c->worker.save_version == save_version))
+        exchange_after(c, x, own, n_samples, defers);
     return PSC_OK;
 }
 
-const struct psc_rule psc_rule_elastic = {
-    .overlaps = true, .lands_in_x = true, .step = step, .take_over = take_over};
+const struct psc_rule psc_rule_elastic = {.overlaps = true,
+                                          .lands_in_x = true,
+                                          .defers = true,
+                                          .step = step,
+                                          .begins_next = begins_next,
+                                          .again = again,
+                                          .take_over = take_over};

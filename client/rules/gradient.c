@@ -39,14 +39,14 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     if (c->worker.prefetch.landed)
         take_over(c, x);
     struct psc_transfer t = psc_exchange_of(
-        c, message, c->worker.hyper.overlap ? c->worker.vectors[PSC_VECTOR_PREFETCHED] : own, n_samples);
+        c, message, c->worker.hyper.overlap > 0 ? c->worker.vectors[PSC_VECTOR_PREFETCHED] : own, n_samples);
     t.landed = psc_land_moved;
-    if (!c->worker.hyper.overlap) {
+    if (c->worker.hyper.overlap == 0) {
         if ((rc = psc_move(c, &t)) == PSC_OK)
             psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
     } else if ((rc = psc_transfer_check(c, &t, &c->error)) == PSC_OK) {
         t.name = NULL;
-        psc_prefetch_exchange(c, &t);
+        psc_prefetch_exchange(c, &t, c->worker.clock + 1, false);
     }
     if (rc == PSC_OK)
         c->worker.clock++;

@@ -60,6 +60,7 @@ int psc_hello_send(struct psc_session *session, void *socket, const ProtobufCBin
     hello.rank = session->opt->rank < 0 ? 0 : (uint32_t)session->opt->rank;
     hello.token = session->token;
     hello.members = session->members;
+    hello.lands_later = true;
     pthread_mutex_lock(&s->lock);
     if (s->begun) { /* a session that had not begun starts from nothing */
         hello.incarnation = s->welcome.incarnation;

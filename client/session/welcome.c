@@ -81,15 +81,21 @@ static bool take_schedule(struct ps_schedule *s, const Ps__Schedule *m)
     return ps_schedule_wants(s) == NULL;
 }
 
+/* The answer lands before the next exchange begins. */
+static bool takes_overlap(const Ps__Method *m)
+{
+    return m->overlap_steps <= m->period || m->overlap_steps == PS_OVERLAP_AUTO;
+}
+
 /* Whether this library supports the server's settings. */
 int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_error *err)
 {
     const Ps__Method *m = w->method;
     if (m == NULL || m->schedule == NULL || w->n_lanes < 1 || w->n_lanes > PS_MAX_LANES ||
         w->window_chunks < 1 || m->schedule->kind >= PS_N_SCHEDULES || m->period < 1 || w->incarnation == 0 ||
-        m->fragments > PS_MAX_FRAGMENTS || m->fragments > m->period || w->parts > PS_MAX_PARTS ||
-        (w->parts > 1 && w->n_lanes % w->parts != 0) || m->clique_mode > PS_CLIQUE_VECTORS ||
-        m->pipeline > PS_MAX_PIPELINE || !(m->mix >= 0 && m->mix < 1))
+        m->fragments > PS_MAX_FRAGMENTS || m->fragments > m->period || !takes_overlap(m) ||
+        w->parts > PS_MAX_PARTS || (w->parts > 1 && w->n_lanes % w->parts != 0) ||
+        m->clique_mode > PS_CLIQUE_VECTORS || m->pipeline > PS_MAX_PIPELINE || !(m->mix >= 0 && m->mix < 1))
         return ps_fail(err, PSC_EUNSUPPORTED, "the server's Welcome is incomplete");
     *r = (struct psc_welcome){
         .client = w->client,
@@ -110,7 +116,9 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
                   .workers = m->workers,
                   .momentum = m->momentum,
                   .weight_decay = m->weight_decay,
-                  .overlap = m->overlap,
+                  .overlap = m->overlap_steps > 0 ? m->overlap_steps
+                             : m->overlap         ? 1u
+                                                  : 0u,
                   .serial = m->serial,
                   .dynamic_period = m->dynamic_period,
                   .fragments = m->fragments > 1 ? m->fragments : 1,

@@ -24,6 +24,7 @@ static void finish_oldest(struct psc *c, int rc)
     struct psc_started *s = slot_of(m, m->finished + 1);
     s->out->rc = rc == PSC_METHOD_CHANGED && s->out == &s->own ? PSC_EREFUSED : rc; /* else the true result */
     s->out->rate = c->transfer_state.counts.rate;
+    s->out->version = c->transfer_state.transfer_version;
     s->out->error.text[0] = 0;
     if (rc != PSC_OK)
         s->out->error = c->transfer_state.error;

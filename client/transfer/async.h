@@ -13,7 +13,8 @@
 /* How a transfer ended. */
 struct psc_outcome {
     int rc;
-    float rate; /* as the server applied it */
+    float rate;       /* as the server applied it */
+    uint64_t version; /* of the center, as the newest answer told it; 0: none has */
     struct ps_error error;
 };
 

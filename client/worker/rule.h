@@ -15,6 +15,7 @@ struct psc_rule {
     bool overlaps;       /* an exchange may be in progress while the caller computes */
     bool staler;         /* such an exchange lands one step later than one that is waited for */
     bool lands_in_x;     /* ... and its answer goes to the worker's own x, if the library keeps one */
+    bool defers;         /* it may take many steps: parameters.overlap above 1 */
     bool steps_first;    /* the worker makes its own step before it sends */
     bool finishes;       /* the answer of an overlapped exchange is applied after the last step */
     bool collective;     /* the workers are one clique, and every member makes the step */
@@ -25,6 +26,10 @@ struct psc_rule {
     /* One step, its exchange included, after the exchange that the step before started has ended. Adds 1 to
      * the clock if it took effect. */
     int (*step)(struct psc *c, float *x, const float *g, size_t n_samples);
+    /* Rules that defer: whether the step at hand ends with the begin of an exchange. */
+    bool (*begins_next)(const struct psc *c);
+    /* Rules that defer: the exchange of PSC_VECTOR_MESSAGE, to be started again. */
+    struct psc_transfer (*again)(struct psc *c);
     /* Applies the answer of an overlapped exchange; NULL: there is nothing to apply. */
     void (*take_over)(struct psc *c, float *x);
     /* When the method changes: the part of the worker's steps that the center lacks, as an addition to it.

@@ -45,11 +45,17 @@ unsigned psc_vectors_of(const struct psc *c)
 {
     unsigned keeps =
         psc_optimizer_vectors_of(c) | (c->group.follows && !c->rule->collective ? 0 : c->rule->keeps);
-    bool lands_in_x = c->rule->lands_in_x && (keeps & PSC_VECTOR_BIT(PSC_VECTOR_X)) != 0;
+    bool exchanges = c->rule->overlaps && !c->group.follows, defers = exchanges && psc_overlap_defers(c);
+    bool lands_in_x = c->rule->lands_in_x && !defers && (keeps & PSC_VECTOR_BIT(PSC_VECTOR_X)) != 0;
     if (psc_gradient_needs_room(c))
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_GRADIENT);
-    if (c->worker.hyper.overlap && c->rule->overlaps && !lands_in_x && !c->group.follows)
+    if (c->worker.hyper.overlap > 0 && exchanges && !lands_in_x)
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_PREFETCHED);
+    if (defers)
+        keeps |= PSC_VECTOR_BIT(PSC_VECTOR_MESSAGE);
+    if (c->feeds_back && c->worker.hyper.overlap > 0 && exchanges && c->rule->again != NULL &&
+        (defers || !c->rule->lands_in_x))
+        keeps |= PSC_VECTOR_BIT(PSC_VECTOR_SENT_ERROR);
     if (c->feeds_back)
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_ERROR);
     if (c->averaging != NULL && c->averaging->rate != NULL)
@@ -66,17 +72,14 @@ bool psc_vectors_are_there(const struct psc *c)
     return true;
 }
 
-bool psc_has_prefetch(const struct psc *c)
-{
-    return c->worker.prefetch.started && c->rule->lands_in_x;
-}
-
 void psc_start_over(struct psc *c)
 {
     c->worker.restart = true;
     c->worker.prefetch.unwanted = c->worker.prefetch.started;
-    if (!c->rule->collective) /* the other members apply a clique's sum, too */
-        c->worker.prefetch.landed = false;
+    if (c->rule->collective) /* the other members apply a clique's sum, too */
+        return;
+    c->worker.prefetch.landed = false;
+    c->worker.prefetch.first = PSC_NO_STEP;
 }
 
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b)
@@ -242,11 +245,4 @@ struct psc_transfer psc_exchange_of(const struct psc *c, const float *message, f
                                  .clock = c->worker.clock,
                                  .generation = c->generation,
                                  .target = target};
-}
-
-void psc_prefetch_exchange(struct psc *c, const struct psc_transfer *t)
-{
-    atomic_store_explicit(&c->transfer_state.awaited, false, memory_order_relaxed);
-    c->worker.prefetch.ticket = psc_async_put(c, t, &c->worker.prefetch.outcome);
-    c->worker.prefetch.started = true;
 }

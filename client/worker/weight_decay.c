@@ -23,7 +23,7 @@ static bool differs(const struct psc *c)
 
 bool psc_gradient_needs_room(const struct psc *c)
 {
-    return (c->rule->begin == NULL && differs(c)) || (c->worker.hyper.overlap && c->rule->sends_gradient);
+    return (c->rule->begin == NULL && differs(c)) || (c->worker.hyper.overlap > 0 && c->rule->sends_gradient);
 }
 
 const float *psc_gradient_to_step(struct psc *c, const struct ps_segment *s, const float *g)

@@ -26,8 +26,9 @@ enum psc_vector {
     PSC_VECTOR_ERROR,      /* error feedback: what encoding has lost so far; written by transfers */
     PSC_N_SAVED,
     PSC_VECTOR_GRADIENT = PSC_N_SAVED, /* g after weight decay and masking, when it is not the caller's */
-    PSC_VECTOR_MESSAGE,                /* the message, of rules that send neither x nor g */
-    PSC_VECTOR_ANSWER,                 /* the answer to an early gradient, until the step ends */
+    PSC_VECTOR_MESSAGE,    /* the message, of rules that send neither x nor g, and x as it was sent */
+    PSC_VECTOR_SENT_ERROR, /* PSC_VECTOR_ERROR as it was when that message began */
+    PSC_VECTOR_ANSWER,     /* the answer to an early gradient, until the step ends */
     PSC_N_VECTORS,
 };
 #define PSC_VECTOR_BIT(k) (1u << (k))
@@ -35,12 +36,18 @@ enum psc_vector {
 /* psc.buffers: the first holds the library's own x, if it keeps one; those of psc_alloc follow. */
 enum { PSC_BUFFER_OWN = 0 };
 
-/* The exchange that a step starts for the next one (parameters.overlap). */
+/* The exchange that is under way while the caller computes (parameters.overlap). It lands in the step `first`
+ * with an overlap of 1, N - 1 steps later with one of N, under PS_OVERLAP_AUTO in the step that finds its
+ * answer there; always before the next one begins. */
+#define PSC_NO_STEP UINT64_MAX
 struct psc_prefetch {
     uint64_t ticket; /* while started */
     bool started, landed;
     bool unwanted;        /* the caller has restarted from another x meanwhile */
     bool lost;            /* the method changed before it had landed */
+    bool deferred;        /* x moves on until the answer lands: the overlap is above 1 */
+    uint64_t first;       /* clock of the first step that it may land in; PSC_NO_STEP: there was none */
+    uint32_t samples;     /* of its message */
     struct ps_range part; /* its range, of rules that send x - start */
     struct psc_outcome outcome;
 };
@@ -108,9 +115,6 @@ unsigned psc_vectors_of(const struct psc *c);
 bool psc_vectors_are_there(const struct psc *c);
 /* The next step restarts from the caller's array, whatever earlier steps have left. */
 void psc_start_over(struct psc *c);
-/* Whether the next step's exchange has already begun, of rules for which all workers of a round save after
- * the same step. */
-bool psc_has_prefetch(const struct psc *c);
 /* Checks a call that only a worker may make. PSC_EINVAL: too early, not a worker, or an array is missing. */
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b);
 /* Functions for psc_transfer.landed: copy the answer; copy all but the frozen values. */
@@ -136,8 +140,20 @@ double psc_rate(const struct psc *c);
 /* A transfer that exchanges the whole vector. */
 struct psc_transfer psc_exchange_of(const struct psc *c, const float *message, float *target,
                                     size_t n_samples);
-/* Starts the exchange; the next step waits for it. */
-void psc_prefetch_exchange(struct psc *c, const struct psc_transfer *t);
+
+/* prefetch.c. Whether the next step's exchange has already begun, of rules for which all workers of a round
+ * save after the same step. */
+bool psc_has_prefetch(const struct psc *c);
+/* Whether x moves on while an exchange is under way. */
+bool psc_overlap_defers(const struct psc *c);
+/* Starts the exchange. first: clock of the first step that it may land in. deferred: x moves on meanwhile. */
+void psc_prefetch_exchange(struct psc *c, const struct psc_transfer *t, uint64_t first, bool deferred);
+/* Whether the step at hand has to do with the exchange that is under way: it lands, or has failed. */
+bool psc_prefetch_is_due(struct psc *c);
+/* Whether its answer is there, and lands in the step at hand. */
+bool psc_prefetch_lands(struct psc *c);
+/* After psc_load: starts the exchange again whose message is in PSC_VECTOR_MESSAGE. */
+void psc_prefetch_again(struct psc *c);
 
 /* memory.c. Frees the vectors and buffers without another owner. */
 void psc_buffers_finish(struct psc *c);

@@ -1,6 +1,7 @@
 #include "proto/model/method.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -266,6 +267,17 @@ double ps_weight(enum ps_weight_kind kind, double power, uint64_t staleness)
     if (kind == PS_WEIGHT_CONST || staleness <= 1)
         return 1;
     return kind == PS_WEIGHT_INVERSE ? 1 / (double)staleness : pow((double)staleness, -power);
+}
+
+const char *ps_overlap_text(uint32_t overlap, char text[PS_OVERLAP_TEXT])
+{
+    if (overlap <= 1)
+        snprintf(text, PS_OVERLAP_TEXT, "%s", overlap == 0 ? "false" : "true");
+    else if (overlap == PS_OVERLAP_AUTO)
+        snprintf(text, PS_OVERLAP_TEXT, "auto");
+    else
+        snprintf(text, PS_OVERLAP_TEXT, "%" PRIu32, overlap);
+    return text;
 }
 
 double ps_hyper_alpha(const struct ps_hyper *h, uint32_t p, bool sync)

@@ -180,6 +180,9 @@ enum ps_merge_kind { PS_MERGE_MEAN, PS_MERGE_CLIP_NORM, PS_MERGE_TRIMMED_MEAN };
 
 enum { PS_MAX_PIPELINE = 16 };
 
+/* The answer of an exchange lands when it is there, at the latest when the next one is due. */
+#define PS_OVERLAP_AUTO UINT32_MAX
+
 /* Hyper-parameters as configured. Exactly one of alpha, rho, beta is set (not NaN) for an elastic rule. */
 struct ps_hyper {
     double learning_rate; /* eta, initial */
@@ -205,14 +208,20 @@ struct ps_hyper {
     uint32_t trim;      /* of merge trimmed_mean */
     uint32_t fragments; /* number of fragments, exchanged in turn over one period; at least 1 */
     double mix;         /* the fraction of its own x that a worker keeps when it applies an answer; 0: none */
-    bool dynamic_period;      /* the period applies to the fastest worker; slower workers get shorter ones */
-    double weight_decay;      /* lambda: the gradient is that of the loss + lambda/2 |x|^2 */
-    bool overlap;             /* exchange while the worker computes */
-    uint32_t pipeline;        /* K: a step uses the gradient of K - 1 steps before; 1 to PS_MAX_PIPELINE */
-    uint64_t pipeline_warmup; /* first steps, with K = 1 */
+    bool dynamic_period; /* the period applies to the fastest worker; slower workers get shorter ones */
+    double weight_decay; /* lambda: the gradient is that of the loss + lambda/2 |x|^2 */
+    uint32_t overlap;    /* steps that an exchange may take while the worker computes; 0: the worker waits for
+                            it; PS_OVERLAP_AUTO: as many as it takes */
+    uint32_t pipeline;   /* K: a step uses the gradient of K - 1 steps before; 1 to PS_MAX_PIPELINE */
+    uint64_t pipeline_warmup;      /* first steps, with K = 1 */
     double pipeline_warmup_epochs; /* the same in epochs; whichever ends later */
     struct ps_schedule schedule;
 };
+
+enum { PS_OVERLAP_TEXT = 12 };
+
+/* An overlap as a configuration has it: "false", "true", "8", "auto". Returns text. */
+const char *ps_overlap_text(uint32_t overlap, char text[PS_OVERLAP_TEXT]);
 
 /* The elastic moving rate: alpha; eta * rho with the initial eta; or beta / p under rounds of all workers
  * (sync), beta / (p * period) else, following live p (Zhang et al. 2015, section 3.1). p = 0 counts as 1. */

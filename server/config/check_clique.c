@@ -6,6 +6,7 @@
 
 static int check_vectors(const struct psd_config *cfg, struct ps_error *err)
 {
+    char overlap[PS_OVERLAP_TEXT];
     if (strcmp(cfg->rule, "elastic") != 0 || strcmp(cfg->admission, "sync") != 0)
         return ps_fail(err, -EINVAL,
                        "clique.mode: found vectors with rule %s and admission %s; it is for rule elastic in "
@@ -16,6 +17,11 @@ static int check_vectors(const struct psd_config *cfg, struct ps_error *err)
                        "averaging: found %s; with clique.mode vectors the center moves in the clique; "
                        "allowed is none",
                        cfg->averaging);
+    if (cfg->hyper.overlap > 1)
+        return ps_fail(err, -EINVAL,
+                       "parameters.overlap: found %s; with clique.mode vectors a sum lands at the next step; "
+                       "allowed are true and false",
+                       ps_overlap_text(cfg->hyper.overlap, overlap));
     if (cfg->hyper.workers > 0)
         return ps_fail(
             err, -EINVAL,
@@ -28,6 +34,7 @@ static int check_vectors(const struct psd_config *cfg, struct ps_error *err)
 int psd_config_clique_check(const struct psd_config *cfg, const struct ps_rule_info *rule,
                             struct ps_error *err)
 {
+    char overlap[PS_OVERLAP_TEXT];
     if (cfg->clique.mode == PS_CLIQUE_VECTORS)
         return check_vectors(cfg, err);
     if (!rule->in_clique)
@@ -38,11 +45,11 @@ int psd_config_clique_check(const struct psd_config *cfg, const struct ps_rule_i
             "admission: found %s; rule %s has one client, whose copies of x are taken as they arrive; "
             "allowed is fcfs",
             cfg->admission, rule->name);
-    if (cfg->hyper.overlap)
+    if (cfg->hyper.overlap > 0)
         return ps_fail(err, -EINVAL,
-                       "parameters.overlap: found true; under rule %s parameters.pipeline: 2 overlaps the "
+                       "parameters.overlap: found %s; under rule %s parameters.pipeline: 2 overlaps the "
                        "sums with computation; allowed is false",
-                       rule->name);
+                       ps_overlap_text(cfg->hyper.overlap, overlap), rule->name);
     return 0;
 }
 

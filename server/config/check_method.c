@@ -329,22 +329,55 @@ static int check_momentum(const struct psd_config *cfg, const struct ps_optimize
                    of_optimizer ? "optimizer" : "rule", of_optimizer ? optimizer->name : cfg->rule);
 }
 
-static int check_overlap(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
+/* The answer lands before the next exchange begins: a client has one exchange at a time. */
+static int check_overlap_fits(const struct psd_config *cfg, const char *found, struct ps_error *err)
 {
-    if (!cfg->hyper.overlap)
+    const struct ps_hyper *h = &cfg->hyper;
+    uint32_t fragments = h->fragments > 1 ? h->fragments : 1, most = h->period / fragments;
+    if (h->overlap == PS_OVERLAP_AUTO || h->overlap <= most)
         return 0;
-    if (rule->half == PS_HALF_ADMM)
+    if (fragments > 1)
         return ps_fail(
             err, -EINVAL,
-            "parameters.overlap: found true; under rule %s the next step needs the answer to this one; "
-            "allowed is false",
-            rule->name);
+            "parameters.overlap: found %s; of parameters.fragments: %u the next leaves after %u of "
+            "the period's %u steps, and one at a time is on its way; allowed are 1 to %u, true, "
+            "false and auto, or fewer fragments",
+            found, fragments, most, h->period, most);
+    return ps_fail(err, -EINVAL,
+                   "parameters.overlap: found %s; the next exchange leaves after parameters.period: %u; "
+                   "allowed are 1 to %u, true, false and auto, or a longer period",
+                   found, h->period, h->period);
+}
+
+static int check_overlap(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
+{
+    char text[PS_OVERLAP_TEXT];
+    const char *found = ps_overlap_text(cfg->hyper.overlap, text);
+    if (cfg->hyper.overlap == 0)
+        return 0;
+    if (rule->half == PS_HALF_ADMM)
+        return ps_fail(err, -EINVAL,
+                       "parameters.overlap: found %s; under rule %s the next step needs the answer to this "
+                       "one; allowed is false",
+                       found, rule->name);
     if (cfg->hyper.serial && rule->half != PS_HALF_ELASTIC)
         return ps_fail(err, -EINVAL,
-                       "parameters.overlap: found true; with parameters.serial only one worker computes at a "
+                       "parameters.overlap: found %s; with parameters.serial only one worker computes at a "
                        "time, and under rule %s its message is made of what it computes; allowed is false",
-                       rule->name);
-    return 0;
+                       found, rule->name);
+    if (cfg->hyper.overlap == 1 || rule->in_clique)
+        return 0;
+    if (cfg->hyper.serial)
+        return ps_fail(err, -EINVAL,
+                       "parameters.overlap: found %s; with parameters.serial a worker's turn ends with its "
+                       "exchange, before its next step; allowed are true and false",
+                       found);
+    if ((rule->uses & PS_USES_PERIOD) == 0)
+        return ps_fail(err, -EINVAL,
+                       "parameters.overlap: found %s; rule %s exchanges at every step, so that an answer "
+                       "lands at the next one; allowed are true and false",
+                       found, rule->name);
+    return check_overlap_fits(cfg, found, err);
 }
 
 /* With `serial`, a slow worker delays the others by its whole turn, whatever its period. */
@@ -520,13 +553,20 @@ int psd_config_method_check(struct psd_config *cfg, struct ps_error *err)
     if ((rc = check_optimizer(cfg, rule, optimizer, err)) < 0 || (rc = settle_unused(cfg, err)) < 0 ||
         (rc = check_schedule(cfg, err)) < 0 || (rc = check_moving_rate(cfg, uses_of(cfg), err)) < 0 ||
         (rc = check_momentum(cfg, optimizer, err)) < 0 || (rc = check_decay(cfg, optimizer, err)) < 0 ||
-        (rc = check_overlap(cfg, rule, err)) < 0 || (rc = check_dynamic(cfg, err)) < 0 ||
-        (rc = check_fragments(cfg, err)) < 0 || (rc = check_races(cfg, rule, err)) < 0 ||
+        (rc = check_dynamic(cfg, err)) < 0 || (rc = check_fragments(cfg, err)) < 0 ||
+        (rc = check_overlap(cfg, rule, err)) < 0 || (rc = check_races(cfg, rule, err)) < 0 ||
         (rc = check_drops(cfg, rule, err)) < 0 || (rc = check_trim(cfg, err)) < 0 ||
         (rc = check_seen(cfg, rule, err)) < 0 || (rc = psd_config_codec_check(cfg, rule, err)) < 0 ||
         (rc = psd_config_clique_check(cfg, rule, err)) < 0)
         return rc;
     return check_workers(cfg, rule, err);
+}
+
+const char *psd_config_remark(const struct psd_config *cfg)
+{
+    return cfg->hyper.overlap == PS_OVERLAP_AUTO
+               ? "overlap auto: an answer lands when it is there; two runs with equal seeds differ"
+               : "";
 }
 
 /* Stability bounds of elastic averaging on a quadratic of curvature 1, for eta < 2.

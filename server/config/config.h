@@ -145,6 +145,9 @@ uint64_t psd_config_method_hash(const struct psd_config *cfg);
  * nothing. */
 int psd_config_check(struct psd_config *cfg, struct ps_error *err, struct ps_error *warning);
 
+/* What a reader of results should know about the method, or "". */
+const char *psd_config_remark(const struct psd_config *cfg);
+
 /* The whole configuration as a JSON object, with the file's keys; "none" for a number is null. The caller
  * frees it. NULL: no memory. */
 char *psd_config_json(const struct psd_config *cfg);

@@ -6,10 +6,12 @@
 
 #include "server/config/check_method.h"
 
-/* A number that stands for a word is written as that word, "none" as null. */
+/* A number that stands for a word is written as that word, "none" as null. A switch stays a boolean. */
 static json_t *number_to_json(const struct psd_config_key *key, double value)
 {
     bool is_word = key->word != NULL && (isnan(value) || value == key->word_value);
+    if (key->switches && value <= 1)
+        return json_boolean(value > 0);
     if (is_word)
         return strcmp(key->word, "none") == 0 ? json_null() : json_string(key->word);
     return key->type == PSD_CONFIG_DOUBLE ? json_real(value) : json_integer((json_int_t)value);

@@ -150,8 +150,11 @@ const struct psd_config_key psd_config_keys[] = {
      .help = "merge trimmed_mean: how many of the highest and of the lowest of each value are left out"},
     {"parameters.weight_decay", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.weight_decay), .min = 0, .max = 1,
      .value = "0", .help = "lambda: L2 penalty lambda/2 |x|^2 of tensors that decay"},
-    {"parameters.overlap", PSD_CONFIG_BOOL, RELOAD, AT(hyper.overlap), .value = "false",
-     .help = "exchange while the worker computes"},
+    {"parameters.overlap", PSD_CONFIG_U32, RELOAD, AT(hyper.overlap), .min = 1, .max = 1000000,
+     .switches = true, .word = "auto", .word_value = PS_OVERLAP_AUTO, .value = "false",
+     .help =
+         "steps that an exchange may take while the worker computes: true is 1; auto: it lands when it is "
+         "there"},
     {"parameters.pipeline", PSD_CONFIG_U32, RELOAD, AT(hyper.pipeline), .min = 1, .max = PS_MAX_PIPELINE,
      .value = "preset", .fallback = "1", .uses = PS_USES_PIPELINE, .off = true,
      .help =

@@ -28,13 +28,14 @@ struct psd_config_key {
     const char *name; /* with dots: "parameters.schedule.kind" */
     enum psd_config_type type;
     enum psd_config_applies applies;
-    size_t offset;                   /* in struct psd_config */
-    size_t size;                     /* strings: bytes including the terminator */
-    double min, max;                 /* numbers; both inclusive unless above_min */
-    bool above_min, below_max;       /* min, or max, itself is excluded */
-    const char *word;                /* numbers: a word that is also allowed; NULL: none */
-    double word_value;               /* what it stands for */
-    const char *const *choices;      /* allowed words, ends with NULL */
+    size_t offset;              /* in struct psd_config */
+    size_t size;                /* strings: bytes including the terminator */
+    double min, max;            /* numbers; both inclusive unless above_min */
+    bool above_min, below_max;  /* min, or max, itself is excluded */
+    const char *word;           /* numbers: a word that is also allowed; NULL: none */
+    double word_value;          /* what it stands for */
+    bool switches;              /* whole numbers: false stands for 0 and true for 1, whatever the range */
+    const char *const *choices; /* allowed words, ends with NULL */
     bool (*takes)(const char *text); /* strings: whether this one is allowed; NULL: any is */
     const char *allowed;             /* for errors: what `takes` allows */
     const char *value;               /* the default, as written in the file; NULL for a group */

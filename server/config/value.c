@@ -37,12 +37,13 @@ void psd_config_value_allowed(const struct psd_config_key *key, char *text, size
     case PSD_CONFIG_U32:
     case PSD_CONFIG_U64:
     case PSD_CONFIG_DOUBLE:
-        snprintf(text, size, "a %snumber %s %.16g%s %.16g%s%s", whole ? "whole " : "",
+        snprintf(text, size, "a %snumber %s %.16g%s %.16g%s%s%s", whole ? "whole " : "",
                  key->above_min ? "above" : "from", key->min,
                  key->below_max   ? ", below"
                  : key->above_min ? " up to"
                                   : " to",
-                 key->max, key->word != NULL ? " or " : "", key->word != NULL ? key->word : "");
+                 key->max, key->switches ? ", true, false" : "", key->word != NULL ? " or " : "",
+                 key->word != NULL ? key->word : "");
         break;
     }
     if (key->fallback != NULL) {
@@ -92,15 +93,26 @@ union value {
     unsigned choice;
 };
 
+/* Whether the text is a word that stands for a number. */
+static bool read_word(const struct psd_config_key *key, const char *text, double *out)
+{
+    if (key->switches && (strcmp(text, "true") == 0 || strcmp(text, "false") == 0)) {
+        *out = text[0] == 't';
+        return true;
+    }
+    if (key->word == NULL ||
+        (strcmp(text, key->word) != 0 && !(strcmp(key->word, "none") == 0 && strcmp(text, "null") == 0)))
+        return false;
+    *out = key->word_value;
+    return true;
+}
+
 static int read_number(const struct psd_config_key *key, const char *text, union value *v)
 {
     uint64_t whole = 0;
     double real = 0;
-    bool is_word = key->word != NULL && (strcmp(text, key->word) == 0 ||
-                                         (strcmp(key->word, "none") == 0 && strcmp(text, "null") == 0));
 
-    if (is_word) {
-        real = key->word_value;
+    if (read_word(key, text, &real)) {
         whole = isnan(real) ? 0 : (uint64_t)real;
     } else if (key->type == PSD_CONFIG_DOUBLE ? read_real(text, &real) < 0 : read_whole(text, &whole) < 0) {
         return -EINVAL;

@@ -35,6 +35,7 @@ static void set_peer(struct psd_control *control, struct psd_session *s, const s
     ps_text_copy(s->net, sizeof s->net, m->net);
     ps_text_copy(s->data, sizeof s->data, m->data);
     s->heartbeat_ms = m->heartbeat_ms;
+    s->at_next_step = !m->observer && !m->lands_later;
     s->steps = m->steps <= PSD_MAX_STEPS ? m->steps : 0;
     ps_text_copy(s->address, sizeof s->address, peer->address);
     s->members = m->members > 1 ? m->members : 1;
@@ -56,7 +57,8 @@ static void fill_method(const struct psd_control *control, Ps__Method *m, Ps__Sc
     m->momentum = h->momentum;
     m->alpha = (double)atomic_load_explicit(&control->lanes->shared.alpha, memory_order_relaxed);
     m->weight_decay = h->weight_decay;
-    m->overlap = h->overlap;
+    m->overlap = h->overlap > 0;
+    m->overlap_steps = h->overlap;
     m->serial = h->serial;
     m->rho = isnan(h->rho) ? 0 : h->rho;
     m->clique_mode = control->cfg->clique.mode;
@@ -389,6 +391,19 @@ static bool codecs_allow(struct psd_control *control, const struct psd_peer *pee
     return false;
 }
 
+/* A library that cannot would take the answer at the next step. */
+static bool overlap_allows(struct psd_control *control, const struct psd_peer *peer, const Ps__Hello *m)
+{
+    char overlap[PS_OVERLAP_TEXT], who[64];
+    if (m->observer || m->lands_later || control->cfg->hyper.overlap <= 1)
+        return true;
+    ps_text_copy(who, sizeof who, m->name[0] != 0 ? m->name : "unnamed");
+    refusef(control, peer, PS__CODE__VERSION,
+            "parameters.overlap is %s; the library of '%s' is older and has only true and false",
+            ps_overlap_text(control->cfg->hyper.overlap, overlap), who);
+    return false;
+}
+
 void psd_hello(struct psd_control *control, const struct psd_peer *peer, const Ps__Hello *m)
 {
     if (control->auth->munge.on && m->protocol == PS_PROTOCOL_VERSION)
@@ -423,7 +438,7 @@ void psd_hello_proved(struct psd_control *control, const struct psd_peer *peer, 
         refusef(control, peer, PS__CODE__VERSION, "protocol version %u; this psd speaks %d", m->protocol,
                 PS_PROTOCOL_VERSION);
     else if (!is_of_this_job(control, peer, m) || !codecs_allow(control, peer, m) ||
-             !psd_auth_hello(control->auth, peer, m))
+             !overlap_allows(control, peer, m) || !psd_auth_hello(control->auth, peer, m))
         return;
     else if (m->incarnation != 0)
         go_on(control, peer, m);

@@ -40,6 +40,9 @@ static void print_method(FILE *out, const json_t *status)
     fprintf(out, "method      %s: rule %s, admission %s, optimizer %s, averaging %s; generation %s\n",
             ctl_get(m, "name").s, ctl_get(m, "rule").s, ctl_get(m, "admission").s, ctl_get(m, "optimizer").s,
             ctl_get(m, "averaging").s, ctl_get(status, "generation").s);
+    const char *remark = json_string_value(json_object_get(m, "remark"));
+    if (remark != NULL && remark[0] != 0)
+        fprintf(out, "            %s\n", ctl_get(m, "remark").s);
     fprintf(out, "parameters  ");
     print_members(out, json_object_get(status, "parameters"), "", &comma);
     fprintf(out, "\n");

@@ -54,8 +54,7 @@ void psd_method_change_make(struct psd_job *job)
         psd_layers_apply(job, &w->layers, &w->next);
         return;
     }
-    psd_history_tell(job, PSD_EVENT_METHOD, "method %s after %s, generation %u", w->next.method,
-                     job->cfg->method, w->generation);
+    psd_history_tell_method(job, &w->next, job->cfg->method, w->generation);
     *job->cfg = w->next;
     atomic_store_explicit(&job->lanes->shared.generation, w->generation, memory_order_relaxed);
     psd_layers_apply(job, &w->layers, &w->next);

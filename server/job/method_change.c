@@ -173,8 +173,7 @@ static void finish(struct psd_job *job)
            "generation %u: method %s (rule %s, admission %s, optimizer %s) after %s, from version %" PRIu64,
            generation, job->cfg->method, job->cfg->rule, job->cfg->admission, job->cfg->optimizer, was,
            psd_version(job->lanes));
-    psd_history_tell(job, PSD_EVENT_METHOD, "method %s after %s, generation %u", job->cfg->method, was,
-                     generation);
+    psd_history_tell_method(job, job->cfg, was, generation);
     if (again)
         psd_reload(job, &(struct ps_error){""});
 }

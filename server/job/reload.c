@@ -37,6 +37,22 @@ static int check_ranks(const struct psd_job *job, const struct psd_config *next,
     return 0;
 }
 
+/* Libraries that are too old are refused when they join, too. */
+static int check_libraries(const struct psd_job *job, const struct psd_config *next, struct ps_error *err)
+{
+    char overlap[PS_OVERLAP_TEXT];
+    for (uint32_t i = 0; i < job->sessions->n_slots && next->hyper.overlap > 1; i++) {
+        const struct psd_session *s = &job->sessions->slots[i];
+        if (s->state != PSD_SESSION_VACANT && s->at_next_step)
+            return ps_fail(
+                err, -EINVAL,
+                "parameters.overlap: found %s; the library of '%s', rank %u, is older and has only "
+                "true and false; allowed are these",
+                ps_overlap_text(next->hyper.overlap, overlap), s->name, i);
+    }
+    return 0;
+}
+
 void psd_layers_apply(struct psd_job *job, const struct psd_config_layers *layers,
                       const struct psd_config *next)
 {
@@ -61,7 +77,7 @@ int psd_layers_build(struct psd_job *job, const struct psd_config_layers *layers
         return ps_fail(err, -EINVAL, "psd is draining: its configuration cannot change");
     if ((rc = psd_config_change(job->cfg, next, method, others, err)) < 0 ||
         (*method && ((rc = psd_config_clique_change(job->cfg, next, err)) < 0 ||
-                     (rc = check_ranks(job, next, err)) < 0)))
+                     (rc = check_ranks(job, next, err)) < 0 || (rc = check_libraries(job, next, err)) < 0)))
         return rc;
     if (warning.text[0] != 0)
         ps_log(PS_LOG_WARN, "config.warning", "%s", warning.text);

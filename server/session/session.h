@@ -57,6 +57,7 @@ struct psd_session {
     char data[128]; /* name of its data set */
     uint64_t steps; /* planned steps; 0: unknown */
     uint32_t heartbeat_ms;
+    bool at_next_step; /* its library applies an answer at the next step, whatever parameters.overlap says */
     char address[64];
     char identity[64];       /* authenticated identity; "": none, peers are not authenticated */
     uint64_t identity_id;    /* its number (server/auth/auth.h); 0: none */

@@ -270,9 +270,10 @@ static json_t *status_json(struct psd_status *status)
                           (int)getpid(), "state", state_names[status->job->state], "uptime_s",
                           (double)(psd_loop_now_ms(status->loop) - status->job->started_ms) / 1e3);
     json_object_set_new(o, "method",
-                        json_pack("{s:s, s:s, s:s, s:s, s:s}", "name", status->cfg->method, "rule",
+                        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "name", status->cfg->method, "rule",
                                   status->cfg->rule, "admission", status->cfg->admission, "optimizer",
-                                  status->cfg->optimizer, "averaging", status->cfg->averaging));
+                                  status->cfg->optimizer, "averaging", status->cfg->averaging, "remark",
+                                  psd_config_remark(status->cfg)));
     json_object_set_new(o, "parameters", parameters_json(status));
     json_object_set_new(o, "job", job_json(status));
     json_object_set_new(o, "generation", integer(status->lanes->shared.generation));

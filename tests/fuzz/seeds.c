@@ -347,8 +347,8 @@ static void make_rounds(void)
     }
 }
 
-/* Of a plain optimizer, of one with momentum, and with an exchange made ahead. The target seals what it is
- * given. */
+/* Of a plain optimizer, of one with momentum, with an exchange made ahead, and with its message. The target
+ * seals what it is given. */
 static void make_state(void)
 {
     static const uint32_t flags[] = {0,
@@ -357,12 +357,15 @@ static void make_state(void)
                                      PSC_STATE_X | PSC_STATE_V | PSC_STATE_LANDED,
                                      PSC_STATE_START | PSC_STATE_AHEAD | PSC_STATE_LANDED,
                                      PSC_STATE_LAMBDA,
-                                     PSC_STATE_Z};
-    static const size_t vectors[] = {1, 3, 2, 3, 3, 2, 2};
+                                     PSC_STATE_Z,
+                                     PSC_STATE_AHEAD | PSC_STATE_LANDED | PSC_STATE_MESSAGE,
+                                     PSC_STATE_START | PSC_STATE_AHEAD | PSC_STATE_ERROR | PSC_STATE_LANDED |
+                                         PSC_STATE_MESSAGE | PSC_STATE_SENT_ERROR};
+    static const size_t vectors[] = {1, 3, 2, 3, 3, 2, 2, 3, 6};
     enum { FLOATS = 3, EXTRA = 5 };
     char name[16];
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-        uint8_t bytes[PSC_STATE_HEAD_BYTES + 3 * FLOATS * sizeof(float) + EXTRA + sizeof(uint64_t)] = {0};
+        uint8_t bytes[PSC_STATE_HEAD_BYTES + 6 * FLOATS * sizeof(float) + EXTRA + sizeof(uint64_t)] = {0};
         const struct psc_state_head h = {.flags = flags[i],
                                          .manifest_hash = 77,
                                          .n_floats = FLOATS,
@@ -371,11 +374,15 @@ static void make_state(void)
                                          .rate = 0.5f,
                                          .method = "eamsgd",
                                          .rule = "elastic",
-                                         .optimizer = "nesterov"};
-        psc_state_pack(&h, bytes);
+                                         .optimizer = "nesterov",
+                                         .fragments = 1,
+                                         .first = 9,
+                                         .answer_version = 4,
+                                         .samples = 16};
+        size_t of_head = psc_state_pack(&h, bytes);
         snprintf(name, sizeof name, "state-%zu", i);
         write_seed("state", name, bytes,
-                   PSC_STATE_HEAD_BYTES + vectors[i] * FLOATS * sizeof(float) + EXTRA + sizeof(uint64_t));
+                   of_head + vectors[i] * FLOATS * sizeof(float) + EXTRA + sizeof(uint64_t));
     }
 }
 

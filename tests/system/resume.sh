@@ -177,6 +177,9 @@ check_swapped() { # METHOD NEXT_METHOD PSD_OPTION...
 check sync-sgd
 check sync-easgd
 check sync-easgd --set overlap=true
+check sync-easgd --set period=8 --set overlap=8
+check diloco --set period=1 --set overlap=true
+check diloco --set period=10 --set overlap=8 --set codec.message=int8 --set codec.error_feedback=true
 check original-easgd
 check original-easgd --set serial=false --set period=4
 check diloco --set period=8 --set fragments=4 --set chunk_floats=1024
@@ -188,4 +191,6 @@ check diloco --set admission=quorum --set quorum=3 --set period=5
 check_swapped async-easgd sync-sgd
 check_swapped sync-sgd diloco --set chunk_floats=1024
 check_swapped hogwild-sgd sync-easgd
+steps=3000
+check diloco --set period=64 --set overlap=64
 echo "resume: same bytes"

@@ -306,3 +306,18 @@ void psd_history_tick(struct psd_job *job)
         (psd_version(job->lanes) != h->last_version || job->evaluation.fresh))
         psd_history_add(job);
 }
+
+void psd_history_tell_remark(struct psd_job *job)
+{
+    const char *remark = psd_config_remark(job->cfg);
+    if (remark[0] != 0)
+        psd_history_tell(job, PSD_EVENT_METHOD, "method %s; %s", job->cfg->method, remark);
+}
+
+void psd_history_tell_method(struct psd_job *job, const struct psd_config *now, const char *was,
+                             uint32_t generation)
+{
+    const char *remark = psd_config_remark(now);
+    psd_history_tell(job, PSD_EVENT_METHOD, "method %s after %s, generation %u%s%s", now->method, was,
+                     generation, remark[0] != 0 ? "; " : "", remark);
+}

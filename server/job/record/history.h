@@ -11,6 +11,7 @@
 
 #include "proto/error.h"
 
+struct psd_config;
 struct psd_job;
 
 /* Events of the history, in ascending importance: more important ones are kept longer when memory is full. */
@@ -52,6 +53,11 @@ struct psd_history {
 
 json_t *psd_json_record(const struct psd_record *r);
 int psd_history_open(struct psd_job *job, struct ps_error *err);
+/* What a reader of results should know of the method that psd starts with; nothing where there is nothing. */
+void psd_history_tell_remark(struct psd_job *job);
+/* Tells of a change of method, and what a reader of results should know of the new one. */
+void psd_history_tell_method(struct psd_job *job, const struct psd_config *now, const char *was,
+                             uint32_t generation);
 void psd_history_close(struct psd_job *job);
 void psd_history_tick(struct psd_job *job);
 /* Whether lines wait for the disk; then do not close, except after a failed write. */

@@ -24,7 +24,8 @@ static void end_cycle(void *owner)
 {
     struct sim_client *c = owner;
     struct sim *s = c->sim;
-    double now = s->engine.now_s, from = s->method->overlap ? fmax(c->begun_s, c->computed_s) : c->begun_s;
+    double now = s->engine.now_s,
+           from = s->method->overlap > 0 ? fmax(c->begun_s, c->computed_s) : c->begun_s;
     c->exchanges++;
     sim_count(s, c, fmax(now - from, 0) + (s->method->period * s->sum_s));
     begin(c);
@@ -60,7 +61,7 @@ static void joined(void *owner)
     struct sim_client *c = owner;
     if (--c->joins > 0)
         return;
-    if (c->sim->method->overlap)
+    if (c->sim->method->overlap > 0)
         make_steps(c, end_cycle);
     else
         end_cycle(c);
@@ -82,7 +83,15 @@ static void beside_computed(void *owner)
     joined(c);
 }
 
-/* With overlap the exchange runs during one of the period's steps. */
+static double steps_s(struct sim_client *c, uint32_t n)
+{
+    double seconds = 0;
+    for (uint32_t i = 0; i < n; i++)
+        seconds += sim_step_s(c) + c->sim->sum_s;
+    return seconds;
+}
+
+/* With overlap the exchange runs during some of the period's steps. */
 static void exchange_beside(void *owner)
 {
     struct sim_client *c = owner;
@@ -90,7 +99,7 @@ static void exchange_beside(void *owner)
     c->begun_s = c->computed_s = s->engine.now_s;
     c->joins = 2;
     c->computes = true;
-    sim_at(&s->engine, s->engine.now_s + sim_step_s(c) + s->sum_s, beside_computed, c);
+    sim_at(&s->engine, s->engine.now_s + steps_s(c, s->method->overlap), beside_computed, c);
     sim_exchange_start(c);
 }
 
@@ -103,11 +112,9 @@ static void begin(void *owner)
 {
     struct sim_client *c = owner;
     struct sim *s = c->sim;
-    bool overlap = s->method->overlap;
-    double seconds = 0;
-    for (uint32_t i = overlap ? 1 : 0; i < s->method->period; i++)
-        seconds += sim_step_s(c) + s->sum_s;
-    sim_at(&s->engine, s->engine.now_s + seconds, overlap ? exchange_beside : computed, c);
+    uint32_t beside = s->method->overlap;
+    sim_at(&s->engine, s->engine.now_s + steps_s(c, s->method->period - beside),
+           beside > 0 ? exchange_beside : computed, c);
 }
 
 void sim_client_start(struct sim_client *c)

@@ -80,7 +80,7 @@ static int fill(const struct psd_config *cfg, uint32_t workers, struct sim_metho
     m->quorum = h->quorum;
     m->grace_s = h->grace_ms * 1e-3;
     m->serial = h->serial && strcmp(m->admission, "round-robin") == 0;
-    m->overlap = h->overlap;
+    m->overlap = h->overlap < h->period ? h->overlap : h->period; /* auto: until the next is due */
     m->steps = ps_optimizer_find(cfg->optimizer)->steps || rule->half == PS_HALF_ADMM;
     m->steps_warm = m->steps && rule->half == PS_HALF_ELASTIC;
     m->is_clique = ps_method_is_one_clique(rule, cfg->clique.mode);

@@ -53,7 +53,8 @@ struct sim_method {
     const char *admission;
     uint32_t period, slack, backup, quorum, pipeline;
     double grace_s;
-    bool serial, overlap;
+    uint32_t overlap; /* steps that run beside an exchange, at most the period; 0: it is waited for */
+    bool serial;
     bool steps;         /* the worker's optimizer costs update_s */
     bool steps_warm;    /* the step follows directly after an exchange */
     bool is_clique;     /* all workers are one clique, without psd */

@@ -271,6 +271,14 @@ START_TEST(overlap_hides_the_shorter)
     ck_assert_double_eq_tol(r.waited, 0.0112 / 0.0162, CLOSE);
     ck_assert_double_eq_tol(simulate("sync-easgd:overlap=true,period=4", &m, &l).iteration_s,
                             (0.015 + 0.0162) / 4, CLOSE);
+    ck_assert_double_eq_tol(simulate("sync-easgd:overlap=2,period=4", &m, &l).iteration_s,
+                            (0.010 + 0.0162) / 4, CLOSE);
+    ck_assert_double_eq_tol(simulate("sync-easgd:overlap=4,period=4", &m, &l).iteration_s, 0.005, CLOSE);
+    ck_assert_double_eq_tol(simulate("sync-easgd:overlap=auto,period=4", &m, &l).iteration_s, 0.005, CLOSE);
+    l.compute_s = 0.003;
+    r = simulate("sync-easgd:overlap=4,period=4", &m, &l);
+    ck_assert_double_eq_tol(r.iteration_s, 0.0162 / 4, CLOSE);
+    ck_assert_double_eq_tol(r.waited, 0.0042 / 0.0162, CLOSE);
 }
 END_TEST
 

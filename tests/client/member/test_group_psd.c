@@ -61,6 +61,8 @@ static const struct {
     {"hogwild-sgd", "lanes=3", "lanes=3"},
     {"downpour", "parameters.period=3", "lanes=3"},
     {"diloco", "parameters.period=5", "parameters.fragments=2"},
+    {"diloco", "parameters.period=5", "parameters.overlap=4"},
+    {"eamsgd", "parameters.period=5", "parameters.overlap=3"},
     {"admm", "workers=1", "lanes=3"},
     {"mpi-sgd", "lanes=3", "lanes=3"},
     {"mpi-asgd", "lanes=3", "lanes=3"},

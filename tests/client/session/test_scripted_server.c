@@ -419,9 +419,16 @@ static void with_answer_codec(Ps__Welcome *w)
     w->method->answer_codec = "fp8";
 }
 
+static void with_overlap(Ps__Welcome *w)
+{
+    w->method->overlap = true;
+    w->method->overlap_steps = w->method->period + 1;
+}
+
 static void (*const spoilers[])(Ps__Welcome *w) = {
-    without_method, without_schedule, without_lanes,  without_window, without_incarnation, without_period,
-    with_schedule,  with_rule,        with_optimizer, with_transport, with_codec,          with_answer_codec};
+    without_method, without_schedule,  without_lanes, without_window, without_incarnation,
+    without_period, with_schedule,     with_rule,     with_optimizer, with_transport,
+    with_codec,     with_answer_codec, with_overlap};
 
 START_TEST(welcome_that_cannot_be_worked_with_is_refused)
 {
@@ -449,6 +456,26 @@ START_TEST(overlap_that_cannot_be_is_refused)
     ck_assert_int_eq(join(&fake, &c), PSC_OK);
     ck_assert_int_eq(psc_begin(c, &model, 1, x), PSC_EUNSUPPORTED);
     assert_says(psc_error(c), "rule admm cannot exchange while the worker computes; allowed: overlap: false");
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
+static void with_gradients_of_many_steps(Ps__Welcome *w)
+{
+    w->method->rule = "sgd";
+    w->method->period = 4;
+    w->method->overlap = true;
+    w->method->overlap_steps = 4;
+}
+
+START_TEST(overlap_of_many_steps_is_refused_where_the_next_step_wants_the_answer)
+{
+    struct psc *c;
+    fake_open(&fake, &(struct script){.spoil = with_gradients_of_many_steps});
+    ck_assert_int_eq(join(&fake, &c), PSC_OK);
+    ck_assert_int_eq(psc_begin(c, &model, 1, x), PSC_EUNSUPPORTED);
+    assert_says(psc_error(c), "rule sgd takes its answer at the next step; allowed: overlap: true and false");
     psc_close(c);
     fake_close(&fake);
 }
@@ -610,6 +637,7 @@ int main(void)
     tcase_add_test(tc, bytes_that_are_no_message_end_the_session);
     tcase_add_loop_test(tc, welcome_that_cannot_be_worked_with_is_refused, 0, ROWS(spoilers));
     tcase_add_test(tc, overlap_that_cannot_be_is_refused);
+    tcase_add_test(tc, overlap_of_many_steps_is_refused_where_the_next_step_wants_the_answer);
     tcase_add_loop_test(tc, lane_map_that_is_not_possible_is_refused, 0, ROWS(bad_cuts));
     tcase_add_test(tc, answers_may_lie_at_odd_addresses);
     tcase_add_test(tc, lost_answers_are_asked_for_again);

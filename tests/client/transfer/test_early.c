@@ -7,8 +7,8 @@
 #include <stdatomic.h>
 
 #include "tests/client/psd_fixture.h"
-#include "tests/support/proxy.h"
-#include "tests/support/raw_client.h"
+#include "tests/support/system/proxy.h"
+#include "tests/support/system/raw_client.h"
 
 enum { N = RIG_N, STEPS = 12, WORKERS = 3, MOST = 8 }; /* settings, and a NULL */
 

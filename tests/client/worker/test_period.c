@@ -196,7 +196,7 @@ static void make_old(size_t spoil_at)
     size_t n = fread(bytes, 1, sizeof bytes, f);
     fclose(f);
     bytes[8] = 2;
-    memset(bytes + 168, 0, PSC_STATE_HEAD_BYTES - 168);
+    memset(bytes + 168, 0, PSC_STATE_SHORT_BYTES - 168);
     bytes[spoil_at] ^= spoil_at > 0;
     uint64_t hash = XXH3_64bits(bytes, n - 8);
     memcpy(bytes + n - 8, &hash, sizeof hash);

@@ -27,15 +27,18 @@ static void check(const uint8_t *bytes, size_t len)
         promise(err.text[0] != 0);
         return;
     }
-    const unsigned char *at = bytes + PSC_STATE_HEAD_BYTES;
+    size_t of_head = psc_state_pack(&h, again);
+    const unsigned char *at = bytes + of_head;
     const uint64_t vector_bytes = h.n_floats * sizeof(float);
     at = expect(parts.at, true, at, vector_bytes);
     for (int k = 0; k < PSC_STATE_VECTORS; k++)
         at = expect(parts.vectors[k], h.flags >> k & 1, at, vector_bytes);
+    at = expect(parts.means, true, at, h.means * vector_bytes);
+    at = expect(parts.message, h.flags & PSC_STATE_MESSAGE, at, vector_bytes);
+    at = expect(parts.sent_error, h.flags & PSC_STATE_SENT_ERROR, at, vector_bytes);
     at = expect(parts.extra, true, at, h.extra_bytes);
     promise(at + CHECKSUM_BYTES == bytes + len);
-    psc_state_pack(&h, again);
-    promise(memcmp(again, bytes, sizeof again) == 0);
+    promise(memcmp(again, bytes, of_head) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)

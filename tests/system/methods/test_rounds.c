@@ -33,6 +33,10 @@ static const char *const methods[][SETTINGS] = {
     {COMMON, "method=admm", "workers=4", "learning_rate=0.03", "rho=2.5"},
     {COMMON, "method=diloco", "workers=4", "learning_rate=0.03", "period=2"},
     {COMMON, "method=diloco", "workers=4", "learning_rate=0.03", "period=6", "fragments=4", "mix=0.5"},
+    {COMMON, "method=diloco", "workers=4", "learning_rate=0.03", "period=10", "overlap=8"},
+    {COMMON, "method=sync-easgd", "workers=4", "learning_rate=0.03", "beta=0.9", "period=8", "overlap=8"},
+    {COMMON, "method=eamsgd", "admission=sync", "workers=4", "learning_rate=0.03", "beta=0.9", "momentum=0.9",
+     "period=4", "overlap=3"},
     {COMMON, "method=downpour", "admission=sync", "workers=4", "learning_rate=0.03", "period=5",
      "fragments=3"},
     {COMMON, "method=async-local-sgd", "admission=sync", "workers=4", "learning_rate=0.03", "period=2",
@@ -167,6 +171,15 @@ static bool in_turns(const char *const *settings)
            strcmp(settings[5], "admission=round-robin") == 0;
 }
 
+/* Then a worker hears of a checkpoint while its answer travels, at a step of its own. */
+static bool takes_many_steps(const char *const *settings)
+{
+    for (int i = 0; i < SETTINGS && settings[i] != NULL; i++)
+        if (strncmp(settings[i], "overlap=", 8) == 0 && strcmp(settings[i], "overlap=true") != 0)
+            return true;
+    return false;
+}
+
 /* Everybody dies some rounds after the checkpoint's. It is asked for while nobody goes beyond a step, and
  * nobody takes the last one. */
 static struct ending run_killed(const char *const *settings)
@@ -194,7 +207,8 @@ static struct ending run_killed(const char *const *settings)
         ck_assert_msg(in_turns(settings) ? off < 2 * WORKERS : off == 0,
                       "%s: the checkpoint is of version %.0f, rank %d saved for %.0f", settings[4], version,
                       i, saved);
-        ck_assert_uint_eq(team[i].page->saved_at, team[0].page->saved_at);
+        if (!takes_many_steps(settings))
+            ck_assert_uint_eq(team[i].page->saved_at, team[0].page->saved_at);
         ck_assert_uint_lt(team[i].page->steps, STEPS);
     }
     daemon_stop(&d, SIGKILL, WAIT_S);
