@@ -14,6 +14,8 @@ static void free_all(struct psd_rounds *r, uint32_t n_slots)
     free(r->next.ranks);
     free(r->done);
     free(r->turn);
+    free(r->at);
+    free(r->keys);
     free(r->gathered);
     free(r->bodies);
     free(r->scales);
@@ -51,12 +53,14 @@ struct psd_rounds *psd_rounds_create(const struct psd_lane *lane, uint64_t begin
     r->next.ranks = calloc(n_slots, sizeof *r->next.ranks);
     r->done = calloc(n, sizeof *r->done);
     r->turn = calloc(n, sizeof *r->turn);
+    r->at = calloc(n, sizeof *r->at);
+    r->keys = calloc(n, sizeof *r->keys);
     r->gathered = calloc(n_slots, sizeof *r->gathered);
     r->bodies = calloc(n_slots, sizeof *r->bodies);
     r->scales = calloc(n_slots, sizeof *r->scales);
     if (!lane->center->admission->rounds)
         r->clocks = calloc(n_slots, sizeof *r->clocks);
-    if (!r->staged || !r->now.ranks || !r->next.ranks || !r->done || !r->turn || !r->gathered || !r->bodies ||
+    if (!r->staged || !r->now.ranks || !r->next.ranks || !r->done || !r->turn || !r->at || !r->keys || !r->gathered || !r->bodies ||
         !r->scales || (!lane->center->admission->rounds && !r->clocks) ||
         (lane->center->admission->needs != NULL && !psd_lane_partial_init(r, n_slots))) {
         free_all(r, n_slots);
@@ -65,6 +69,7 @@ struct psd_rounds *psd_rounds_create(const struct psd_lane *lane, uint64_t begin
     r->begin = r->round = begin;
     r->closing = psd_lane_closing(lane);
     r->n_params = count_params(lane->center->manifest);
+    r->last_key = psd_rounds_last_key(lane->center->manifest);
     for (uint32_t k = 0; k < n; k++) {
         r->done[k] = begin;
         if (psd_rounds_moves(lane, k))
@@ -132,10 +137,12 @@ struct psd_staged *psd_rounds_find(const struct psd_lane *lane, uint32_t client,
     return NULL;
 }
 
-uint16_t psd_rounds_flags(const struct psd_lane *lane, uint32_t chunk)
+uint16_t psd_rounds_flags(const struct psd_lane *lane, const struct psd_arrival *a)
 {
     const struct psd_rounds *r = lane->rounds;
-    bool closes = ps_shard_chunk(&lane->center->shard, lane->row, chunk).begin >= r->closing;
+    uint32_t chunk = a->chunk;
+    bool closes = ps_shard_chunk(&lane->center->shard, lane->row, chunk).begin >= r->closing &&
+                  psd_rounds_ends(r, &a->frame);
     return r->saving && r->done[chunk] + 1 == r->save_at && closes ? PS_FLAG_SAVE : 0;
 }
 
@@ -214,6 +221,7 @@ void psd_rounds_finish(struct psd_lane *lane, uint32_t chunk)
 {
     struct psd_rounds *r = lane->rounds;
     r->turn[chunk] = 0;
+    r->at[chunk] = 0;
     if (++r->done[chunk] == r->round + 1 && ++r->n_done == lane->n_moving)
         round_over(lane);
 }
@@ -405,6 +413,8 @@ void psd_rounds_forget(struct psd_lane *lane, uint32_t client)
         return;
     leave(lane, &r->now, client);
     leave(lane, &r->next, client);
+    for (uint32_t k = 0; k < lane->n_chunks; k++)
+        r->keys[k].known = r->keys[k].known && r->keys[k].client != client;
     if (r->clocks != NULL)
         r->clocks[client] = (struct psd_member_clock){0};
     psd_lane_partial_forget(lane, client);
@@ -414,13 +424,16 @@ void psd_rounds_forget(struct psd_lane *lane, uint32_t client)
         psd_rounds_snapshot(lane, r->snapshot, r->save_at);
 }
 
+/* The first round that no chunk has begun. */
 static uint64_t first_round(const struct psd_lane *lane)
 {
     const struct psd_rounds *r = lane->rounds;
     uint64_t first = 0;
-    for (uint32_t k = 0; k < lane->n_chunks; k++)
-        if (psd_rounds_moves(lane, k) && r->done[k] + (r->turn[k] > 0) > first)
-            first = r->done[k] + (r->turn[k] > 0);
+    for (uint32_t k = 0; k < lane->n_chunks; k++) {
+        uint64_t here = r->done[k] + (r->turn[k] > 0 || r->at[k] > 0);
+        if (psd_rounds_moves(lane, k) && here > first)
+            first = here;
+    }
     return first;
 }
 
