@@ -46,7 +46,7 @@ struct psc {
     /* The method that steps use. The server's may be newer: method_change.c. */
     uint32_t generation;
     char method_name[32], rule_name[32], clique_codec[16], clique_algorithm[8];
-    const struct ps_rule_info *rule_info; /* NULL without a server */
+    const struct ps_rule_info *rule_info;      /* NULL without a server */
     const struct ps_admission_info *admission; /* likewise */
     const struct psc_rule *rule;
     const struct psc_optimizer *optimizer;

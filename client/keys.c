@@ -36,8 +36,9 @@ static int find_keys(struct psc *c, struct list *l)
     for (size_t i = 0; i < l->n; i++) {
         int64_t index = l->names[i] != NULL ? ps_manifest_find(c->manifest, l->names[i]) : -1;
         if (index < 0)
-            return ps_fail(&c->error, PSC_EINVAL, "%s: keys[%zu]: no tensor of the manifest is named '%.127s'",
-                           call, i, l->names[i] != NULL ? l->names[i] : "");
+            return ps_fail(&c->error, PSC_EINVAL,
+                           "%s: keys[%zu]: no tensor of the manifest is named '%.127s'", call, i,
+                           l->names[i] != NULL ? l->names[i] : "");
         if ((l->send != NULL && l->send[i] == NULL) || (l->answer != NULL && l->answer[i] == NULL))
             return ps_fail(&c->error, PSC_EINVAL, "%s: keys[%zu], '%s': its vector is missing", call, i,
                            l->names[i]);

@@ -1,7 +1,7 @@
 /* The explicit calls in a clique: every member makes the same call, the leader sends for all, and what it
  * receives goes to the others. Where the rule takes gradients the leader sends their mean, weighted by
- * samples, as psc_step does; under rule sum their sum. Where it takes x, or moves of x, which members share, it
- * sends its own. */
+ * samples, as psc_step does; under rule sum their sum. Where it takes x, or moves of x, which members share,
+ * it sends its own. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,9 +38,10 @@ int psc_group_agree_on_call(struct psc *c, const char *what, int rc, float *samp
         return fail(c, got);
     first[TEXT - 1] = 0;
     if (rc == PSC_OK && strcmp(first, mine) != 0)
-        rc = ps_fail(&c->error, PSC_ECLIQUE,
-                     "the clique's members make different calls: rank 0 makes %s, rank %d %s: nothing was sent",
-                     first, c->group.rank, mine);
+        rc = ps_fail(
+            &c->error, PSC_ECLIQUE,
+            "the clique's members make different calls: rank 0 makes %s, rank %d %s: nothing was sent", first,
+            c->group.rank, mine);
     float words[3] = {samples != NULL ? *samples : 0, rc < 0, rc < 0 ? (float)c->group.rank : 0};
     if ((got = psc_allreduce(c->group.q, words, 3, NULL)) != PSC_OK)
         return fail(c, got);
@@ -149,9 +150,10 @@ static int check_samples(struct psc *c, const struct psc_call *h)
 {
     return !is_message(h) || h->n_samples > 0
                ? PSC_OK
-               : ps_fail(&c->error, PSC_EINVAL,
-                         "%s: n_samples is 0; allowed in a clique are 1 and more: its mean is weighted by them",
-                         h->call);
+               : ps_fail(
+                     &c->error, PSC_EINVAL,
+                     "%s: n_samples is 0; allowed in a clique are 1 and more: its mean is weighted by them",
+                     h->call);
 }
 
 static void name_of(const struct psc_call *h, char *text, size_t size)
@@ -169,7 +171,8 @@ int psc_group_call(struct psc *c, const struct psc_call *h)
     float samples = (float)h->n_samples;
     int rc = psc_call_make(c, h, &t);
     rc = rc == PSC_OK ? check_samples(c, h) : rc;
-    if (psc_check_no_open_step(c, h->call) != PSC_OK || psc_check_use(&c->session, h->call, &c->error) != PSC_OK)
+    if (psc_check_no_open_step(c, h->call) != PSC_OK ||
+        psc_check_use(&c->session, h->call, &c->error) != PSC_OK)
         return rc; /* every member has a step begun, or this one makes no calls any more */
     name_of(h, what, sizeof what);
     if ((rc = psc_group_agree_on_call(c, what, rc, &samples)) != PSC_OK)

@@ -132,14 +132,15 @@ struct psc_options {
      * reconnect. Must not call the library. NULL: not wanted. */
     void (*log)(void *log_arg, const char *sentence);
     void *log_arg;
-    /* Instead of a server, which is then NULL: psc_step does what this method says, nothing is sent, and of the
-     * explicit push and pull calls only psc_pushpull is allowed: it adds up the members' values. Read during psc_open only. NULL: there is a server. */
+    /* Instead of a server, which is then NULL: psc_step does what this method says, nothing is sent, and of
+     * the explicit push and pull calls only psc_pushpull is allowed: it adds up the members' values. Read
+     * during psc_open only. NULL: there is a server. */
     const struct psc_local *local;
     /* The clique of psclique.h that this worker is a member of; it must outlive the handle. All members open,
      * begin and step alike. psd sees one client, led by the member of rank 0; psc_rank and psc_size are that
      * client's at every member. psc_step sums the members' gradients. All members make the explicit push and
-     * pull calls alike. Where the workers of a server are one clique (rule hold, clique.mode vectors) these are
-     * refused, except psc_pull of the whole vector. NULL, or a clique of one: a worker by itself. */
+     * pull calls alike. Where the workers of a server are one clique (rule hold, clique.mode vectors) these
+     * are refused, except psc_pull of the whole vector. NULL, or a clique of one: a worker by itself. */
     struct psc_clique *clique;
     /* The key pair by which this client authenticates: a file of psctl keygen that only its user can read;
      * read during psc_open. Control and data are then encrypted, and nothing is sent in plain. NULL: the
@@ -305,15 +306,16 @@ int psc_point(struct psc *c, float *x);
 
 /* Keys. A name of the manifest is a key. Where the server's admission has members (sync, round-robin, ssp), a
  * round has either one message of the whole vector from each worker, or one of each key that moves, in the
- * manifest's order: psc_push and psc_pushpull of any other key are PSC_EINVAL, which names the key that is next,
- * and nothing is sent. Under backup, quorum, parameters.serial and parameters.fragments messages of keys are
- * PSC_EUNSUPPORTED. Members that mix keys and whole vectors in a round are PSC_EREFUSED. PSC_EREFUSED also after
- * a change of method, or a restart of the server from a checkpoint, in the middle of a round: it begins again
- * with its first key.
+ * manifest's order: psc_push and psc_pushpull of any other key are PSC_EINVAL, which names the key that is
+ * next, and nothing is sent. Under backup, quorum, parameters.serial and parameters.fragments messages of
+ * keys are PSC_EUNSUPPORTED. Members that mix keys and whole vectors in a round are PSC_EREFUSED.
+ * PSC_EREFUSED also after a change of method, or a restart of the server from a checkpoint, in the middle of
+ * a round: it begins again with its first key.
  *
- * In a clique all members make the same calls in the same order; else PSC_ECLIQUE names both calls, and nothing
- * is sent. Under rules that take a gradient the leader sends the members' mean, weighted by samples (at least 1);
- * under rule sum their sum; else its own message, since members share x. All receive its answer. */
+ * In a clique all members make the same calls in the same order; else PSC_ECLIQUE names both calls, and
+ * nothing is sent. Under rules that take a gradient the leader sends the members' mean, weighted by samples
+ * (at least 1); under rule sum their sum; else its own message, since members share x. All receive its
+ * answer. */
 
 /* If the job has a codec, messages of psc_push, psc_pushpull, psc_exchange and psc_step are encoded once,
  * when they are first sent, and answers are decoded: values then have the codec's precision
@@ -357,16 +359,17 @@ int psc_push_keys(struct psc *c, const char *const *keys, size_t n_keys, const f
 int psc_pushpull_keys(struct psc *c, const char *const *keys, size_t n_keys, const float *const *messages,
                       float *const *answers, size_t n_samples);
 
-/* Waits until every worker of the job has called it (psd's `workers`, or those that are there if it is 0), and
- * in a clique every member. Then all use the method that is in force. A worker that leaves is not waited for.
- * Without a server: the members of the clique. PSC_EINVAL in the middle of a round of keys. */
+/* Waits until every worker that has begun has called it, and in a clique every member. Under admissions with
+ * rounds, and ssp, it also waits until there are as many workers as psd's `workers` says. Then all use the
+ * method that is in force. A worker that leaves is not waited for. Without a server: the members of the
+ * clique. PSC_EINVAL in the middle of a round of keys. */
 int psc_workers_barrier(struct psc *c);
 
 /* Changes the job's method while it runs, as psctl set does: lines of KEY=VALUE, such as
  * "method=async-sgd\nlearning_rate=0.1\n", of the keys of the method alone. Only the worker of rank 0 may;
- * the others learn of the change at their next call, or in psc_workers_barrier. Returns when the method is in force.
- * PSC_EREFUSED says who may, or what is wrong with a line; nothing has changed then. In a clique all members
- * call it alike. Without a server: PSC_EUNSUPPORTED. */
+ * the others learn of the change at their next call, or in psc_workers_barrier. Returns when the method is in
+ * force. PSC_EREFUSED says who may, or what is wrong with a line; nothing has changed then. In a clique all
+ * members call it alike. Without a server: PSC_EUNSUPPORTED. */
 int psc_set_method(struct psc *c, const char *lines);
 
 /* Each such call has a non-blocking _start variant. Started transfers run in the order in which they were
@@ -385,8 +388,8 @@ int psc_push_start(struct psc *c, const char *tensor, const float *message, size
 int psc_pushpull_start(struct psc *c, const char *tensor, const float *message, float *answer,
                        size_t n_samples, uint64_t *ticket);
 /* Of a list one ticket, for all of it. In a round of keys, when a started message fails, those behind it fail
- * likewise and are not sent, and the round goes on with its key. In a clique, and without a server, the transfer
- * has ended when the call returns. */
+ * likewise and are not sent, and the round goes on with its key. In a clique, and without a server, the
+ * transfer has ended when the call returns. */
 int psc_init_keys_start(struct psc *c, const char *const *keys, size_t n_keys, const float *const *x,
                         uint64_t *ticket);
 int psc_pull_keys_start(struct psc *c, const char *const *keys, size_t n_keys, float *const *x,
@@ -406,8 +409,8 @@ int psc_pushpull_keys_start(struct psc *c, const char *const *keys, size_t n_key
 #define PSC_ALL 0
 int psc_wait(struct psc *c, uint64_t ticket);
 
-/* Whether that transfer has ended (PSC_ALL: whether all that were started have), so that psc_wait would return
- * its result at once: *ended is 1, else 0. PSC_EINVAL. */
+/* Whether that transfer has ended (PSC_ALL: whether all that were started have), so that psc_wait would
+ * return its result at once: *ended is 1, else 0. PSC_EINVAL. */
 int psc_test(struct psc *c, uint64_t ticket, int *ended);
 
 /* A descriptor for poll: readable when a transfer has ended since psc_test or psc_wait was last called. Call

@@ -109,8 +109,8 @@ int psc_call_make(struct psc *c, const struct psc_call *h, struct psc_transfer *
 }
 
 /* The server has changed its method. A message that means the same under the new one is sent. Any other is
- * refused once, so that the caller notices; later calls count as made for the new method. A round of keys is of
- * one method: it begins again. */
+ * refused once, so that the caller notices; later calls count as made for the new method. A round of keys is
+ * of one method: it begins again. */
 static int follow_method(struct psc *c, const struct psc_call *h)
 {
     enum ps_message_kind was = c->rule_info->message;
@@ -119,10 +119,11 @@ static int follow_method(struct psc *c, const struct psc_call *h)
     if (rc != PSC_OK || (!in_round && c->rule_info->message == was))
         return rc;
     if (in_round)
-        return ps_fail(&c->error, PSC_EREFUSED,
-                       "%s: the method has changed to '%s' in the middle of a round of keys: the round begins "
-                       "again with its first key",
-                       h->call, c->method_name);
+        return ps_fail(
+            &c->error, PSC_EREFUSED,
+            "%s: the method has changed to '%s' in the middle of a round of keys: the round begins "
+            "again with its first key",
+            h->call, c->method_name);
     return ps_fail(&c->error, PSC_EREFUSED,
                    "%s: the method has changed to '%s', and rule %s takes other messages: nothing was sent",
                    h->call, c->method_name, c->rule_name);
@@ -281,9 +282,9 @@ int psc_pull_start(struct psc *c, const char *tensor, float *x, uint64_t *ticket
 int psc_pull_average_start(struct psc *c, const char *tensor, float *z, uint64_t *ticket)
 {
     return psc_call_start(c,
-                      &(struct psc_call){"psc_pull_average_start", PS_FRAME_PULL, tensor, NULL, z, 0,
-                                           .flags = PS_FLAG_AVERAGE},
-                      ticket);
+                          &(struct psc_call){"psc_pull_average_start", PS_FRAME_PULL, tensor, NULL, z, 0,
+                                             .flags = PS_FLAG_AVERAGE},
+                          ticket);
 }
 
 int psc_push_start(struct psc *c, const char *tensor, const float *message, size_t n_samples,

@@ -109,10 +109,11 @@ static int check_half(struct psc *c)
 {
     return c->rule_info == NULL || c->rule_info->half != PS_HALF_CALLER
                ? PSC_OK
-               : ps_fail(&c->error, PSC_EUNSUPPORTED,
-                         "psc_step: rule %s answers the sum of a round, with which the caller makes the step; "
-                         "allowed are the calls of keys and psc_exchange",
-                         c->rule_name);
+               : ps_fail(
+                     &c->error, PSC_EUNSUPPORTED,
+                     "psc_step: rule %s answers the sum of a round, with which the caller makes the step; "
+                     "allowed are the calls of keys and psc_exchange",
+                     c->rule_name);
 }
 
 /* The method may have changed since the step began. */

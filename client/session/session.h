@@ -75,7 +75,7 @@ struct psc_shared {
         const char *lines; /* the caller's, until it is answered */
         char refused[400]; /* the answer */
     } request;
-    bool has_nonfinite;      /* a vector was refused: the server is to be told */
+    bool has_nonfinite; /* a vector was refused: the server is to be told */
     uint64_t nonfinite_clock, nonfinite_index;
     uint64_t reconnects;
     uint64_t revivals;        /* times that the server came back from a checkpoint */

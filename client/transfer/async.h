@@ -42,7 +42,8 @@ struct psc_async {
     /* The first failure in the list of transfers in progress: the rest of the list is not sent. */
     int list_rc;
     struct ps_error list_error;
-    int ended_fd; /* readable when a transfer has ended since psc_test or psc_wait last looked; -1: none yet */
+    int ended_fd; /* readable when a transfer has ended since psc_test or psc_wait last looked; -1: none yet
+                   */
     bool stop;
 };
 

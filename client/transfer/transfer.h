@@ -24,8 +24,8 @@ struct psc;
 enum {
     /* The method changed before any of the transfer had landed, and its message was made for the old one. */
     PSC_METHOD_CHANGED = 100,
-    /* The server came back from a checkpoint, and all workers restart their cycle of fragments, or their round
-     * of keys. What was not answered is still unsent. */
+    /* The server came back from a checkpoint, and all workers restart their cycle of fragments, or their
+     * round of keys. What was not answered is still unsent. */
     PSC_ABORTED = 1000
 };
 
@@ -41,12 +41,12 @@ struct psc_transfer {
     const struct ps_tensor *tensor; /* the scope; NULL: the fragment, or the whole vector */
     bool is_fragment;
     uint16_t fragment;
-    struct ps_range part; /* the fragment's */
+    struct ps_range part;     /* the fragment's */
     enum psc_round_key round; /* the message is of one key of a round of keys */
     bool more;                /* of a list: more of it follows */
-    uint16_t flags;       /* of its frames, beside the scope's */
-    const float *send;    /* [floats of the scope], or NULL */
-    const char *name;     /* of `send`, when its values must be checked; NULL: they were */
+    uint16_t flags;           /* of its frames, beside the scope's */
+    const float *send;        /* [floats of the scope], or NULL */
+    const char *name;         /* of `send`, when its values must be checked; NULL: they were */
     uint32_t samples;
     uint64_t clock;
     uint32_t generation;  /* of the method that `send` was made for, when it is a rule's message */

@@ -1,6 +1,6 @@
-/* Rounds of keys: where the server's admission has members, a worker sends each tensor that moves once a round,
- * in the manifest's order. psd checks the same (server/lane/round_keys.c); here a wrong call is refused before
- * anything of it is sent. */
+/* Rounds of keys: where the server's admission has members, a worker sends each tensor that moves once a
+ * round, in the manifest's order. psd checks the same (server/lane/round_keys.c); here a wrong call is
+ * refused before anything of it is sent. */
 #include "client/internal.h"
 #include "client/worker/worker.h"
 
@@ -46,10 +46,11 @@ bool psc_key_round_is_open(const struct psc *c)
 static int check_allowed(struct psc *c, const char *call)
 {
     if (c->worker.hyper.serial)
-        return ps_fail(&c->error, PSC_EUNSUPPORTED,
-                       "%s: parameters.serial lets one worker compute at a time; allowed are exchanges of the "
-                       "whole vector",
-                       call);
+        return ps_fail(
+            &c->error, PSC_EUNSUPPORTED,
+            "%s: parameters.serial lets one worker compute at a time; allowed are exchanges of the "
+            "whole vector",
+            call);
     if (c->worker.hyper.fragments > 1)
         return ps_fail(&c->error, PSC_EUNSUPPORTED,
                        "%s: admission %s takes exchanges of a fragment each (parameters.fragments: %u)", call,
@@ -73,14 +74,16 @@ int psc_key_round_check(struct psc *c, const char *call, const struct ps_tensor 
     const char *name = next < c->manifest->n_tensors ? c->manifest->tensors[next].name : "";
     if (t == NULL && psc_key_round_is_open(c))
         return ps_fail(&c->error, PSC_EINVAL,
-                       "%s: the whole vector, in the middle of a round of keys; next is key '%s'", call, name);
+                       "%s: the whole vector, in the middle of a round of keys; next is key '%s'", call,
+                       name);
     if (t == NULL || index_of(c, t) == next)
         return PSC_OK;
-    return ps_fail(&c->error, PSC_EINVAL,
-                   "%s: key '%s'%s; next is key '%s': a round has each key that moves once, in the manifest's "
-                   "order",
-                   call, t->name,
-                   index_of(c, t) < next ? " was sent in this round already" : " is before its turn", name);
+    return ps_fail(
+        &c->error, PSC_EINVAL,
+        "%s: key '%s'%s; next is key '%s': a round has each key that moves once, in the manifest's "
+        "order",
+        call, t->name, index_of(c, t) < next ? " was sent in this round already" : " is before its turn",
+        name);
 }
 
 enum psc_round_key psc_key_round_of(const struct psc *c, const struct ps_tensor *t)

@@ -140,8 +140,8 @@ void psc_gradient_decay(struct psc *c, const float *x, const float *g);
 /* The message of a rule that sends g. */
 const float *psc_gradient_to_send(struct psc *c, const float *x, const float *g);
 
-/* key_round.c. Whether the call may send the tensor's message (NULL: the whole vector's): PSC_EINVAL names the
- * key that is next in the round, PSC_EUNSUPPORTED an admission without keys. */
+/* key_round.c. Whether the call may send the tensor's message (NULL: the whole vector's): PSC_EINVAL names
+ * the key that is next in the round, PSC_EUNSUPPORTED an admission without keys. */
 int psc_key_round_check(struct psc *c, const char *call, const struct ps_tensor *t);
 /* The place in the round of a message of the tensor. */
 enum psc_round_key psc_key_round_of(const struct psc *c, const struct ps_tensor *t);

@@ -75,7 +75,7 @@ struct ps_rule_info {
 struct ps_admission_info {
     const char *name;
     unsigned uses;
-    unsigned drops; /* hyper-parameters of the other parts that have no meaning here */
+    unsigned drops;   /* hyper-parameters of the other parts that have no meaning here */
     bool members;     /* psd decides which workers are in a round. Under sync alpha is beta / p */
     bool keys;        /* allows an exchange of each tensor */
     bool fragments;   /* allows fragments */

@@ -38,7 +38,8 @@
  * there. */
 #include "server/lane/rounds.h"
 
-/* Whether the member's last exchange here was the last of a round: of the whole vector, or of the last key. */
+/* Whether the member's last exchange here was the last of a round: of the whole vector, or of the last key.
+ */
 static bool was_last(const struct psd_lane *lane, const struct psd_member_clock *p)
 {
     return p->key == PSD_WHOLE_VECTOR || p->key == lane->rounds->last_key;

@@ -15,8 +15,8 @@ static bool differs(const struct psd_config_key *k, const struct psd_config *a, 
 
 bool psd_config_is_of_method(const struct psd_config_key *k)
 {
-    static const char *const words[] = {"method", "rule", "admission", "optimizer", "averaging", "workers",
-                                        "parameters", "codec"};
+    static const char *const words[] = {"method",    "rule",    "admission",  "optimizer",
+                                        "averaging", "workers", "parameters", "codec"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcmp(k->name, words[i]) == 0)
             return true;

@@ -32,11 +32,19 @@ static bool waits(const struct psd_session *s)
     return s->request.incarnation == s->incarnation && s->request.waits;
 }
 
+/* Whether the job has all the workers that its first round waits for. */
+static bool has_started(const struct psd_job *job)
+{
+    return job->center != NULL && (!job->center->admission->members || job->membership.started);
+}
+
 void psd_take_barrier(struct psd_control *control, struct psd_session *s, const Ps__Barrier *m)
 {
     struct psd_sessions *all = control->sessions;
     if (is_new(control, s, m->number))
         s->request.waits = true;
+    if (!has_started(control->job))
+        return;
     for (uint32_t i = 0; i < all->n_workers_max; i++)
         if (is_worker_of_job(&all->slots[i]) && !waits(&all->slots[i]))
             return;

@@ -1,6 +1,6 @@
-/* Rounds of keys. In a round a member sends one message of the whole vector, or one of each tensor that moves,
- * in the manifest's order. A chunk may hold parts of several tensors. Because of the order, the position that
- * the chunk's round has reached says which of them is next. */
+/* Rounds of keys. In a round a member sends one message of the whole vector, or one of each tensor that
+ * moves, in the manifest's order. A chunk may hold parts of several tensors. Because of the order, the
+ * position that the chunk's round has reached says which of them is next. */
 #include "server/lane/rounds.h"
 
 #include <stdio.h>

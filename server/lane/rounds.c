@@ -60,8 +60,8 @@ struct psd_rounds *psd_rounds_create(const struct psd_lane *lane, uint64_t begin
     r->scales = calloc(n_slots, sizeof *r->scales);
     if (!lane->center->admission->rounds)
         r->clocks = calloc(n_slots, sizeof *r->clocks);
-    if (!r->staged || !r->now.ranks || !r->next.ranks || !r->done || !r->turn || !r->at || !r->keys || !r->gathered || !r->bodies ||
-        !r->scales || (!lane->center->admission->rounds && !r->clocks) ||
+    if (!r->staged || !r->now.ranks || !r->next.ranks || !r->done || !r->turn || !r->at || !r->keys ||
+        !r->gathered || !r->bodies || !r->scales || (!lane->center->admission->rounds && !r->clocks) ||
         (lane->center->admission->needs != NULL && !psd_lane_partial_init(r, n_slots))) {
         free_all(r, n_slots);
         return NULL;

@@ -69,11 +69,11 @@ struct psd_rounds {
     uint32_t *turn;    /* [n_chunks]: members that were served the current piece, in order of rank */
     uint64_t *at;      /* [n_chunks]: where the next piece of a round of keys begins; 0: at its beginning */
     struct psd_round_key *keys; /* [n_chunks] */
-    uint32_t last_key; /* the last tensor that moves */
-    uint64_t round;    /* completed by every chunk */
-    uint32_t n_done;   /* chunks that have completed one more */
-    uint32_t last;     /* the last chunk that moves: an exchange ends with it */
-    uint64_t closing;  /* chunks from this float on belong to a cycle's last fragment; 0 without fragments */
+    uint32_t last_key;          /* the last tensor that moves */
+    uint64_t round;             /* completed by every chunk */
+    uint32_t n_done;            /* chunks that have completed one more */
+    uint32_t last;              /* the last chunk that moves: an exchange ends with it */
+    uint64_t closing; /* chunks from this float on belong to a cycle's last fragment; 0 without fragments */
     bool held;
     bool wake;   /* other chunks than the current one may be able to advance */
     bool saving; /* the slice is to be copied after `save_at` rounds */

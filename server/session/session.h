@@ -90,7 +90,7 @@ struct psd_session {
         bool waits;           /* at a barrier */
         bool done;            /* answered, with `refused` */
         char refused[400];    /* "": it was done */
-    } request; /* its last Barrier or SetMethod */
+    } request;                /* its last Barrier or SetMethod */
 };
 
 /* A peer at the control socket: its address there, in id_bytes bytes. */

@@ -1,5 +1,5 @@
-/* The calls of keys: the loops of Mamidala et al.'s figures 6 to 8 give the center of psc_step bit for bit; in
- * cliques, as lists, started; and what is refused. */
+/* The calls of keys: the loops of Mamidala et al.'s figures 6 to 8 give the center of psc_step bit for bit;
+ * in cliques, as lists, started; and what is refused. */
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
@@ -249,12 +249,8 @@ static const struct {
     const char *method, *more;
     int workers, members;
 } lists[] = {
-    {"sync-sgd", "workers=2", 2, 1},
-    {"async-sgd", "lanes=3", 1, 1},
-    {"sync-sgd", "workers=1", 2, 2},
-    {"async-msgd", "lanes=3", 2, 2},
-    {"sync-sgd", "workers=2", 4, 2},
-    {"ssp-sgd", "slack=0", 1, 1},
+    {"sync-sgd", "workers=2", 2, 1}, {"async-sgd", "lanes=3", 1, 1},  {"sync-sgd", "workers=1", 2, 2},
+    {"async-msgd", "lanes=3", 2, 2}, {"sync-sgd", "workers=2", 4, 2}, {"ssp-sgd", "slack=0", 1, 1},
 };
 
 START_TEST(lists_are_the_method_of_the_server)
@@ -321,7 +317,8 @@ static int add_up(struct hand *h)
     uint64_t ticket;
     for (int i = 0; i < N; i++)
         h->g[i] = (float)(h->index + 1);
-    int rc = psc_pushpull_keys(h->c, (const char *const[]){"conv.weight", "fc.weight"}, 2, messages, answers, 1);
+    int rc =
+        psc_pushpull_keys(h->c, (const char *const[]){"conv.weight", "fc.weight"}, 2, messages, answers, 1);
     if (rc == PSC_OK)
         rc = psc_workers_barrier(h->c);
     if (rc == PSC_OK)
@@ -359,7 +356,8 @@ START_TEST(wrong_keys_are_refused_before_anything_is_sent)
     struct psc *c = open_one(&d, JOB("method=sync-sgd"), x);
     const float *in[3] = {x, x + 2500, x + 3200};
     float *out[2] = {y, y + 2500};
-    const char *unknown[2] = {"conv.weight", "conv.weigth"}, *twice[3] = {"conv.weight", "bn.mean", "conv.weight"};
+    const char *unknown[2] = {"conv.weight", "conv.weigth"},
+               *twice[3] = {"conv.weight", "bn.mean", "conv.weight"};
     uint64_t sent = rig_sent(c);
     for (int i = 0; i < N; i++)
         y[i] = x[i] = 1;
@@ -368,17 +366,18 @@ START_TEST(wrong_keys_are_refused_before_anything_is_sent)
     assert_refuses(c, psc_init_keys(c, twice, 3, in), PSC_EINVAL, "keys[0] and keys[2]", "'conv.weight'");
     assert_refuses(c, psc_pull_keys(c, unknown, 0, out), PSC_EINVAL, "0 keys", "1 to 6");
     assert_refuses(c, psc_push(c, "bn.mean", x, 1), PSC_EINVAL, "'bn.mean' is before its turn",
-                 "next is key 'conv.weight'");
-    assert_refuses(c, psc_push_keys(c, (const char *const[]){"conv.weight", "bn.scale"}, 2, in, 1), PSC_EINVAL,
-                 "'bn.scale' is before its turn", "'bn.mean'");
+                   "next is key 'conv.weight'");
+    assert_refuses(c, psc_push_keys(c, (const char *const[]){"conv.weight", "bn.scale"}, 2, in, 1),
+                   PSC_EINVAL, "'bn.scale' is before its turn", "'bn.mean'");
     assert_refuses(c, psc_push(c, "embedding", x, 1), PSC_EINVAL, "frozen", "embedding");
     x[2600] = NAN;
     assert_refuses(c, psc_push_keys(c, (const char *const[]){"conv.weight", "bn.mean"}, 2, in, 1), PSC_EVALUE,
-                 "'bn.mean'", "not finite");
+                   "'bn.mean'", "not finite");
     x[2600] = 1;
     ck_assert_uint_eq(rig_sent(c), sent);
     assert_ok(c, psc_push(c, "conv.weight", x, 1));
-    assert_refuses(c, psc_push(c, "conv.weight", x, 1), PSC_EINVAL, "was sent in this round already", "'bn.mean'");
+    assert_refuses(c, psc_push(c, "conv.weight", x, 1), PSC_EINVAL, "was sent in this round already",
+                   "'bn.mean'");
     assert_refuses(c, psc_exchange(c, x, y, 1), PSC_EINVAL, "in the middle of a round of keys", "'bn.mean'");
     assert_refuses(c, psc_step(c, x, y, 1), PSC_EINVAL, "in the middle of a round of keys", "'bn.mean'");
     assert_refuses(c, psc_workers_barrier(c), PSC_EINVAL, "in the middle of a round", "psc_workers_barrier");
@@ -485,7 +484,8 @@ START_TEST(set_method_takes_the_methods_keys_only)
     struct psc_info info = {.size = sizeof info};
     struct daemon d;
     struct psc *c = open_one(&d, JOB("method=sync-sgd"), x);
-    assert_refuses(c, psc_set_method(c, "limits.silence_s=1"), PSC_EREFUSED, "limits.silence_s", "not a key of the");
+    assert_refuses(c, psc_set_method(c, "limits.silence_s=1"), PSC_EREFUSED, "limits.silence_s",
+                   "not a key of the");
     assert_refuses(c, psc_set_method(c, "rule=sgdd"), PSC_EREFUSED, "sgdd", "allowed");
     assert_refuses(c, psc_set_method(c, ""), PSC_EINVAL, "0 bytes", "KEY=VALUE");
     psc_info(c, &info);
@@ -517,7 +517,8 @@ START_TEST(members_make_the_same_calls)
     run(&d, 2, 2, call_differently);
     ck_assert_int_eq(hands[0].rc, PSC_ECLIQUE);
     ck_assert_int_eq(hands[1].rc, PSC_ECLIQUE);
-    assert_says(hands[1].error, "rank 0 makes psc_push of key 'conv.weight', rank 1 psc_pull of key 'bn.mean'");
+    assert_says(hands[1].error,
+                "rank 0 makes psc_push of key 'conv.weight', rank 1 psc_pull of key 'bn.mean'");
     assert_says(hands[0].error, "rank 1 makes another call");
     run(&d, 2, 2, list_differently);
     assert_says(hands[1].error, "psc_push_keys of 2 keys");

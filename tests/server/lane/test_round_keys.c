@@ -10,8 +10,8 @@ enum { INC = 7, P = 3, LANES = 2, N = 5000, ROUNDS = 3 };
 /* Over two lanes of chunks of at most 1024: `wide` crosses lanes, `bias` and `stat` lie within a chunk with
  * others, `ice` and `frost` hold parts of chunks. */
 static const struct ps_tensor tensors[] = {
-    {"frost", 0, {10}, 1, PS_ROLE_FROZEN},  {"head", 10, {90}, 1, PS_ROLE_PARAM},
-    {"stat", 100, {50}, 1, PS_ROLE_BUFFER}, {"wide", 150, {2650}, 1, PS_ROLE_PARAM},
+    {"frost", 0, {10}, 1, PS_ROLE_FROZEN},   {"head", 10, {90}, 1, PS_ROLE_PARAM},
+    {"stat", 100, {50}, 1, PS_ROLE_BUFFER},  {"wide", 150, {2650}, 1, PS_ROLE_PARAM},
     {"ice", 2800, {100}, 1, PS_ROLE_FROZEN}, {"tail", 2900, {2000}, 1, PS_ROLE_PARAM},
     {"bias", 4900, {100}, 1, PS_ROLE_PARAM},
 };
@@ -151,8 +151,7 @@ START_TEST(rounds_of_both_kinds_may_follow_each_other)
     play_keys(&r, 2);
     const float *after = rig_center(&r);
     for (int i = 10; i < 100; i++)
-        assert_quick((double)after[i] ==
-                     (double)(message[2][0][i] + message[2][1][i] + message[2][2][i]));
+        assert_quick((double)after[i] == (double)(message[2][0][i] + message[2][1][i] + message[2][2][i]));
     ck_assert_uint_eq(atomic_load(&r.shared.version), 3);
     rig_close(&r);
 }
