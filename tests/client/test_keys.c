@@ -3,6 +3,7 @@
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 
 #include "client/psclique.h"
@@ -499,6 +500,57 @@ START_TEST(set_method_takes_the_methods_keys_only)
 }
 END_TEST
 
+static void push_round(struct psc *c, const float *x, int from)
+{
+    for (int k = from; k < RIG_TENSORS; k++)
+        if (rig_model[k].role != PSC_FROZEN)
+            assert_ok(c, psc_push(c, rig_model[k].name, x + rig_model[k].offset, 1));
+}
+
+/* What was pushed of the round is lost with psd. */
+START_TEST(a_round_begins_again_after_a_restart)
+{
+    static float x[N], y[N];
+    struct daemon d;
+    struct psc *c = open_one(&d, JOB(RIG_SAME_ADDRESS, "rule=sum", "admission=sync", "optimizer=none"), x);
+    for (int i = 0; i < N; i++)
+        x[i] = (float)(i % 7);
+    free(daemon_ask(&d, "POST", "/checkpoint")); /* after the next round */
+    push_round(c, x, 0);
+    ck_assert(daemon_will_log(&d, "checkpoint.written", UNIT_HANG_S));
+    assert_ok(c, psc_push(c, "conv.weight", x, 1));
+    daemon_stop(&d, SIGKILL, UNIT_HANG_S);
+    ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
+    rig_meet_again(c);
+    assert_refuses(c, psc_push(c, "bn.mean", x + 2500, 1), PSC_EREFUSED, "came back from a checkpoint",
+                   "begins again with its first key");
+    assert_refuses(c, psc_push(c, "bn.mean", x + 2500, 1), PSC_EINVAL, "before its turn", "'conv.weight'");
+    push_round(c, x, 0);
+    push_round(c, x, 0);
+    assert_ok(c, psc_pull(c, NULL, y));
+    for (int i = 0; i < N; i++)
+        assert_quick(!is_param(i) || y[i] == x[i]);
+    psc_close(c);
+    daemon_remove(&d);
+}
+END_TEST
+
+START_TEST(a_round_begins_again_after_a_change_of_method)
+{
+    static float x[N];
+    struct daemon d;
+    struct psc *c = open_one(&d, JOB("rule=sum", "admission=sync", "optimizer=none"), x);
+    assert_ok(c, psc_push(c, "conv.weight", x, 1));
+    free(daemon_ask(&d, "POST", "/set?lines=rule%3Dsgd"));
+    ck_assert(daemon_will_log(&d, "job.swapped", UNIT_HANG_S));
+    assert_refuses(c, psc_push(c, "bn.mean", x + 2500, 1), PSC_EREFUSED, "in the middle of a round of keys",
+                   "first key");
+    push_round(c, x, 0);
+    psc_close(c);
+    daemon_remove(&d);
+}
+END_TEST
+
 static int call_differently(struct hand *h)
 {
     return h->index == 0 ? psc_push(h->c, "conv.weight", h->g, 1) : psc_pull(h->c, "bn.mean", h->y);
@@ -568,6 +620,8 @@ int main(void)
     tcase_add_test(tc, a_ticket_can_be_tested_and_polled);
     tcase_add_test(tc, only_rank_0_sets_the_method);
     tcase_add_test(tc, set_method_takes_the_methods_keys_only);
+    tcase_add_test(tc, a_round_begins_again_after_a_restart);
+    tcase_add_test(tc, a_round_begins_again_after_a_change_of_method);
     tcase_add_test(tc, members_make_the_same_calls);
     tcase_add_test(tc, workers_do_not_mix_keys_and_whole_vectors);
     suite_add_tcase(suite, tc);
