@@ -105,6 +105,7 @@ struct psc_call {
     float *answer;      /* NULL: nothing */
     size_t n_samples;
     uint16_t flags; /* of the frames */
+    bool sums;      /* without a server: adds up the values of the clique's members */
     bool alone;     /* in a clique the leader makes it for all */
     bool more;      /* of a list: more calls of it follow */
 };

@@ -170,8 +170,11 @@ static int start(struct psc *c, struct list *l, uint64_t *ticket)
 
 #define LIST(name, frame, given, received, samples)                                                          \
     {                                                                                                        \
-        .call = {.call = (name), .kind = (frame), .n_samples = (samples)}, .names = keys, .n = n_keys,       \
-        .send = (given), .answer = (received)                                                                \
+        .call = {.call = (name),                                                                             \
+                 .kind = (frame),                                                                            \
+                 .n_samples = (samples),                                                                     \
+                 .sums = (frame) == PS_FRAME_EXCHANGE},                                                      \
+        .names = keys, .n = n_keys, .send = (given), .answer = (received)                                    \
     }
 
 int psc_init_keys(struct psc *c, const char *const *keys, size_t n_keys, const float *const *x)

@@ -162,7 +162,7 @@ bool psc_call_is_led(const struct psc *c)
 
 int psc_call_now(struct psc *c, const struct psc_call *h)
 {
-    if (c->local && h->kind == PS_FRAME_EXCHANGE)
+    if (c->local && h->sums)
         return psc_local_pushpull(c, h);
     return psc_call_is_led(c) ? psc_group_call(c, h) : psc_call_alone(c, h);
 }
@@ -193,7 +193,7 @@ static int start_ended(struct psc *c, const struct psc_call *h, uint64_t *ticket
 int psc_call_start(struct psc *c, const struct psc_call *h, uint64_t *ticket)
 {
     struct psc_transfer t;
-    if (psc_call_is_led(c) || (c->local && h->kind == PS_FRAME_EXCHANGE))
+    if (psc_call_is_led(c) || (c->local && h->sums))
         return start_ended(c, h, ticket);
     int rc = make_in_time(c, h, &t);
     if (rc != PSC_OK || (rc = psc_async_start(c)) != PSC_OK)
@@ -258,8 +258,8 @@ int psc_push(struct psc *c, const char *tensor, const float *message, size_t n_s
 
 int psc_pushpull(struct psc *c, const char *tensor, const float *message, float *answer, size_t n_samples)
 {
-    return psc_call_now(
-        c, &(struct psc_call){"psc_pushpull", PS_FRAME_EXCHANGE, tensor, message, answer, n_samples});
+    return psc_call_now(c, &(struct psc_call){"psc_pushpull", PS_FRAME_EXCHANGE, tensor, message, answer,
+                                              n_samples, .sums = true});
 }
 
 int psc_exchange_start(struct psc *c, const float *message, float *answer, size_t n_samples, uint64_t *ticket)
@@ -297,7 +297,8 @@ int psc_push_start(struct psc *c, const char *tensor, const float *message, size
 int psc_pushpull_start(struct psc *c, const char *tensor, const float *message, float *answer,
                        size_t n_samples, uint64_t *ticket)
 {
-    return psc_call_start(
-        c, &(struct psc_call){"psc_pushpull_start", PS_FRAME_EXCHANGE, tensor, message, answer, n_samples},
-        ticket);
+    return psc_call_start(c,
+                          &(struct psc_call){"psc_pushpull_start", PS_FRAME_EXCHANGE, tensor, message, answer,
+                                             n_samples, .sums = true},
+                          ticket);
 }
