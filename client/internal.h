@@ -46,7 +46,8 @@ struct psc {
     /* The method that steps use. The server's may be newer: method_change.c. */
     uint32_t generation;
     char method_name[32], rule_name[32], clique_codec[16], clique_algorithm[8];
-    const struct ps_rule_info *rule_info; /* NULL without a server */
+    const struct ps_rule_info *rule_info;      /* NULL without a server */
+    const struct ps_admission_info *admission; /* likewise */
     const struct psc_rule *rule;
     const struct psc_optimizer *optimizer;
     const struct ps_admission_info *admission; /* NULL without a server */
@@ -98,7 +99,40 @@ int psc_step_prepare(struct psc *c);
 /* The overlapped exchange was aborted: its message becomes unsent again. */
 void psc_take_back(struct psc *c);
 
-/* push_pull.c. psc_pull of the whole vector, by a process that has a session. */
+/* An explicit call: what it moves. */
+struct psc_call {
+    const char *call;
+    uint8_t kind;       /* enum ps_frame_kind */
+    const char *tensor; /* the key; NULL: the whole vector */
+    const float *send;  /* NULL: nothing */
+    float *answer;      /* NULL: nothing */
+    size_t n_samples;
+    uint16_t flags; /* of the frames */
+    bool sums;      /* without a server: adds up the values of the clique's members */
+    bool alone;     /* in a clique the leader makes it for all */
+    bool more;      /* of a list: more calls of it follow */
+};
+
+/* push_pull.c. Makes the call and waits for it; or starts it. */
+int psc_call_now(struct psc *c, const struct psc_call *h);
+int psc_call_start(struct psc *c, const struct psc_call *h, uint64_t *ticket);
+/* Checks the call, and makes its transfer. */
+int psc_call_make(struct psc *c, const struct psc_call *h, struct psc_transfer *out);
+/* The call of one process, which has the session. */
+int psc_call_alone(struct psc *c, const struct psc_call *h);
+/* Whether every member of a clique makes the call, for the leader to send. */
+bool psc_call_is_led(const struct psc *c);
+
+/* leader_call.c. The call of a member of such a clique. */
+int psc_group_call(struct psc *c, const struct psc_call *h);
+/* Checks that all members of a clique make the same call, which `what` names, and that none has failed (rc:
+ * this member's result). *samples, which may be NULL: this member's, then the sum of all. PSC_ECLIQUE names
+ * both sides. */
+int psc_group_agree_on_call(struct psc *c, const char *what, int rc, float *samples);
+/* psc_pushpull without a server: the sum over the members of the clique. */
+int psc_local_pushpull(struct psc *c, const struct psc_call *h);
+
+/* psc_pull of the whole vector, by a process that has a session. */
 int psc_pull_alone(struct psc *c, float *x);
 
 /* leader_step.c. psc_step, where the leader steps for the clique, after the members' gradients were put into
@@ -106,7 +140,10 @@ int psc_pull_alone(struct psc *c, float *x);
 int psc_group_step(struct psc *c, float *x);
 /* psc_pull of the whole vector, where the leader pulls for the clique. */
 int psc_group_pull(struct psc *c, float *x);
-/* Whether the explicit push and pull calls are allowed: PSC_EUNSUPPORTED in a clique. */
-int psc_group_check_explicit(struct psc *c, const char *call);
+/* The leader's message after a call that is no step, with the new method if that has changed since
+ * `generation`; returns rc, or why it could not be sent. x: the array that psc_step moves. */
+int psc_group_give_result(struct psc *c, int rc, uint32_t generation, float *x);
+/* The other members receive it: the leader's rc. */
+int psc_group_take_result(struct psc *c, float *x);
 
 #endif

@@ -138,11 +138,25 @@ int psc_group_pull(struct psc *c, float *x)
     return got < 0 ? got : rc;
 }
 
-int psc_group_check_explicit(struct psc *c, const char *call)
+int psc_group_give_result(struct psc *c, int rc, uint32_t generation, float *x)
 {
-    return c->group.size == 1 ? PSC_OK
-                              : ps_fail(&c->error, PSC_EUNSUPPORTED,
-                                        "%s: a clique of %d moves values by psc_step; the only other call "
-                                        "allowed is a pull of the whole vector",
-                                        call, c->group.size);
+    struct psc_leader_message o;
+    psc_leader_message_fill(c, &o, rc);
+    o.welcome_follows = o.x_follows = c->generation != generation;
+    o.v_follows = o.welcome_follows && c->worker.vectors[PSC_VECTOR_V] != NULL;
+    int given = give(c, &o, x);
+    return given == PSC_OK ? rc : given;
+}
+
+int psc_group_take_result(struct psc *c, float *x)
+{
+    struct psc_leader_message o = {.rc = PSC_OK};
+    int rc = psc_leader_message_receive(c, &o), taken = PSC_OK;
+    if (rc != o.rc)
+        return rc; /* the clique has failed */
+    if (o.welcome_follows && (taken = take_method(c)) != PSC_OK)
+        return taken;
+    c->worker.clock = o.clock;
+    taken = take_vectors(c, &o, x);
+    return taken == PSC_OK ? rc : taken;
 }

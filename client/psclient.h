@@ -148,15 +148,16 @@ struct psc_options {
     void (*log)(void *log_arg, const char *sentence);
     void *log_arg;
     /* A method without a server; `server` is then NULL. psc_step follows this method and sends nothing to a
-     * server. The explicit push and pull calls are PSC_EUNSUPPORTED, except psc_pull of the whole vector
-     * under d-sync and pipe-sgd, and psc_pull_average under asgd and mvasgd. Read during psc_open only. NULL:
-     * there is a server. */
+     * server. The explicit push and pull calls are PSC_EUNSUPPORTED, except psc_pushpull, which sums the
+     * members' values, psc_pull of the whole vector under d-sync and pipe-sgd, and psc_pull_average under
+     * asgd and mvasgd. Read during psc_open only. NULL: there is a server. */
     const struct psc_local *local;
     /* The clique of psclique.h that this worker is a member of. It stays the caller's and must outlive the
      * handle. All members make the same calls. psd sees one client, led by the member of rank 0; psc_rank and
      * psc_size are that client's at every member. psc_step sums the members' gradients, or their moves if psd
-     * has clique.mode: vectors. The explicit push and pull calls are PSC_EUNSUPPORTED, except psc_pull of the
-     * whole vector, which all members call. NULL, or a clique of one: a single worker. */
+     * has clique.mode: vectors. If the workers of a server are one clique (rule hold, clique.mode: vectors),
+     * the explicit push and pull calls are PSC_EUNSUPPORTED, except psc_pull of the whole vector. NULL, or a
+     * clique of one: a single worker. */
     struct psc_clique *clique;
     /* The key pair with which this client authenticates: a file of psctl keygen that only its user can read.
      * Read during psc_open. Control and data are then encrypted. NULL: no authentication. */
@@ -349,6 +350,19 @@ int psc_point(struct psc *c, float *x);
  * once, when they are first sent, and answers are decoded. Values then have the codec's precision
  * (docs/METHODS.md). Values of psc_pull, psc_pull_average and psc_init are exact. */
 
+/* Keys: a name of the manifest is a key. Under the admissions sync, round-robin and ssp a round has either
+ * one message of the whole vector from each worker, or one message of each key that moves, in the manifest's
+ * order. psc_push and psc_pushpull of another key than the next are PSC_EINVAL; the error names the next key,
+ * and nothing is sent. Under backup, quorum, parameters.serial and parameters.fragments, messages of keys are
+ * PSC_EUNSUPPORTED. If some workers send keys in a round and others whole vectors, the call is PSC_EREFUSED.
+ * After a change of method in the middle of a round, or a restart of the server from a checkpoint, a call is
+ * PSC_EREFUSED once, and the round begins again with its first key.
+ *
+ * In a clique all members make the same calls in the same order. Otherwise PSC_ECLIQUE names both calls, and
+ * nothing is sent. Under rules that take a gradient the leader sends the members' mean, weighted by samples
+ * (at least 1); under rule sum it sends their sum; under other rules its own message, since members share x.
+ * All members receive the answer. */
+
 /* Exchanges the whole vector under the job's rule, whatever the period: psc_pushpull(c, NULL, ...). */
 int psc_exchange(struct psc *c, const float *message, float *answer, size_t n_samples);
 
@@ -376,6 +390,30 @@ int psc_push(struct psc *c, const char *tensor, const float *message, size_t n_s
  * (Zhang et al. 2015, eq. 5). message and answer must not overlap: PSC_EINVAL. */
 int psc_pushpull(struct psc *c, const char *tensor, const float *message, float *answer, size_t n_samples);
 
+/* The same for a list of n_keys keys, in any order, each once, with a vector for each. Everything is checked
+ * before anything is sent: PSC_EINVAL names a key that is unknown or repeated, PSC_EVALUE a value that is not
+ * finite. In a round of keys the list has the round's next keys. Keys are sent one after the other, in the
+ * manifest's order. A later failure ends the list; the keys before it have been sent. */
+int psc_init_keys(struct psc *c, const char *const *keys, size_t n_keys, const float *const *x);
+int psc_pull_keys(struct psc *c, const char *const *keys, size_t n_keys, float *const *x);
+int psc_push_keys(struct psc *c, const char *const *keys, size_t n_keys, const float *const *messages,
+                  size_t n_samples);
+int psc_pushpull_keys(struct psc *c, const char *const *keys, size_t n_keys, const float *const *messages,
+                      float *const *answers, size_t n_samples);
+
+/* Waits until every worker that has begun has called it, and in a clique every member. Under admissions with
+ * rounds, and under ssp, it also waits until as many workers are there as psd's key `workers`. All workers
+ * use the current method afterwards. A worker that leaves is not waited for. Without a server: waits for the
+ * members of the clique. Errors: PSC_EINVAL in the middle of a round of keys. */
+int psc_workers_barrier(struct psc *c);
+
+/* Changes the job's method while it runs, as psctl set does. lines: KEY=VALUE lines, such as
+ * "method=async-sgd\nlearning_rate=0.1\n", with keys of the method only. Only the worker of rank 0 may call
+ * it; the others follow at their next call, or in psc_workers_barrier. Returns when the method is in force.
+ * In a clique all members make the same call. Errors: PSC_EREFUSED: this worker may not, or a line is wrong;
+ * nothing has changed. PSC_EUNSUPPORTED without a server. */
+int psc_set_method(struct psc *c, const char *lines);
+
 /* Each of these calls has a non-blocking _start variant. Started transfers run in the order in which they
  * were started, and later calls take effect after them. The library uses the arrays until psc_wait. *ticket
  * identifies the transfer; ticket may be NULL. Errors returned at once: PSC_EINVAL,
@@ -392,6 +430,18 @@ int psc_push_start(struct psc *c, const char *tensor, const float *message, size
                    uint64_t *ticket);
 int psc_pushpull_start(struct psc *c, const char *tensor, const float *message, float *answer,
                        size_t n_samples, uint64_t *ticket);
+/* Of a list one ticket, for all of it. In a round of keys, when a started message fails, those behind it fail
+ * likewise and are not sent, and the round goes on with its key. In a clique, and without a server, the
+ * transfer has ended when the call returns. */
+int psc_init_keys_start(struct psc *c, const char *const *keys, size_t n_keys, const float *const *x,
+                        uint64_t *ticket);
+int psc_pull_keys_start(struct psc *c, const char *const *keys, size_t n_keys, float *const *x,
+                        uint64_t *ticket);
+int psc_push_keys_start(struct psc *c, const char *const *keys, size_t n_keys, const float *const *messages,
+                        size_t n_samples, uint64_t *ticket);
+int psc_pushpull_keys_start(struct psc *c, const char *const *keys, size_t n_keys,
+                            const float *const *messages, float *const *answers, size_t n_samples,
+                            uint64_t *ticket);
 
 /* Waits until the transfer has ended and returns its result. The library no longer uses its arrays then.
  * PSC_ALL: waits for all transfers, and returns the first failure that psc_wait(c, PSC_ALL) has not returned
@@ -402,6 +452,14 @@ int psc_pushpull_start(struct psc *c, const char *tensor, const float *message, 
  * call; PSC_EINVAL: no such ticket. */
 #define PSC_ALL 0
 int psc_wait(struct psc *c, uint64_t ticket);
+
+/* *ended: 1 if the transfer has ended (PSC_ALL: all that were started), so that psc_wait returns its result
+ * at once; otherwise 0. Errors: PSC_EINVAL. */
+int psc_test(struct psc *c, uint64_t ticket, int *ended);
+
+/* A descriptor for poll: readable if a transfer has ended since the last psc_test or psc_wait. Call psc_test
+ * when it is readable. It may only be polled; psc_close closes it. Errors: PSC_ENOMEM, PSC_ESYSTEM. */
+int psc_ended_fd(struct psc *c, int *fd);
 
 /* Saves the worker's part of the job to the file `path`: x, [n_floats], as psc_step last returned it; the
  * vectors that the library keeps, such as the own x and the momentum; t; and extra_bytes of the caller's

@@ -5,23 +5,17 @@
 #include "client/internal.h"
 #include "client/worker/worker.h"
 
-/* The arrays and options of a call. */
-struct value_call {
-    const char *call;
-    uint8_t kind; /* enum ps_frame_kind */
-    const char *tensor;
-    const float *send; /* NULL: nothing */
-    float *answer;     /* NULL: nothing */
-    size_t n_samples;
-    uint16_t flags; /* of the frames */
-    bool for_all;   /* in a clique the leader pulls for all */
-};
-
 /* Both may be missing. */
 static bool overlap(const float *send, const float *answer, size_t n)
 {
     uintptr_t a = (uintptr_t)send, b = (uintptr_t)answer;
     return send != NULL && answer != NULL && a < b + n * sizeof *send && b < a + n * sizeof *send;
+}
+
+/* Whether the rule applies it. */
+static bool is_message(const struct psc_call *h)
+{
+    return h->kind == PS_FRAME_EXCHANGE || h->kind == PS_FRAME_PUSH;
 }
 
 /* Whether the job keeps an average, by the last Welcome. */
@@ -36,7 +30,7 @@ static int check_average(struct psc *c, const char *call)
                : ps_fail(&c->error, PSC_EINVAL, "%s: the job keeps no average (averaging: none)", call);
 }
 
-static int check(struct psc *c, const struct value_call *h)
+static int check(struct psc *c, const struct psc_call *h)
 {
     if (h->kind != PS_FRAME_PULL)
         return psc_check_worker(c, h->call, h->send, h->kind == PS_FRAME_EXCHANGE ? h->answer : h->send);
@@ -52,7 +46,7 @@ static int check(struct psc *c, const struct value_call *h)
 }
 
 /* *out: NULL for the whole vector. */
-static int find_tensor(struct psc *c, const struct value_call *h, const struct ps_tensor **out)
+static int find_tensor(struct psc *c, const struct psc_call *h, const struct ps_tensor **out)
 {
     int64_t index = h->tensor != NULL ? ps_manifest_find(c->manifest, h->tensor) : -1;
     if (h->tensor != NULL && index < 0)
@@ -62,19 +56,28 @@ static int find_tensor(struct psc *c, const struct value_call *h, const struct p
     return PSC_OK;
 }
 
-/* Builds the transfer of the call. */
-static int make(struct psc *c, const struct value_call *h, struct psc_transfer *out)
+/* Whether the job is of one clique, whose members move x among themselves. */
+static int check_method(struct psc *c, const struct psc_call *h)
+{
+    if (c->local)
+        return ps_fail(&c->error, PSC_EUNSUPPORTED,
+                       "%s: method '%s' has no server to exchange with; allowed is psc_pushpull", h->call,
+                       c->method_name);
+    if (c->group.size > 1 && c->rule->collective && !h->alone)
+        return ps_fail(&c->error, PSC_EUNSUPPORTED,
+                       "%s: under method '%s' the workers are one clique of %d, which moves values by "
+                       "psc_step; the only other call allowed is a pull of the whole vector",
+                       h->call, c->method_name, c->group.size);
+    return PSC_OK;
+}
+
+int psc_call_make(struct psc *c, const struct psc_call *h, struct psc_transfer *out)
 {
     const struct ps_tensor *t;
     int rc = check(c, h);
     if (rc != PSC_OK)
         return rc;
-    if (!h->for_all && (rc = psc_group_check_explicit(c, h->call)) != PSC_OK)
-        return rc;
-    if (c->local)
-        return ps_fail(&c->error, PSC_EUNSUPPORTED, "%s: method '%s' has no server to exchange with", h->call,
-                       c->method_name);
-    if ((rc = find_tensor(c, h, &t)) != PSC_OK)
+    if ((rc = check_method(c, h)) != PSC_OK || (rc = find_tensor(c, h, &t)) != PSC_OK)
         return rc;
     *out = (struct psc_transfer){.kind = h->kind,
                                  .tensor = t,
@@ -84,6 +87,8 @@ static int make(struct psc *c, const struct value_call *h, struct psc_transfer *
                                  .samples = h->n_samples > UINT32_MAX ? UINT32_MAX : (uint32_t)h->n_samples,
                                  .clock = c->worker.clock,
                                  .generation = c->generation,
+                                 .round = is_message(h) ? psc_key_round_of(c, t) : PSC_ROUND_NONE,
+                                 .more = h->more,
                                  .target = h->answer};
     if (h->answer != NULL)
         out->landed = h->kind == PS_FRAME_PULL ? psc_land_all : psc_land_moved;
@@ -92,6 +97,8 @@ static int make(struct psc *c, const struct value_call *h, struct psc_transfer *
     if (t != NULL && t->role == PS_ROLE_FROZEN && psc_transfer_moves(out))
         return ps_fail(&c->error, PSC_EINVAL, "%s: tensor '%s' is frozen: no rule moves it", h->call,
                        t->name);
+    if (is_message(h) && (rc = psc_key_round_check(c, h->call, t)) != PSC_OK)
+        return rc;
     c->error.text[0] = 0;
     if (h->kind == PS_FRAME_PULL && t == NULL && h->answer == c->worker.caller_x) {
         psc_start_over(c);
@@ -103,50 +110,98 @@ static int make(struct psc *c, const struct value_call *h, struct psc_transfer *
 }
 
 /* The server has changed its method. A message that means the same under the new one is sent. Any other is
- * refused once, so that the caller notices; later calls count as made for the new method. */
-static int follow_method(struct psc *c, const struct value_call *h)
+ * refused once, so that the caller notices; later calls count as made for the new method. A round of keys is
+ * of one method: it begins again. */
+static int follow_method(struct psc *c, const struct psc_call *h)
 {
     enum ps_message_kind was = c->rule_info->message;
+    bool in_round = is_message(h) && psc_key_round_is_open(c);
     int rc = psc_change_method(c, (float *)(uintptr_t)c->worker.caller_x);
-    if (rc != PSC_OK || c->rule_info->message == was)
+    if (rc != PSC_OK || (!in_round && c->rule_info->message == was))
         return rc;
+    if (in_round)
+        return ps_fail(
+            &c->error, PSC_EREFUSED,
+            "%s: the method has changed to '%s' in the middle of a round of keys: the round begins "
+            "again with its first key",
+            h->call, c->method_name);
     return ps_fail(&c->error, PSC_EREFUSED,
                    "%s: the method has changed to '%s', and rule %s takes other messages: nothing was sent",
                    h->call, c->method_name, c->rule_name);
 }
 
-static bool is_message(const struct value_call *h)
+static int make_in_time(struct psc *c, const struct psc_call *h, struct psc_transfer *out)
 {
-    return h->kind == PS_FRAME_EXCHANGE || h->kind == PS_FRAME_PUSH;
-}
-
-static int make_in_time(struct psc *c, const struct value_call *h, struct psc_transfer *out)
-{
-    int rc = make(c, h, out);
+    int rc = psc_call_make(c, h, out);
     if (rc == PSC_OK && is_message(h) && psc_method_has_changed(c) && (rc = follow_method(c, h)) == PSC_OK)
-        rc = make(c, h, out);
+        rc = psc_call_make(c, h, out);
     return rc;
 }
 
-static int move_now(struct psc *c, const struct value_call *h)
+int psc_call_alone(struct psc *c, const struct psc_call *h)
 {
     struct psc_transfer t;
     int rc = make_in_time(c, h, &t);
     if (rc == PSC_OK)
         rc = psc_move(c, &t);
     while (rc == PSC_METHOD_CHANGED && (rc = follow_method(c, h)) == PSC_OK)
-        if ((rc = make(c, h, &t)) == PSC_OK)
+        if ((rc = psc_call_make(c, h, &t)) == PSC_OK)
             rc = psc_move(c, &t);
+    if (rc == PSC_ABORTED) { /* all workers begin the round of keys again */
+        c->worker.next_key = 0;
+        rc = PSC_EREFUSED;
+    }
+    if (rc == PSC_OK && is_message(h))
+        psc_key_round_sent(c, t.tensor);
     return rc == PSC_OK && psc_refresh(c) ? PSC_DRAINED : rc;
 }
 
-static int move_later(struct psc *c, const struct value_call *h, uint64_t *ticket)
+bool psc_call_is_led(const struct psc *c)
+{
+    return c->begun && c->group.size > 1 && !c->rule->collective;
+}
+
+int psc_call_now(struct psc *c, const struct psc_call *h)
+{
+    if (c->local && h->sums)
+        return psc_local_pushpull(c, h);
+    return psc_call_is_led(c) ? psc_group_call(c, h) : psc_call_alone(c, h);
+}
+
+static bool is_told_at_once(int rc)
+{
+    return rc == PSC_EINVAL || rc == PSC_ENOMEM || rc == PSC_ESYSTEM || rc == PSC_EUNSUPPORTED;
+}
+
+/* Members make their collectives in one order, so that in a clique the call is made at once. */
+static int start_ended(struct psc *c, const struct psc_call *h, uint64_t *ticket)
+{
+    struct psc_outcome out = {.rc = psc_call_now(c, h)};
+    if (is_told_at_once(out.rc) || (out.rc < 0 && !c->begun))
+        return out.rc;
+    struct ps_error why = c->error;
+    int rc = psc_async_start(c);
+    if (rc != PSC_OK)
+        return rc;
+    out.error = why;
+    out.rc = out.rc == PSC_DRAINED ? PSC_OK : out.rc; /* psc_wait tells of a drain */
+    uint64_t given = psc_async_put_ended(c, &out);
+    if (ticket != NULL)
+        *ticket = given;
+    return PSC_OK;
+}
+
+int psc_call_start(struct psc *c, const struct psc_call *h, uint64_t *ticket)
 {
     struct psc_transfer t;
+    if (psc_call_is_led(c) || (c->local && h->sums))
+        return start_ended(c, h, ticket);
     int rc = make_in_time(c, h, &t);
     if (rc != PSC_OK || (rc = psc_async_start(c)) != PSC_OK)
         return rc;
     uint64_t given = psc_async_put(c, &t, NULL);
+    if (is_message(h))
+        psc_key_round_sent(c, t.tensor);
     if (ticket != NULL)
         *ticket = given;
     return PSC_OK;
@@ -154,31 +209,31 @@ static int move_later(struct psc *c, const struct value_call *h, uint64_t *ticke
 
 int psc_exchange(struct psc *c, const float *message, float *answer, size_t n_samples)
 {
-    return move_now(
-        c, &(struct value_call){"psc_exchange", PS_FRAME_EXCHANGE, NULL, message, answer, n_samples});
+    return psc_call_now(
+        c, &(struct psc_call){"psc_exchange", PS_FRAME_EXCHANGE, NULL, message, answer, n_samples});
 }
 
 int psc_init(struct psc *c, const char *tensor, const float *x)
 {
-    return move_now(c, &(struct value_call){"psc_init", PS_FRAME_SET, tensor, x, NULL, 0});
+    return psc_call_now(c, &(struct psc_call){"psc_init", PS_FRAME_SET, tensor, x, NULL, 0});
 }
 
 int psc_pull_alone(struct psc *c, float *x)
 {
-    return move_now(c, &(struct value_call){"psc_pull", PS_FRAME_PULL, NULL, NULL, x, 0, .for_all = true});
+    return psc_call_alone(c, &(struct psc_call){"psc_pull", PS_FRAME_PULL, NULL, NULL, x, 0, .alone = true});
 }
 
 int psc_pull(struct psc *c, const char *tensor, float *x)
 {
-    struct value_call h = {"psc_pull", PS_FRAME_PULL, tensor, NULL, x, 0};
+    struct psc_call h = {"psc_pull", PS_FRAME_PULL, tensor, NULL, x, 0};
     int rc = check(c, &h);
     if (rc != PSC_OK || tensor != NULL || c->opt.kind != PSC_WORKER)
-        return rc == PSC_OK ? move_now(c, &h) : rc;
-    return c->group.size > 1 || c->rule->collective ? psc_group_pull(c, x) : move_now(c, &h);
+        return rc == PSC_OK ? psc_call_now(c, &h) : rc;
+    return c->group.size > 1 || c->rule->collective ? psc_group_pull(c, x) : psc_call_now(c, &h);
 }
 
 /* The worker's own average, of a method without a server. */
-static int copy_average(struct psc *c, const struct value_call *h)
+static int copy_average(struct psc *c, const struct psc_call *h)
 {
     const struct ps_tensor *t;
     struct ps_range scope;
@@ -193,57 +248,58 @@ static int copy_average(struct psc *c, const struct value_call *h)
 
 int psc_pull_average(struct psc *c, const char *tensor, float *z)
 {
-    struct value_call h = {"psc_pull_average", PS_FRAME_PULL, tensor, NULL, z, 0, .flags = PS_FLAG_AVERAGE};
-    return c->local ? copy_average(c, &h) : move_now(c, &h);
+    struct psc_call h = {"psc_pull_average", PS_FRAME_PULL, tensor, NULL, z, 0, .flags = PS_FLAG_AVERAGE};
+    return c->local ? copy_average(c, &h) : psc_call_now(c, &h);
 }
 
 int psc_push(struct psc *c, const char *tensor, const float *message, size_t n_samples)
 {
-    return move_now(c, &(struct value_call){"psc_push", PS_FRAME_PUSH, tensor, message, NULL, n_samples});
+    return psc_call_now(c, &(struct psc_call){"psc_push", PS_FRAME_PUSH, tensor, message, NULL, n_samples});
 }
 
 int psc_pushpull(struct psc *c, const char *tensor, const float *message, float *answer, size_t n_samples)
 {
-    return move_now(
-        c, &(struct value_call){"psc_pushpull", PS_FRAME_EXCHANGE, tensor, message, answer, n_samples});
+    return psc_call_now(c, &(struct psc_call){"psc_pushpull", PS_FRAME_EXCHANGE, tensor, message, answer,
+                                              n_samples, .sums = true});
 }
 
 int psc_exchange_start(struct psc *c, const float *message, float *answer, size_t n_samples, uint64_t *ticket)
 {
-    return move_later(
-        c, &(struct value_call){"psc_exchange_start", PS_FRAME_EXCHANGE, NULL, message, answer, n_samples},
+    return psc_call_start(
+        c, &(struct psc_call){"psc_exchange_start", PS_FRAME_EXCHANGE, NULL, message, answer, n_samples},
         ticket);
 }
 
 int psc_init_start(struct psc *c, const char *tensor, const float *x, uint64_t *ticket)
 {
-    return move_later(c, &(struct value_call){"psc_init_start", PS_FRAME_SET, tensor, x, NULL, 0}, ticket);
+    return psc_call_start(c, &(struct psc_call){"psc_init_start", PS_FRAME_SET, tensor, x, NULL, 0}, ticket);
 }
 
 int psc_pull_start(struct psc *c, const char *tensor, float *x, uint64_t *ticket)
 {
-    return move_later(c, &(struct value_call){"psc_pull_start", PS_FRAME_PULL, tensor, NULL, x, 0}, ticket);
+    return psc_call_start(c, &(struct psc_call){"psc_pull_start", PS_FRAME_PULL, tensor, NULL, x, 0}, ticket);
 }
 
 int psc_pull_average_start(struct psc *c, const char *tensor, float *z, uint64_t *ticket)
 {
-    return move_later(c,
-                      &(struct value_call){"psc_pull_average_start", PS_FRAME_PULL, tensor, NULL, z, 0,
-                                           .flags = PS_FLAG_AVERAGE},
-                      ticket);
+    return psc_call_start(c,
+                          &(struct psc_call){"psc_pull_average_start", PS_FRAME_PULL, tensor, NULL, z, 0,
+                                             .flags = PS_FLAG_AVERAGE},
+                          ticket);
 }
 
 int psc_push_start(struct psc *c, const char *tensor, const float *message, size_t n_samples,
                    uint64_t *ticket)
 {
-    return move_later(
-        c, &(struct value_call){"psc_push_start", PS_FRAME_PUSH, tensor, message, NULL, n_samples}, ticket);
+    return psc_call_start(
+        c, &(struct psc_call){"psc_push_start", PS_FRAME_PUSH, tensor, message, NULL, n_samples}, ticket);
 }
 
 int psc_pushpull_start(struct psc *c, const char *tensor, const float *message, float *answer,
                        size_t n_samples, uint64_t *ticket)
 {
-    return move_later(
-        c, &(struct value_call){"psc_pushpull_start", PS_FRAME_EXCHANGE, tensor, message, answer, n_samples},
-        ticket);
+    return psc_call_start(c,
+                          &(struct psc_call){"psc_pushpull_start", PS_FRAME_EXCHANGE, tensor, message, answer,
+                                             n_samples, .sums = true},
+                          ticket);
 }

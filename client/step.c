@@ -115,10 +115,23 @@ static int put_all(struct psc *c, const float *x, const float *g)
     return psc_gather_put(c, x, g, ps_shard_whole(&c->shard), 0);
 }
 
+/* The caller applies what the rule answers. */
+static int check_half(struct psc *c)
+{
+    return c->rule_info == NULL || c->rule_info->half != PS_HALF_CALLER
+               ? PSC_OK
+               : ps_fail(
+                     &c->error, PSC_EUNSUPPORTED,
+                     "psc_step: rule %s answers the sum of a round, with which the caller makes the step; "
+                     "allowed are the calls of keys and psc_exchange",
+                     c->rule_name);
+}
+
 /* The method may have changed since the step began. */
 static int step_once(struct psc *c, float *x, const float *g, size_t n_samples)
 {
-    int rc = psc_step_prepare(c);
+    int rc = check_half(c);
+    rc = rc == PSC_OK ? psc_step_prepare(c) : rc;
     if (rc == PSC_OK && c->rule->begin != NULL && !c->worker.open.gathers) {
         c->worker.open.gathers = true;
         if ((rc = c->rule->begin(c, n_samples)) == PSC_OK)
@@ -204,6 +217,8 @@ static int begin_step(struct psc *c, const char *call, float *x, const float *g,
         return ps_fail(&c->error, PSC_EINVAL,
                        "%s: n_samples is 0; allowed in a clique are 1 and more: its mean is weighted by them",
                        call);
+    if ((rc = psc_key_round_check(c, call, NULL)) != PSC_OK)
+        return rc;
     c->error.text[0] = 0;
     c->worker.caller_x = x;
     c->worker.stepped = true;

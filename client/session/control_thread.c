@@ -322,6 +322,16 @@ static void on_reported(struct service *v, const Ps__ToClient *m)
     pthread_mutex_unlock(&v->session->shared.lock);
 }
 
+static void on_done(struct service *v, const Ps__ToClient *m)
+{
+    struct psc_shared *s = &v->session->shared;
+    pthread_mutex_lock(&s->lock);
+    s->request.answered = m->done->number;
+    snprintf(s->request.refused, sizeof s->request.refused, "%s", m->done->refused);
+    announce(v->session);
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void on_challenge(struct service *v, const Ps__ToClient *m)
 {
     wait_for_welcome(v); /* the server runs and answers as fast as it can */
@@ -390,6 +400,7 @@ static void (*const handlers[])(struct service *v, const Ps__ToClient *m) = {
     [PS__TO_CLIENT__WHAT_DRAIN] = on_drain,         [PS__TO_CLIENT__WHAT_ERROR] = on_error,
     [PS__TO_CLIENT__WHAT_SAVE] = on_save,           [PS__TO_CLIENT__WHAT_ELSEWHERE] = on_elsewhere,
     [PS__TO_CLIENT__WHAT_CHALLENGE] = on_challenge, [PS__TO_CLIENT__WHAT_REPORTED] = on_reported,
+    [PS__TO_CLIENT__WHAT_DONE] = on_done,
 };
 
 static void receive(struct service *v)
@@ -457,6 +468,21 @@ static void send_nonfinite(struct service *v, uint64_t clock, uint64_t index, ui
     send_message(v, PS__TO_SERVER__WHAT_NOT_FINITE, &m);
 }
 
+/* With the lock held, under which the caller's lines stay. */
+static void send_request(struct service *v, const struct psc_shared *s)
+{
+    Ps__Barrier barrier = PS__BARRIER__INIT;
+    Ps__SetMethod set = PS__SET_METHOD__INIT;
+    barrier.client = set.client = s->welcome.client;
+    barrier.incarnation = set.incarnation = s->welcome.incarnation;
+    barrier.number = set.number = s->request.number;
+    set.lines = (char *)(uintptr_t)s->request.lines;
+    if (s->request.is_barrier)
+        send_message(v, PS__TO_SERVER__WHAT_BARRIER, &barrier);
+    else
+        send_message(v, PS__TO_SERVER__WHAT_SET_METHOD, &set);
+}
+
 /* Sends the messages that other threads have requested since the last call. Returns true when the thread is
  * to end. */
 static bool obey(struct service *v)
@@ -484,6 +510,10 @@ static bool obey(struct service *v)
         s->has_report = false;
     if (nonfinite)
         s->has_nonfinite = false;
+    if (joined && s->begun && s->request.send) {
+        s->request.send = false;
+        send_request(v, s);
+    }
     pthread_mutex_unlock(&s->lock);
 
     if (begin)

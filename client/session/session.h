@@ -67,7 +67,15 @@ struct psc_shared {
     uint64_t n_offers;       /* so far */
     uint64_t answered_offer; /* the last offer that the server has answered */
     bool offer_wanted;       /* its answer */
-    bool has_nonfinite;      /* a vector was refused: the server is to be told */
+    struct {
+        uint64_t number;   /* of the last request of the caller's; 0: none yet */
+        uint64_t answered; /* of the last that the server has answered */
+        bool is_barrier;   /* else lines of settings */
+        bool send;         /* send it, or send it again */
+        const char *lines; /* the caller's, until it is answered */
+        char refused[400]; /* the answer */
+    } request;
+    bool has_nonfinite; /* a vector was refused: the server is to be told */
     uint64_t nonfinite_clock, nonfinite_index;
     uint64_t reconnects;
     uint64_t revivals;        /* times that the server came back from a checkpoint */

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "client/internal.h"
 #include "proto/clock.h"
@@ -22,7 +23,8 @@ static void finish_oldest(struct psc *c, int rc)
 {
     struct psc_async *m = &c->async;
     struct psc_started *s = slot_of(m, m->finished + 1);
-    s->out->rc = rc == PSC_METHOD_CHANGED && s->out == &s->own ? PSC_EREFUSED : rc; /* else the true result */
+    bool is_inner = rc == PSC_METHOD_CHANGED || (rc == PSC_ABORTED && s->transfer.round != PSC_ROUND_NONE);
+    s->out->rc = is_inner && s->out == &s->own ? PSC_EREFUSED : rc; /* else the true result */
     s->out->rate = c->transfer_state.counts.rate;
     s->out->version = c->transfer_state.transfer_version;
     s->out->error.text[0] = 0;
@@ -33,7 +35,32 @@ static void finish_oldest(struct psc *c, int rc)
         m->failed_ticket = m->finished;
         m->failed = *s->out;
     }
+    eventfd_write(m->ended_fd, 1);
     ps_cond_wake(&m->landed);
+}
+
+/* Runs the transfer, unless an earlier one of its list or of its round of keys has failed: then its result is
+ * the same. */
+static int run_next(struct psc *c, const struct psc_transfer *t)
+{
+    struct psc_async *m = &c->async;
+    struct psc_transfer_state *ts = &c->transfer_state;
+    bool round_failed = t->round != PSC_ROUND_NONE && m->round_rc != PSC_OK;
+    int rc = round_failed ? m->round_rc : m->list_rc;
+    if (rc != PSC_OK)
+        ts->error = round_failed ? m->round_error : m->list_error;
+    else
+        rc = psc_transfer_run(c, t);
+    if (rc != PSC_OK && t->round != PSC_ROUND_NONE && !round_failed) {
+        pthread_mutex_lock(&m->lock);
+        m->round_rc = rc;
+        m->round_key = (uint32_t)(t->tensor - c->manifest->tensors);
+        m->round_error = ts->error;
+        pthread_mutex_unlock(&m->lock);
+    }
+    m->list_error = ts->error;
+    m->list_rc = t->more ? rc : PSC_OK;
+    return rc;
 }
 
 static void *async_thread(void *arg)
@@ -48,7 +75,7 @@ static void *async_thread(void *arg)
         }
         struct psc_started *s = slot_of(m, m->finished + 1); /* unchanged until the transfer has ended */
         pthread_mutex_unlock(&m->lock);
-        int rc = psc_transfer_run(c, &s->transfer);
+        int rc = run_next(c, &s->transfer);
         pthread_mutex_lock(&m->lock);
         finish_oldest(c, rc);
     }
@@ -63,6 +90,9 @@ static void finish(struct psc_async *m)
     pthread_mutex_destroy(&m->lock);
     free(m->slots);
     m->slots = NULL;
+    if (m->ended_fd >= 0)
+        close(m->ended_fd);
+    m->ended_fd = -1;
 }
 
 int psc_async_start(struct psc *c)
@@ -72,6 +102,11 @@ int psc_async_start(struct psc *c)
         return PSC_OK;
     if ((m->slots = calloc(PSC_MAX_STARTED, sizeof *m->slots)) == NULL)
         return ps_fail(&c->error, PSC_ENOMEM, "no memory for started transfers");
+    if ((m->ended_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0) {
+        free(m->slots);
+        m->slots = NULL;
+        return ps_fail(&c->error, PSC_ESYSTEM, "no descriptor for started transfers: %s", strerror(errno));
+    }
     pthread_mutex_init(&m->lock, NULL);
     ps_cond_init(&m->queued);
     ps_cond_init(&m->landed);
@@ -114,6 +149,26 @@ uint64_t psc_async_put(struct psc *c, const struct psc_transfer *t, struct psc_o
     s->own.rc = PSC_OK;
     s->out = out != NULL ? out : &s->own;
     ps_cond_wake(&m->queued);
+    pthread_mutex_unlock(&m->lock);
+    return ticket;
+}
+
+uint64_t psc_async_put_ended(struct psc *c, const struct psc_outcome *out)
+{
+    struct psc_async *m = &c->async;
+    pthread_mutex_lock(&m->lock);
+    await(c, m->issued);
+    uint64_t ticket = ++m->issued;
+    struct psc_started *s = slot_of(m, ticket);
+    s->transfer = (struct psc_transfer){.kind = 0};
+    s->own = *out;
+    s->out = &s->own;
+    m->finished = ticket;
+    if (out->rc < 0 && m->failed_ticket == 0) {
+        m->failed_ticket = ticket;
+        m->failed = *out;
+    }
+    eventfd_write(m->ended_fd, 1);
     pthread_mutex_unlock(&m->lock);
     return ticket;
 }
@@ -206,25 +261,72 @@ static int outcome_of(struct psc *c, uint64_t ticket)
     return out->rc;
 }
 
+static int check_ticket(struct psc *c, const char *call, uint64_t ticket)
+{
+    int rc = psc_check_use(&c->session, call, &c->error);
+    if (rc != PSC_OK || (rc = psc_check_no_open_step(c, call)) != PSC_OK)
+        return rc;
+    if (!c->begun)
+        return ps_fail(&c->error, PSC_EINVAL, "%s: call psc_begin first", call);
+    if (ticket > (c->async.runs ? c->async.issued : 0)) /* tickets are issued by this thread alone */
+        return ps_fail(&c->error, PSC_EINVAL, "%s: ticket %" PRIu64 " was never issued", call, ticket);
+    return PSC_OK;
+}
+
+/* What has ended until now is about to be looked at. */
+static void clear_ended(struct psc_async *m)
+{
+    eventfd_t count;
+    if (m->runs)
+        eventfd_read(m->ended_fd, &count);
+}
+
+int psc_test(struct psc *c, uint64_t ticket, int *ended)
+{
+    struct psc_async *m = &c->async;
+    int rc = check_ticket(c, "psc_test", ticket);
+    if (rc != PSC_OK)
+        return rc;
+    if (ended == NULL)
+        return ps_fail(&c->error, PSC_EINVAL, "psc_test: `ended` is missing");
+    c->error.text[0] = 0;
+    *ended = 1;
+    if (!m->runs)
+        return PSC_OK;
+    clear_ended(m);
+    pthread_mutex_lock(&m->lock);
+    *ended = m->finished >= (ticket == PSC_ALL ? m->issued : ticket);
+    pthread_mutex_unlock(&m->lock);
+    return PSC_OK;
+}
+
+int psc_ended_fd(struct psc *c, int *fd)
+{
+    int rc = check_ticket(c, "psc_ended_fd", PSC_ALL);
+    if (rc != PSC_OK)
+        return rc;
+    if (fd == NULL)
+        return ps_fail(&c->error, PSC_EINVAL, "psc_ended_fd: `fd` is missing");
+    if ((rc = psc_async_start(c)) == PSC_OK)
+        *fd = c->async.ended_fd;
+    return rc;
+}
+
 int psc_wait(struct psc *c, uint64_t ticket)
 {
     struct psc_async *m = &c->async;
     double begin = ps_now_s();
-    int rc = PSC_OK;
-    if ((rc = psc_check_use(&c->session, "psc_wait", &c->error)) != PSC_OK ||
-        (rc = psc_check_no_open_step(c, "psc_wait")) != PSC_OK)
+    int rc = check_ticket(c, "psc_wait", ticket);
+    if (rc != PSC_OK)
         return rc;
-    if (!c->begun)
-        return ps_fail(&c->error, PSC_EINVAL, "psc_wait: call psc_begin first");
     if (ticket == PSC_ALL && c->rule->flush != NULL && c->worker.stepped) {
         c->error.text[0] = 0;
         if ((rc = c->rule->flush(c, (float *)(uintptr_t)c->worker.caller_x)) != PSC_OK)
             return rc;
         return c->group.drains ? PSC_DRAINED : PSC_OK;
     }
-    if (ticket > (m->runs ? m->issued : 0)) /* tickets are issued by this thread alone */
-        return ps_fail(&c->error, PSC_EINVAL, "psc_wait: ticket %" PRIu64 " was never issued", ticket);
     c->error.text[0] = 0;
+    clear_ended(m);
     if (m->runs) {
         pthread_mutex_lock(&m->lock);
         rc = ticket == PSC_ALL ? outcome_of_all(c) : outcome_of(c, ticket);

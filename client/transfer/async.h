@@ -35,6 +35,16 @@ struct psc_async {
     uint64_t issued, finished;
     uint64_t failed_ticket; /* the first that failed since psc_wait(PSC_ALL) reported one; 0: none */
     struct psc_outcome failed;
+    /* The first message of a round of keys that failed, and its tensor; those behind it are not sent. PSC_OK:
+     * none has, since the caller last sent one. */
+    int round_rc;
+    uint32_t round_key;
+    struct ps_error round_error;
+    /* The first failure in the list of transfers in progress: the rest of the list is not sent. */
+    int list_rc;
+    struct ps_error list_error;
+    int ended_fd; /* readable when a transfer has ended since psc_test or psc_wait last looked; -1: none yet
+                   */
     bool stop;
 };
 
@@ -45,6 +55,9 @@ int psc_async_start(struct psc *c);
 /* Queues the transfer, waiting for a free slot; returns its ticket. out: where the outcome is written; NULL:
  * psc_wait alone reports it. The transfer's arrays and *out belong to the thread until the transfer ends. */
 uint64_t psc_async_put(struct psc *c, const struct psc_transfer *t, struct psc_outcome *out);
+/* A ticket for what the caller's thread has done itself, with this outcome, behind everything that was
+ * started. */
+uint64_t psc_async_put_ended(struct psc *c, const struct psc_outcome *out);
 /* Waits until the transfer has ended. */
 void psc_async_await(struct psc *c, uint64_t ticket);
 /* Ends the transfers that were started, and the thread. */

@@ -106,15 +106,16 @@ static bool is_cut(const struct psc *c, const struct psc_transfer *t)
     return c->transfer_state.cut && psc_transfer_moves(t) && psc_among_members(c);
 }
 
-/* When the server is lost, workers may be at different fragments, and each would wait for all others:
- * everyone restarts with the first. Returns whether this transfer is of a later fragment. */
+/* When the server is lost, workers may be at different fragments or keys, and each would wait for all others:
+ * everyone restarts with the first. Returns whether this transfer is of a later one. */
 static bool starts_over(struct psc *c, const struct psc_transfer *t)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    if (!ts->begins_anew || !t->is_fragment || !psc_transfer_moves(t))
+    bool cycles = t->is_fragment || t->round != PSC_ROUND_NONE;
+    if (!ts->begins_anew || !cycles || !psc_transfer_moves(t))
         return false;
     ts->begins_anew = false;
-    return psc_among_members(c) && t->fragment > 0;
+    return psc_among_members(c) && (t->fragment > 0 || t->round == PSC_ROUND_LATER);
 }
 
 static int refuse_value(struct psc *c, const struct psc_transfer *t, struct ps_range scope, uint64_t at,
@@ -191,7 +192,8 @@ static int reopen_links(struct psc *c, const struct psc_transfer *t, bool moved)
         psc_pieces_start(c, t);
     ts->cut = false;
     if (starts_over(c, t))
-        return PSC_ABORTED;
+        return ps_fail(&ts->error, PSC_ABORTED,
+                       "the server came back from a checkpoint: the round begins again with its first key");
     for (uint32_t i = 0; i < ts->welcome.n_lanes; i++)
         in_flight += ts->progress[i].in_flight;
     ts->counts.retries += in_flight;

@@ -25,10 +25,13 @@ struct psc;
 enum {
     /* The method changed before any of the transfer had landed, and its message was made for the old one. */
     PSC_METHOD_CHANGED = 100,
-    /* The server came back from a checkpoint, and all workers restart their cycle of fragments. What was not
-     * answered is still unsent. */
+    /* The server came back from a checkpoint, and all workers restart their cycle of fragments, or their
+     * round of keys. What was not answered is still unsent. */
     PSC_ABORTED = 1000
 };
+
+/* The place of a message in a round of keys (client/worker/key_round.c). */
+enum psc_round_key { PSC_ROUND_NONE, PSC_ROUND_FIRST, PSC_ROUND_LATER };
 
 /* Applies the answer to one piece of a transfer; r is counted from the begin of its scope. */
 typedef void (*psc_landed)(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
@@ -49,10 +52,12 @@ struct psc_transfer {
     const struct ps_tensor *tensor; /* the scope; NULL: the fragment, or the whole vector */
     bool is_fragment;
     uint16_t fragment;
-    struct ps_range part; /* the fragment's */
-    uint16_t flags;       /* of its frames, beside the scope's */
-    const float *send;    /* [floats of the scope], or NULL */
-    const char *name;     /* of `send`, when its values must be checked; NULL: they were */
+    struct ps_range part;     /* the fragment's */
+    enum psc_round_key round; /* the message is of one key of a round of keys */
+    bool more;                /* of a list: more of it follows */
+    uint16_t flags;           /* of its frames, beside the scope's */
+    const float *send;        /* [floats of the scope], or NULL */
+    const char *name;         /* of `send`, when its values must be checked; NULL: they were */
     uint32_t samples;
     uint64_t clock;
     uint32_t generation;  /* of the method that `send` was made for, when it is a rule's message */

@@ -99,6 +99,7 @@ struct psc_worker {
     struct psc_open_step open;
     struct psc_pacing pacing;
     uint64_t clock;
+    uint32_t next_key; /* of the round of keys: tensors before it were sent */
     double exchange_s, update_s;
 };
 
@@ -181,6 +182,16 @@ void psc_early_put(struct psc *c, struct ps_range r);
 /* All was reported: waits until it has landed. On success the answer is in PSC_VECTOR_ANSWER. PSC_EVALUE: the
  * gradient is not finite; if a part of it had left, the session has ended. Or as psc_move. */
 int psc_early_finish(struct psc *c);
+
+/* key_round.c. Whether the call may send the tensor's message (NULL: the whole vector's): PSC_EINVAL names
+ * the key that is next in the round, PSC_EUNSUPPORTED an admission without keys. */
+int psc_key_round_check(struct psc *c, const char *call, const struct ps_tensor *t);
+/* The place in the round of a message of the tensor. */
+enum psc_round_key psc_key_round_of(const struct psc *c, const struct ps_tensor *t);
+/* The message was sent, or started. */
+void psc_key_round_sent(struct psc *c, const struct ps_tensor *t);
+/* Whether some keys of a round were sent, and others not yet. */
+bool psc_key_round_is_open(const struct psc *c);
 
 /* period.c. Whether the current step ends with an exchange. */
 bool psc_pacing_is_due(const struct psc *c);

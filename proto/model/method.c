@@ -27,20 +27,21 @@ const struct ps_rule_info ps_rules[] = {
     {"dc-asgd", PS_MESSAGE_GRADIENT, PS_HALF_ADOPT, PS_USES_WEIGHT | PS_USES_COMPENSATION | PS_USES_WORKERS,
      .keeps_seen = true},
     {"hold", PS_MESSAGE_X, PS_HALF_CLIQUE, PS_USES_PIPELINE, .worker_steps = true, .in_clique = true},
+    {"sum", PS_MESSAGE_GRADIENT, PS_HALF_CALLER, 0, .drops = PS_USES_MERGE},
     {.name = NULL},
 };
 
 const struct ps_admission_info ps_admissions[] = {
-    {"fcfs", 0, .members = false, .fragments = true},
-    {"hogwild", 0, .members = false, .fragments = true, .whole_lanes = true},
-    {"round-robin", PS_USES_SERIAL | PS_USES_WORKERS, .members = true},
+    {"fcfs", 0, .members = false, .keys = true, .fragments = true},
+    {"hogwild", 0, .members = false, .keys = true, .fragments = true, .whole_lanes = true},
+    {"round-robin", PS_USES_SERIAL | PS_USES_WORKERS, .members = true, .keys = true},
     {"backup", PS_USES_BACKUP | PS_USES_MERGE | PS_USES_WORKERS, .drops = PS_USES_WEIGHT, .members = true,
      .merges = true, .drops_late = true},
     {"quorum", PS_USES_QUORUM | PS_USES_MERGE | PS_USES_WORKERS, .drops = PS_USES_WEIGHT, .members = true,
      .merges = true, .drops_late = true},
-    {"ssp", PS_USES_SLACK | PS_USES_WORKERS, .members = true},
+    {"ssp", PS_USES_SLACK | PS_USES_WORKERS, .members = true, .keys = true},
     {"sync", PS_USES_MERGE | PS_USES_WORKERS, .drops = PS_USES_WEIGHT, .members = true, .merges = true,
-     .fragments = true}, /* all gradients of a round are for the same center */
+     .keys = true, .fragments = true}, /* all gradients of a round are for the same center */
     {.name = NULL},
 };
 

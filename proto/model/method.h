@@ -26,6 +26,7 @@ enum ps_message_kind {
 enum ps_half {
     PS_HALF_ELASTIC, /* exchange, then step: x <- x - alpha (x - answer) */
     PS_HALF_ADOPT,   /* step, then exchange: x <- answer */
+    PS_HALF_CALLER,  /* the calling program applies it: psc_step does not exist */
     PS_HALF_CLIQUE,  /* the members of a clique step by their mean gradient; the center only stores x */
     PS_HALF_ADMM, /* lambda <- lambda - (x - answer); x <- (x - eta g + eta rho (lambda + answer)) / (1 + eta
                      rho) */
@@ -74,9 +75,9 @@ struct ps_rule_info {
 struct ps_admission_info {
     const char *name;
     unsigned uses;
-    unsigned drops; /* hyper-parameters of the other parts that have no meaning here */
-    bool members; /* psd decides which workers are in a round; whole vectors only. Under sync alpha is beta /
-                     p */
+    unsigned drops;   /* hyper-parameters of the other parts that have no meaning here */
+    bool members;     /* psd decides which workers are in a round. Under sync alpha is beta / p */
+    bool keys;        /* allows an exchange of each tensor */
     bool fragments;   /* allows fragments */
     bool whole_lanes; /* each lane serves some of the clients, over the whole center */
     bool merges;      /* a round is one update of the center, and one version */

@@ -27,10 +27,11 @@ static bool advance(struct psd_lane *lane, uint32_t chunk)
     struct psd_rounds *r = lane->rounds;
     const struct psd_members *members = psd_rounds_members(lane, chunk);
     if (r->turn[chunk] == members->n) { /* also when the last member has left */
-        psd_rounds_finish(lane, chunk);
+        psd_rounds_pass(lane, chunk, r->keys[chunk].end);
         return true;
     }
-    struct psd_staged *s = psd_rounds_find(lane, members->ranks[r->turn[chunk]], chunk);
+    uint32_t client = members->ranks[r->turn[chunk]];
+    struct psd_staged *s = psd_rounds_find(lane, client, chunk);
     if (s == NULL || !may_move(lane, members, chunk))
         return false;
     struct psd_move move = psd_lane_move_of(lane, &s->arrival);
@@ -39,11 +40,13 @@ static bool advance(struct psd_lane *lane, uint32_t chunk)
         psd_rounds_answer(lane, s, rate);
         return true;
     }
+    if (psd_rounds_due(lane, client, chunk) == NULL)
+        return false; /* it was refused */
     if (!psd_lane_claim(&s->arrival)) {
         psd_rounds_clear(lane, s);
         return false; /* its turn comes when the message is sent again */
     }
-    s->flags = psd_rounds_flags(lane, chunk);
+    s->flags = psd_rounds_flags(lane, &s->arrival);
     s->moved = psd_lane_move(lane, &s->arrival);
     if (!s->moved)
         psd_rounds_clear(lane, s);

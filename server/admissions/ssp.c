@@ -7,6 +7,10 @@
  * its sender's clock after its arrival. A message of number n is applied and answered as soon as n <= min c +
  * slack; until then it is staged.
  *
+ * Keys. Exchanges of one tensor each count together: a member's clock increases with the last tensor of its
+ * round, and for the values of a tensor as soon as its exchange of that tensor has arrived. Tensors go in the
+ * manifest's order, so the member's last exchange here says which of them have arrived.
+ *
  * Bound. min c never decreases: a new member starts no lower than the slowest member in any chunk of any
  * lane. After this chunk was advanced, all numbers up to min(c(j), min c + slack) of member j are applied. So
  * every member has at least min c updates applied and none has more than min c + slack: in a chunk the
@@ -34,6 +38,13 @@
  * there. */
 #include "server/lane/rounds.h"
 
+/* Whether the member's last exchange here was the last of a round: of the whole vector, or of the last key.
+ */
+static bool was_last(const struct psd_lane *lane, const struct psd_member_clock *p)
+{
+    return p->key == PSD_WHOLE_VECTOR || p->key == lane->rounds->last_key;
+}
+
 /* The exchange begins here. If the one before was not complete, its clock is corrected. */
 static void begin(struct psd_lane *lane, const struct ps_frame *f)
 {
@@ -41,9 +52,10 @@ static void begin(struct psd_lane *lane, const struct ps_frame *f)
     uint64_t landed = atomic_load_explicit(&lane->shared->clocks[f->client], memory_order_relaxed);
     if (p->seq == f->seq)
         return;
-    lane->rounds->wake |= p->seq == 0 || landed != p->before + 1;
+    lane->rounds->wake |= p->seq == 0 || landed != p->before + was_last(lane, p);
     p->free = p->free && p->seq == 0;
     p->seq = f->seq;
+    p->key = psd_key_of(f);
     p->before = landed;
 }
 
@@ -58,37 +70,69 @@ static bool has_landed(const struct psd_lane_client *c, uint32_t chunk)
     return (c->landed[chunk / 64] >> (chunk % 64) & 1) != 0;
 }
 
-/* The last transfer here need not be an exchange: it may have set values. */
-static uint64_t clock_of(const struct psd_lane *lane, uint32_t client, uint32_t chunk)
+/* The client's clock for the values of the tensor in the chunk. The last transfer here need not be an
+ * exchange: it may have set values. */
+static uint64_t clock_of(const struct psd_lane *lane, uint32_t client, uint32_t chunk, uint32_t tensor)
 {
     const struct psd_member_clock *p = &lane->rounds->clocks[client];
     const struct psd_lane_client *c = &lane->clients[client];
+    uint64_t landed = atomic_load_explicit(&lane->shared->clocks[client], memory_order_relaxed);
     if (p->seq != c->seq)
-        return p->offset + atomic_load_explicit(&lane->shared->clocks[client], memory_order_relaxed);
+        return p->offset + landed + (p->seq != 0 && !was_last(lane, p) && p->key >= tensor);
+    if (p->key != PSD_WHOLE_VECTOR && p->key != tensor)
+        return p->offset + p->before + (p->key > tensor);
     return p->offset + p->before + (has_landed(c, chunk) || psd_rounds_find(lane, client, chunk) != NULL);
 }
 
-static uint64_t slowest_of(const struct psd_lane *lane, const struct psd_members *members, uint32_t chunk)
+/* The tensor that the float belongs to. */
+static uint32_t tensor_at(const struct psd_lane *lane, uint64_t at)
+{
+    const struct ps_manifest *m = lane->center->manifest;
+    return (uint32_t)(ps_manifest_tensor(m, at) - m->tensors);
+}
+
+static uint64_t slowest_of(const struct psd_lane *lane, const struct psd_members *members, uint32_t chunk,
+                           uint32_t tensor)
 {
     uint64_t lowest = UINT64_MAX;
     for (uint32_t i = 0; i < members->n; i++) {
-        uint64_t clock = clock_of(lane, members->ranks[i], chunk);
+        uint64_t clock = clock_of(lane, members->ranks[i], chunk, tensor);
         lowest = clock < lowest ? clock : lowest;
     }
     return lowest;
 }
 
+/* The highest number that may be applied to the values of a tensor in the chunk, as last computed. */
+struct limit {
+    bool known;
+    uint32_t tensor;
+    uint64_t most;
+};
+
+static uint64_t limit_of(const struct psd_lane *lane, const struct psd_members *members, uint32_t chunk,
+                         uint32_t tensor, struct limit *l)
+{
+    if (!l->known || l->tensor != tensor) {
+        uint64_t most = slowest_of(lane, members, chunk, tensor) + lane->center->hyper.slack;
+        *l = (struct limit){true, tensor, most};
+    }
+    return l->most;
+}
+
 /* The next message to apply: the lowest number, and the lowest rank among equals. */
 static struct psd_staged *next_of(const struct psd_lane *lane, const struct psd_members *members,
-                                  uint32_t chunk, uint64_t most)
+                                  uint32_t chunk, struct limit *l)
 {
     struct psd_staged *next = NULL;
     uint64_t lowest = UINT64_MAX;
     for (uint32_t i = 0; i < members->n; i++) {
         uint32_t client = members->ranks[i];
         struct psd_staged *s = psd_rounds_find(lane, client, chunk);
-        uint64_t number = s != NULL ? clock_of(lane, client, chunk) : 0;
-        if (s == NULL || s->moved || (number > most && !lane->rounds->clocks[client].free) ||
+        if (s == NULL || s->moved)
+            continue;
+        uint32_t tensor = tensor_at(lane, s->arrival.frame.begin);
+        uint64_t number = clock_of(lane, client, chunk, tensor);
+        if ((number > limit_of(lane, members, chunk, tensor, l) && !lane->rounds->clocks[client].free) ||
             number >= lowest)
             continue;
         next = s;
@@ -119,9 +163,9 @@ static void answer_all(struct psd_lane *lane, const struct psd_members *members,
 static bool advance(struct psd_lane *lane, uint32_t chunk)
 {
     const struct psd_members *members = psd_rounds_members(lane, chunk);
-    uint64_t most = slowest_of(lane, members, chunk) + lane->center->hyper.slack;
+    struct limit limit = {.known = false};
     uint32_t n_moved = 0;
-    for (struct psd_staged *s; (s = next_of(lane, members, chunk, most)) != NULL;) {
+    for (struct psd_staged *s; (s = next_of(lane, members, chunk, &limit)) != NULL;) {
         s->flags = 0;
         s->moved = psd_lane_claim(&s->arrival) && psd_lane_move(lane, &s->arrival);
         if (s->moved)
@@ -140,7 +184,8 @@ static uint64_t slowest(const struct psd_lane *lane)
     const struct psd_members *members = &lane->rounds->now;
     uint64_t furthest = 0;
     for (uint32_t k = 0; k < lane->n_chunks && members->n > 0; k++) {
-        uint64_t clock = slowest_of(lane, members, k);
+        uint64_t begin = ps_shard_chunk(&lane->center->shard, lane->row, k).begin;
+        uint64_t clock = slowest_of(lane, members, k, tensor_at(lane, begin));
         furthest = clock > furthest ? clock : furthest;
     }
     return furthest;

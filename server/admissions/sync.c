@@ -1,16 +1,17 @@
 /* Sync: a round has one message of every member, and is one update. */
 #include "server/lane/rounds.h"
 
-/* Whether all messages have arrived; they are then in rounds->gathered. */
+/* Whether all messages have arrived; they are then in rounds->gathered. Looks at every member's, so that one
+ * that does not fit the round is refused at once. */
 static bool gather(struct psd_lane *lane, const struct psd_members *members, uint32_t chunk)
 {
+    uint32_t n = 0;
     for (uint32_t i = 0; i < members->n; i++) {
-        struct psd_staged *s = psd_rounds_find(lane, members->ranks[i], chunk);
-        if (s == NULL)
-            return false;
-        lane->rounds->gathered[i] = &s->arrival;
+        struct psd_staged *s = psd_rounds_due(lane, members->ranks[i], chunk);
+        if (s != NULL)
+            lane->rounds->gathered[n++] = &s->arrival;
     }
-    return true;
+    return n == members->n;
 }
 
 static bool advance(struct psd_lane *lane, uint32_t chunk)

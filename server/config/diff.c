@@ -13,9 +13,10 @@ static bool differs(const struct psd_config_key *k, const struct psd_config *a, 
     return memcmp(at_a, at_b, psd_config_key_bytes(k)) != 0;
 }
 
-static bool is_of_method(const struct psd_config_key *k)
+bool psd_config_is_of_method(const struct psd_config_key *k)
 {
-    static const char *const words[] = {"method", "rule", "admission", "optimizer", "averaging", "workers"};
+    static const char *const words[] = {"method",    "rule",    "admission",  "optimizer",
+                                        "averaging", "workers", "parameters", "codec"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcmp(k->name, words[i]) == 0)
             return true;
@@ -35,8 +36,8 @@ int psd_config_change(const struct psd_config *now, const struct psd_config *nex
                            "%s: changed, and a change takes effect only at a start of psd; allowed is the "
                            "previous value (see /config), or a restart with --resume",
                            k->name);
-        *method = *method || is_of_method(k);
-        *others = *others || !is_of_method(k);
+        *method = *method || psd_config_is_of_method(k);
+        *others = *others || !psd_config_is_of_method(k);
     }
     return 0;
 }
@@ -47,7 +48,7 @@ uint64_t psd_config_method_hash(const struct psd_config *cfg)
     for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++) {
         const char *at = (const char *)cfg + k->offset;
         bool is_text = k->type == PSD_CONFIG_STRING || k->type == PSD_CONFIG_WORD;
-        if (k->type != PSD_CONFIG_GROUP && is_of_method(k))
+        if (k->type != PSD_CONFIG_GROUP && psd_config_is_of_method(k))
             hash = XXH3_64bits_withSeed(at, is_text ? strlen(at) : psd_config_key_bytes(k), hash);
     }
     return hash;

@@ -60,6 +60,8 @@ extern const struct psd_config_key psd_config_keys[];
 const struct psd_config_key *psd_config_key_find(const char *name, size_t len);
 
 /* The row of this name, or the first whose last part matches, such as "period". NULL: none. */
+/* diff.c. Whether the key, or the group, belongs to the method. */
+bool psd_config_is_of_method(const struct psd_config_key *k);
 const struct psd_config_key *psd_config_key_short(const char *name, size_t len);
 
 /* The last part of the row's name: "kind". */

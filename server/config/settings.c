@@ -83,6 +83,20 @@ int psd_settings_add(const char *now, const char *more, char next[PSD_SETTINGS_B
     return 0;
 }
 
+int psd_settings_check_method(const char *lines, struct ps_error *err)
+{
+    char line[PSD_SETTINGS_BYTES];
+    while (next_line(&lines, line, sizeof line)) {
+        const struct psd_config_key *row = psd_config_key_short(line, strcspn(line, "="));
+        if (row == NULL || !psd_config_is_of_method(row))
+            return ps_fail(err, -EINVAL,
+                           "%.100s: not a key of the method; allowed are method, rule, admission, optimizer, "
+                           "averaging, workers, and those of parameters and codec",
+                           line);
+    }
+    return 0;
+}
+
 int psd_settings_remove(const char *now, const char *keys, char next[PSD_SETTINGS_BYTES],
                         struct ps_error *err)
 {

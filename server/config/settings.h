@@ -14,6 +14,9 @@
  * long. */
 int psd_settings_add(const char *now, const char *more, char next[PSD_SETTINGS_BYTES], struct ps_error *err);
 
+/* -EINVAL with a sentence: a line is not of a key of the method. */
+int psd_settings_check_method(const char *lines, struct ps_error *err);
+
 /* next: `now` without the keys named by the lines of `keys`; "all" removes every one. -EINVAL with a
  * sentence: one of them was not set. */
 int psd_settings_remove(const char *now, const char *keys, char next[PSD_SETTINGS_BYTES],

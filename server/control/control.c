@@ -144,6 +144,20 @@ static void on_leave(struct psd_control *control, const struct psd_peer *peer, s
     psd_job_end(control->job, s, PS__CODE__OK, "left");
 }
 
+static void on_barrier(struct psd_control *control, const struct psd_peer *peer, struct psd_session *s,
+                       const Ps__ToServer *m)
+{
+    (void)peer;
+    psd_take_barrier(control, s, m->barrier);
+}
+
+static void on_set_method(struct psd_control *control, const struct psd_peer *peer, struct psd_session *s,
+                          const Ps__ToServer *m)
+{
+    (void)peer;
+    psd_take_set_method(control, s, m->set_method);
+}
+
 static void on_meet(struct psd_control *control, const struct psd_peer *peer, struct psd_session *s,
                     const Ps__ToServer *m)
 {
@@ -191,6 +205,8 @@ static const struct {
     [PS__TO_SERVER__WHAT_REPORT] = {on_report, PSD_MESSAGE_REPORT},
     [PS__TO_SERVER__WHAT_LEAVE] = {on_leave, PSD_MESSAGE_LEAVE},
     [PS__TO_SERVER__WHAT_NOT_FINITE] = {on_not_finite, PSD_MESSAGE_NOT_FINITE},
+    [PS__TO_SERVER__WHAT_BARRIER] = {on_barrier, PSD_MESSAGE_BARRIER},
+    [PS__TO_SERVER__WHAT_SET_METHOD] = {on_set_method, PSD_MESSAGE_SET_METHOD},
     [PS__TO_SERVER__WHAT_MEET] = {on_meet, PSD_MESSAGE_MEET},
     [PS__TO_SERVER__WHAT_ENLIST] = {on_enlist, PSD_MESSAGE_ENLIST},
     [PS__TO_SERVER__WHAT_NEWS] = {on_news, PSD_MESSAGE_NEWS},
@@ -211,6 +227,12 @@ static void name_of(const Ps__ToServer *m, uint32_t *client, uint32_t *incarnati
         break;
     case PS__TO_SERVER__WHAT_NOT_FINITE:
         *client = m->not_finite->client, *incarnation = m->not_finite->incarnation;
+        break;
+    case PS__TO_SERVER__WHAT_BARRIER:
+        *client = m->barrier->client, *incarnation = m->barrier->incarnation;
+        break;
+    case PS__TO_SERVER__WHAT_SET_METHOD:
+        *client = m->set_method->client, *incarnation = m->set_method->incarnation;
         break;
     default:
         *client = m->leave->client, *incarnation = m->leave->incarnation;

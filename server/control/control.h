@@ -43,6 +43,10 @@ int psd_control_open(struct psd_control *control, const char *listen, struct ps_
 void psd_control_take_early(struct psd_control *control);
 void psd_control_close(struct psd_control *control);
 
+/* requests.c: handle a worker's request. */
+void psd_take_barrier(struct psd_control *control, struct psd_session *s, const Ps__Barrier *m);
+void psd_take_set_method(struct psd_control *control, struct psd_session *s, const Ps__SetMethod *m);
+
 /* handshake.c: handles a Hello, of a new session or one that continues. */
 void psd_hello(struct psd_control *control, const struct psd_peer *peer, const Ps__Hello *m);
 /* The same for a peer whose identity is known, if identities are required. */

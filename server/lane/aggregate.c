@@ -194,12 +194,13 @@ static struct psd_move move_of(const struct psd_lane *lane, const struct psd_arr
 
 static void land_and_answer(struct psd_lane *lane, uint32_t chunk, uint32_t n, float rate)
 {
-    uint16_t flags = psd_rounds_flags(lane, chunk);
+    uint16_t flags = psd_rounds_flags(lane, lane->rounds->gathered[0]);
+    uint64_t end = psd_end_of(lane->rounds->gathered[0]);
     for (uint32_t i = 0; i < n; i++)
         psd_lane_land(lane, lane->rounds->gathered[i]);
     /* The set of members may change once the round is over, so their staged messages are cleared after
      * this. */
-    psd_rounds_finish(lane, chunk);
+    psd_rounds_pass(lane, chunk, end);
     for (uint32_t i = 0; i < n; i++) {
         struct psd_staged *s = psd_rounds_find(lane, lane->rounds->gathered[i]->frame.client, chunk);
         s->flags = flags;
@@ -264,7 +265,7 @@ void psd_merge_round(struct psd_lane *lane, uint32_t chunk, uint32_t n)
     clip(&p, piece);
     psd_lane_before_move(lane, chunk);
     size_t n_bad = move_round(&p, piece, &at);
-    lane->moves[chunk]++;
+    lane->moves[chunk] += psd_rounds_closes(lane, chunk, psd_end_of(p.arrivals[0]));
     if (n_bad > 0)
         note_overflow(lane, r->done[chunk], n_bad, at);
     land_and_answer(lane, chunk, n, lane->center->rule->rate(&p.move));

@@ -1,5 +1,5 @@
 /* Applies messages to the center, and tracks which transfers have landed. */
-#include "server/lane/internal.h"
+#include "server/lane/rounds.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -81,6 +81,12 @@ static void publish_norms(struct psd_lane *lane, struct psd_lane_client *c, cons
     atomic_store_explicit(&c->last_rate, lane->center->rule->rate(&move), memory_order_relaxed);
 }
 
+/* With members, keys of one round count as one exchange. */
+static bool ends_round(const struct psd_lane *lane, const struct ps_frame *f)
+{
+    return lane->rounds == NULL || psd_rounds_ends(lane->rounds, f);
+}
+
 void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a)
 {
     struct psd_lane_client *c = a->client;
@@ -98,10 +104,25 @@ void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a)
     if (psd_lane_whole(lane, f->client, f->incarnation, f->seq, a->n_lanes)) {
         atomic_fetch_add_explicit(&lane->shared->version, !merged, memory_order_relaxed);
         atomic_fetch_add_explicit(&lane->shared->exchanges[f->client], 1, memory_order_relaxed);
-        atomic_fetch_add_explicit(&lane->shared->clocks[f->client], by_rule, memory_order_relaxed);
+        atomic_fetch_add_explicit(&lane->shared->clocks[f->client], by_rule && ends_round(lane, f),
+                                  memory_order_relaxed);
         psd_lane_remember_whole(lane, f->client, f->incarnation, f->seq);
         report_complete(lane, f, false);
     }
+}
+
+/* Whether the rule has moved the chunk once more with this message: with the last key of it that moves. */
+static bool counts(const struct psd_lane *lane, const struct psd_arrival *a)
+{
+    return lane->rounds == NULL || psd_rounds_closes(lane, a->chunk, psd_end_of(a));
+}
+
+/* How often the rule has moved the values of the message. */
+static uint64_t moves_before(const struct psd_lane *lane, const struct psd_arrival *a)
+{
+    if (lane->whole)
+        return atomic_load_explicit(&lane->shared->version, memory_order_relaxed) - lane->center->origin;
+    return lane->moves[a->chunk] + (counts(lane, a) ? 0 : lane->rounds->turn[a->chunk]);
 }
 
 struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_arrival *a)
@@ -109,9 +130,7 @@ struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_a
     const struct ps_hyper *h = &lane->center->hyper;
     double eta = a->client->weight * ps_schedule_rate(&h->schedule, h->learning_rate, a->frame.clock);
     double pull = eta * h->rho;
-    uint64_t t = lane->whole ? atomic_load_explicit(&lane->shared->version, memory_order_relaxed) -
-                                   lane->center->origin
-                             : lane->moves[a->chunk];
+    uint64_t t = moves_before(lane, a);
     float follow = lane->center->z != NULL ? (float)lane->center->averaging->rate(h->averaging_rate, t) : 0;
     return (struct psd_move){.vec = lane->vec,
                              .rule = a->frame.kind == PS_FRAME_ADD ? &psd_rule_add : lane->center->rule,
@@ -324,7 +343,7 @@ bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
         return false;
     if (a->frame.kind != PS_FRAME_PUSH)
         psd_lane_see(lane, a->frame.client, piece, psd_lane_center_of(lane, a));
-    lane->moves[a->chunk] += !move.is_delta;
+    lane->moves[a->chunk] += !move.is_delta && counts(lane, a);
     psd_lane_land(lane, a);
     return true;
 }

@@ -15,6 +15,8 @@ static void free_all(struct psd_rounds *r, uint32_t n_slots)
     free(r->done);
     free(r->moving);
     free(r->turn);
+    free(r->at);
+    free(r->keys);
     free(r->gathered);
     free(r->bodies);
     free(r->scales);
@@ -53,13 +55,16 @@ struct psd_rounds *psd_rounds_create(const struct psd_lane *lane, uint64_t begin
     r->done = calloc(n, sizeof *r->done);
     r->turn = calloc(n, sizeof *r->turn);
     r->moving = calloc(n, sizeof *r->moving);
+    r->at = calloc(n, sizeof *r->at);
+    r->keys = calloc(n, sizeof *r->keys);
     r->gathered = calloc(n_slots, sizeof *r->gathered);
     r->bodies = calloc(n_slots, sizeof *r->bodies);
     r->scales = calloc(n_slots, sizeof *r->scales);
     if (!lane->center->admission->rounds)
         r->clocks = calloc(n_slots, sizeof *r->clocks);
-    if (!r->staged || !r->now.ranks || !r->next.ranks || !r->done || !r->turn || !r->moving || !r->gathered ||
-        !r->bodies || !r->scales || (!lane->center->admission->rounds && !r->clocks) ||
+    if (!r->staged || !r->now.ranks || !r->next.ranks || !r->done || !r->turn || !r->moving || !r->at ||
+        !r->keys || !r->gathered || !r->bodies || !r->scales ||
+        (!lane->center->admission->rounds && !r->clocks) ||
         (lane->center->admission->needs != NULL && !psd_lane_partial_init(r, n_slots))) {
         free_all(r, n_slots);
         return NULL;
@@ -67,6 +72,7 @@ struct psd_rounds *psd_rounds_create(const struct psd_lane *lane, uint64_t begin
     r->begin = r->round = begin;
     r->closing = psd_lane_closing(lane);
     r->n_params = count_params(lane->center->manifest);
+    r->last_key = psd_rounds_last_key(lane->center->manifest);
     uint32_t n_moving = 0;
     for (uint32_t k = 0; k < n; k++) {
         r->done[k] = begin;
@@ -90,12 +96,15 @@ static struct psd_staged *staged_of(const struct psd_rounds *r, uint32_t client)
     return r->staged + (size_t)client * r->window;
 }
 
-/* Whether some of the chunks before k have not landed. Messages of a fragment begin anywhere, and late ones
- * of partial rounds do not land; none of them arrives while it is computed. */
-static bool lacks_before(const struct psd_lane *lane, const struct psd_lane_client *c, uint32_t k)
+/* Whether some of the chunks before the message's have not landed. Messages of a fragment begin anywhere,
+ * those of a key have no chunks before its first, and late ones of partial rounds do not land; none of them
+ * arrives while it is computed. */
+static bool lacks_before(const struct psd_lane *lane, const struct psd_lane_client *c,
+                         const struct psd_arrival *a)
 {
-    uint32_t n = 0;
-    if (lane->n_fragments > 0 || lane->center->admission->needs != NULL)
+    uint32_t n = 0, k = a->chunk;
+    if (lane->n_fragments > 0 || lane->center->admission->needs != NULL ||
+        psd_key_of(&a->frame) != PSD_WHOLE_VECTOR)
         return false;
     for (uint32_t w = 0; w * 64 < k; w++) {
         uint64_t below = k - w * 64 < 64 ? (UINT64_C(1) << (k % 64)) - 1 : UINT64_MAX;
@@ -109,14 +118,16 @@ static void count_waiting(struct psd_lane *lane, uint32_t client)
     const struct psd_rounds *r = lane->rounds;
     struct psd_lane_client *c = &lane->clients[client];
     const struct psd_staged *s = staged_of(r, client);
-    uint32_t n = 0, first = UINT32_MAX;
+    const struct psd_arrival *first = NULL;
+    uint32_t n = 0;
     for (uint32_t i = 0; i < r->window; i++) {
         n += s[i].used;
-        first = s[i].used && s[i].arrival.chunk < first ? s[i].arrival.chunk : first;
+        if (s[i].used && (first == NULL || s[i].arrival.chunk < first->chunk))
+            first = &s[i].arrival;
     }
     atomic_store_explicit(&c->waiting_seq, c->seq, memory_order_relaxed);
     atomic_store_explicit(&c->waiting_chunks, n, memory_order_relaxed);
-    atomic_store_explicit(&c->computes, n > 0 && lacks_before(lane, c, first), memory_order_relaxed);
+    atomic_store_explicit(&c->computes, first != NULL && lacks_before(lane, c, first), memory_order_relaxed);
 }
 
 static void drop_all(struct psd_lane *lane, uint32_t client)
@@ -155,10 +166,12 @@ struct psd_staged *psd_rounds_find(const struct psd_lane *lane, uint32_t client,
     return NULL;
 }
 
-uint16_t psd_rounds_flags(const struct psd_lane *lane, uint32_t chunk)
+uint16_t psd_rounds_flags(const struct psd_lane *lane, const struct psd_arrival *a)
 {
     const struct psd_rounds *r = lane->rounds;
-    bool closes = ps_shard_chunk(&lane->center->shard, lane->row, chunk).begin >= r->closing;
+    uint32_t chunk = a->chunk;
+    bool closes = ps_shard_chunk(&lane->center->shard, lane->row, chunk).begin >= r->closing &&
+                  psd_rounds_ends(r, &a->frame);
     return r->saving && r->done[chunk] + 1 == r->save_at && closes ? PS_FLAG_SAVE : 0;
 }
 
@@ -237,6 +250,7 @@ void psd_rounds_finish(struct psd_lane *lane, uint32_t chunk)
 {
     struct psd_rounds *r = lane->rounds;
     r->turn[chunk] = 0;
+    r->at[chunk] = 0;
     if (++r->done[chunk] == r->round + 1 && ++r->n_done == lane->n_moving)
         round_over(lane);
 }
@@ -428,6 +442,8 @@ void psd_rounds_forget(struct psd_lane *lane, uint32_t client)
         return;
     leave(lane, &r->now, client);
     leave(lane, &r->next, client);
+    for (uint32_t k = 0; k < lane->n_chunks; k++)
+        r->keys[k].known = r->keys[k].known && r->keys[k].client != client;
     if (r->clocks != NULL)
         r->clocks[client] = (struct psd_member_clock){0};
     psd_lane_partial_forget(lane, client);
@@ -437,13 +453,16 @@ void psd_rounds_forget(struct psd_lane *lane, uint32_t client)
         psd_rounds_snapshot(lane, r->snapshot, r->save_at);
 }
 
+/* The first round that no chunk has begun. */
 static uint64_t first_round(const struct psd_lane *lane)
 {
     const struct psd_rounds *r = lane->rounds;
     uint64_t first = 0;
-    for (uint32_t k = 0; k < lane->n_chunks; k++)
-        if (psd_rounds_moves(lane, k) && r->done[k] + (r->turn[k] > 0) > first)
-            first = r->done[k] + (r->turn[k] > 0);
+    for (uint32_t k = 0; k < lane->n_chunks; k++) {
+        uint64_t here = r->done[k] + (r->turn[k] > 0 || r->at[k] > 0);
+        if (psd_rounds_moves(lane, k) && here > first)
+            first = here;
+    }
     return first;
 }
 

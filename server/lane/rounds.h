@@ -3,7 +3,8 @@
  * The loop decides the members, and from which round on (PSD_COMMAND_MEMBERS); from that every lane derives
  * the same order by (round, rank). A member's message for a chunk is staged until the admission's `advance`
  * takes it. Each member sends one message for each round, so a message need not name its round. A client
- * completes an exchange in all lanes before it begins the next, so chunks are at most one round apart.
+ * completes an exchange in all lanes before it begins the next, so chunks are at most one round apart. A
+ * round may also have one message for each tensor (round_keys.c).
  *
  * Without rounds (admissions/ssp.c) a member's messages are numbered instead, and a new set is valid at once.
  *
@@ -22,11 +23,23 @@ struct psd_staged {
     uint16_t flags; /* of the answer */
 };
 
-/* A member's clock, without rounds. */
+/* The key of a message that is not of one tensor. */
+#define PSD_WHOLE_VECTOR UINT32_MAX
+
+/* The piece that a chunk's round has come to, as the first message for it names it. */
+struct psd_round_key {
+    bool known;
+    uint32_t client; /* its sender */
+    uint32_t key;    /* index of its tensor; PSD_WHOLE_VECTOR */
+    uint64_t end;    /* the piece's */
+};
+
+/* A member's clock, without rounds. It counts exchanges of the whole vector, or of all keys. */
 struct psd_member_clock {
     uint64_t offset; /* its clock when it became a member */
     uint64_t seq;    /* the last exchange that has begun */
-    uint64_t before; /* its exchanges that had landed in every lane when that one began */
+    uint32_t key;    /* of that exchange: index of its tensor; PSD_WHOLE_VECTOR */
+    uint64_t before; /* its clock, without the offset, when that one began */
     bool free;       /* that exchange waits for no other member */
 };
 
@@ -53,12 +66,15 @@ struct psd_rounds {
     uint64_t n_params; /* values of role PARAM in the model */
     uint64_t begin;    /* rounds of the center when the lane got its slice */
     uint64_t *done;    /* [n_chunks]: rounds that the chunk has completed */
-    uint32_t *turn;    /* [n_chunks]: members of the current round that were served, in order of rank */
-    uint64_t round;    /* completed by every chunk */
-    uint32_t n_done;   /* chunks that have completed one more */
-    uint32_t *moving;  /* [n_chunks]: chunks before it that move */
-    uint32_t last;     /* the last chunk that moves: an exchange ends with it */
-    uint64_t closing;  /* chunks from this float on belong to a cycle's last fragment; 0 without fragments */
+    uint32_t *turn;    /* [n_chunks]: members that were served the current piece, in order of rank */
+    uint64_t *at;      /* [n_chunks]: where the next piece of a round of keys begins; 0: at its beginning */
+    struct psd_round_key *keys; /* [n_chunks] */
+    uint32_t last_key;          /* the last tensor that moves */
+    uint64_t round;             /* completed by every chunk */
+    uint32_t n_done;            /* chunks that have completed one more */
+    uint32_t *moving;           /* [n_chunks]: chunks before it that move */
+    uint32_t last;              /* the last chunk that moves: an exchange ends with it */
+    uint64_t closing; /* chunks from this float on belong to a cycle's last fragment; 0 without fragments */
     bool held;
     bool wake;   /* other chunks than the current one may be able to advance */
     bool saving; /* the slice is to be copied after `save_at` rounds */
@@ -94,10 +110,34 @@ void psd_rounds_snapshot(struct psd_lane *lane, struct psd_snapshot *s, uint64_t
 const struct psd_members *psd_rounds_members(const struct psd_lane *lane, uint32_t chunk);
 /* The client's staged message for the chunk, or NULL. */
 struct psd_staged *psd_rounds_find(const struct psd_lane *lane, uint32_t client, uint32_t chunk);
-/* The flags of an answer in the chunk's round. */
-uint16_t psd_rounds_flags(const struct psd_lane *lane, uint32_t chunk);
+/* The flags of the answer to a message of its chunk's round. */
+uint16_t psd_rounds_flags(const struct psd_lane *lane, const struct psd_arrival *a);
 /* The chunk has completed the round. */
 void psd_rounds_finish(struct psd_lane *lane, uint32_t chunk);
+/* round_keys.c. The client's staged message for the chunk, if it is what the chunk's round needs next; NULL:
+ * there is none, or it was refused. */
+struct psd_staged *psd_rounds_due(struct psd_lane *lane, uint32_t client, uint32_t chunk);
+/* Every member has been served the piece of the chunk that ends at `end`: the next piece is due, or the chunk
+ * has completed the round. */
+void psd_rounds_pass(struct psd_lane *lane, uint32_t chunk, uint64_t end);
+/* Whether nothing moves in the chunk from `end` on. */
+bool psd_rounds_closes(const struct psd_lane *lane, uint32_t chunk, uint64_t end);
+uint32_t psd_rounds_last_key(const struct ps_manifest *m);
+/* The key of a message: index of its tensor; PSD_WHOLE_VECTOR. */
+static inline uint32_t psd_key_of(const struct ps_frame *f)
+{
+    return (f->flags & PS_FLAG_TENSOR) != 0 ? f->code : PSD_WHOLE_VECTOR;
+}
+/* Whether the exchange is the last one of a round. */
+static inline bool psd_rounds_ends(const struct psd_rounds *r, const struct ps_frame *f)
+{
+    return psd_key_of(f) == PSD_WHOLE_VECTOR || f->code == r->last_key;
+}
+/* The end of the message's piece. */
+static inline uint64_t psd_end_of(const struct psd_arrival *a)
+{
+    return a->frame.begin + a->frame.count;
+}
 /* Advances every chunk that can. */
 void psd_rounds_advance_all(struct psd_lane *lane);
 /* Removes the client from the set. */

@@ -109,7 +109,7 @@ static uint32_t check_flags(const struct psd_lane *lane, const struct ps_frame *
     return 0;
 }
 
-/* Members send exactly the transfers that the method defines. */
+/* Members send exactly the transfers that the method defines: whole vectors or keys, or fragments. */
 static uint32_t check_members(const struct psd_lane *lane, const struct ps_frame *f,
                               const struct psd_request_kind *kind, struct ps_error *err)
 {
@@ -119,7 +119,9 @@ static uint32_t check_members(const struct psd_lane *lane, const struct ps_frame
     if (lane->n_fragments > 0)
         ps_fail(err, 0, "admission %s takes exchanges of a fragment each (parameters.fragments: %u)",
                 center->admission->name, lane->n_fragments);
-    else if ((f->flags & PS_FLAG_TENSOR) != 0)
+    else if ((f->flags & PS_FLAG_TENSOR) != 0 && center->hyper.serial)
+        ps_fail(err, 0, "tensor %u alone: parameters.serial takes exchanges of the whole vector", f->code);
+    else if ((f->flags & PS_FLAG_TENSOR) != 0 && !ps_admission_find(center->admission->name)->keys)
         ps_fail(err, 0, "tensor %u alone: admission %s takes exchanges of the whole vector", f->code,
                 center->admission->name);
     else

@@ -19,6 +19,8 @@ enum psd_message {
     PSD_MESSAGE_EVALUATION, /* a Report's accuracy and loss of the center */
     PSD_MESSAGE_NOT_FINITE,
     PSD_MESSAGE_LEAVE,
+    PSD_MESSAGE_BARRIER,
+    PSD_MESSAGE_SET_METHOD,
     PSD_MESSAGE_ENLIST, /* from other servers, as is the next */
     PSD_MESSAGE_NEWS,
     /* lanes */
@@ -53,6 +55,7 @@ enum psd_proof {
 struct psd_right {
     uint8_t worker, observer; /* stages in which such a session may send it; 0: never */
     enum psd_proof proof;     /* needed without a session, except PSD_PROOF_OWNER */
+    bool first_rank;          /* of the workers only that of rank 0 */
 };
 
 extern const struct psd_right psd_rights[PSD_N_MESSAGES];
@@ -60,6 +63,12 @@ extern const struct psd_right psd_rights[PSD_N_MESSAGES];
 static inline bool psd_may_send(enum psd_message m, bool observer, unsigned stage)
 {
     return ((observer ? psd_rights[m].observer : psd_rights[m].worker) & stage) != 0;
+}
+
+/* Whether a worker of this rank may send it, in a stage in which workers may. */
+static inline bool psd_rank_may_send(enum psd_message m, uint32_t rank)
+{
+    return !psd_rights[m].first_rank || rank == 0;
 }
 
 /* Whether a key of this role allows the message. observer: the role that a Hello asks for. */

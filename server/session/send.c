@@ -1,6 +1,7 @@
 #include "server/session/send.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <zmq.h>
 
@@ -116,6 +117,21 @@ void psd_send_reported(struct psd_sender *out, struct psd_session *s, uint64_t o
     reported.wanted = wanted;
     m.what_case = PS__TO_CLIENT__WHAT_REPORTED;
     m.reported = &reported;
+    send_session(out, s, &m);
+}
+
+void psd_send_done(struct psd_sender *out, struct psd_session *s, const char *refused)
+{
+    Ps__Done done = PS__DONE__INIT;
+    Ps__ToClient m = PS__TO_CLIENT__INIT;
+    s->request.done = true;
+    s->request.waits = false;
+    if (refused != s->request.refused)
+        snprintf(s->request.refused, sizeof s->request.refused, "%s", refused);
+    done.number = s->request.number;
+    done.refused = s->request.refused;
+    m.what_case = PS__TO_CLIENT__WHAT_DONE;
+    m.done = &done;
     send_session(out, s, &m);
 }
 

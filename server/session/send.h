@@ -32,6 +32,8 @@ void psd_send_drain(struct psd_sender *out, const char *reason);
 /* Tells s whether the vector that it has offered is wanted. */
 void psd_send_reported(struct psd_sender *out, struct psd_session *s, uint64_t offer, bool wanted);
 /* Asks every worker to save its state for the center's checkpoint of this version. */
+/* Answers a Barrier or SetMethod, which is then done. refused: "": it was done. */
+void psd_send_done(struct psd_sender *out, struct psd_session *s, const char *refused);
 void psd_send_save(struct psd_sender *out, uint64_t version);
 void psd_send_refusal(struct psd_sender *out, const struct psd_peer *peer, uint32_t code,
                       const char *sentence);

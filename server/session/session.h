@@ -85,6 +85,13 @@ struct psd_session {
         uint64_t number;      /* 0: none yet */
         bool answered, wanted;
     } offer; /* the last vector that it has offered for the best checkpoint */
+    struct {
+        uint32_t incarnation; /* of the session that it belongs to */
+        uint64_t number;      /* 0: none yet */
+        bool waits;           /* at a barrier */
+        bool done;            /* answered, with `refused` */
+        char refused[400];    /* "": it was done */
+    } request;                /* its last Barrier or SetMethod */
 };
 
 /* A peer at the control socket: its address there, in id_bytes bytes. */

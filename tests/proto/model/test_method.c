@@ -273,7 +273,8 @@ START_TEST(rules_are_consistent)
             ck_assert_uint_eq(r->uses & PS_USES_PERIOD, 0);
         ck_assert_int_eq(r->message == PS_MESSAGE_GRADIENT || r->message == PS_MESSAGE_ADMM,
                          !r->worker_steps);
-        ck_assert_int_eq(r->message == PS_MESSAGE_GRADIENT, (r->uses & PS_USES_WEIGHT) != 0);
+        ck_assert_int_eq(r->message == PS_MESSAGE_GRADIENT && r->half != PS_HALF_CALLER,
+                         (r->uses & PS_USES_WEIGHT) != 0);
         ck_assert_int_eq(r->half == PS_HALF_ELASTIC, (r->uses & PS_USES_RATE) != 0);
         ck_assert_int_eq(r->fixed_workers || r->keeps_seen, (r->uses & PS_USES_WORKERS) != 0);
     }

@@ -186,6 +186,7 @@ static const struct reference references[] = {
     {"outer-nesterov", apply_outer_nesterov, rate_outer},
     {"delayed-nesterov", apply_delayed_nesterov, rate_outer},
     {"hold", apply_hold, rate_eta},
+    {"sum", apply_hold, rate_eta}, /* of a round's sum */
 };
 
 static const struct reference *reference_of(const char *rule)

@@ -239,8 +239,9 @@ static void assert_refused(const struct psc *c, int rc, const char *part)
     assert_says(psc_error(c), part);
 }
 
-/* A round moves the whole vector: a part of it has no place there, and the job goes on. */
-static void refuses_parts(const char *const *settings)
+/* A round moves the whole vector, or its keys in order: another part has no place there, and the job goes on.
+ */
+static void refuses_parts(const char *const *settings, const char *says)
 {
     struct daemon d;
     struct psc *c = NULL;
@@ -249,8 +250,8 @@ static void refuses_parts(const char *const *settings)
     ck_assert_msg(join(&d, 0, &c) == PSC_OK, "%s", psc_error(c));
     for (int i = 0; i < FLOATS; i++)
         g[i] = 1;
-    assert_refused(c, psc_push(c, "a", g, 1), "the whole vector");
-    assert_refused(c, psc_pushpull(c, "b", g, answer, 1), "the whole vector");
+    assert_refused(c, psc_push(c, "b", g, 1), says);
+    assert_refused(c, psc_pushpull(c, "b", g, answer, 1), says);
     ck_assert_int_eq(psc_pull(c, "b", answer), PSC_OK);
     ck_assert_float_eq(answer[0], 0);
     ck_assert_msg(psc_exchange(c, g, answer, 1) == PSC_OK, "%s", psc_error(c));
@@ -263,11 +264,16 @@ static void refuses_parts(const char *const *settings)
     free(answer);
 }
 
-START_TEST(a_round_takes_no_part_of_the_vector)
+START_TEST(a_round_takes_no_other_part_of_the_vector)
 {
-    refuses_parts((const char *[]){COMMON, "method=sync-sgd", "learning_rate=1", "workers=1", NULL});
+    refuses_parts((const char *[]){COMMON, "method=sync-sgd", "learning_rate=1", "workers=1", NULL},
+                  "next is key 'a'");
     refuses_parts((const char *[]){COMMON, "method=async-sgd", "admission=round-robin", "learning_rate=1",
-                                   "workers=1", NULL});
+                                   "workers=1", NULL},
+                  "next is key 'a'");
+    refuses_parts(
+        (const char *[]){COMMON, "method=backup-sgd", "backup=0", "learning_rate=1", "workers=1", NULL},
+        "the whole vector");
 }
 END_TEST
 
@@ -355,7 +361,7 @@ int main(void)
         round_robin_applies_by_rank,
         a_round_of_gradients_is_their_mean_over_samples,
         alpha_follows_the_members,
-        a_round_takes_no_part_of_the_vector,
+        a_round_takes_no_other_part_of_the_vector,
         admm_takes_no_fifth_worker,
         dc_asgd_has_as_many_ranks_as_workers,
     };

@@ -91,11 +91,21 @@ class KVStore:
         parts = [take(f"a value of '{name}'", part, None, writes=False) for part in value]
         return np.sum(parts, axis=0, dtype=np.float32)
 
+    @staticmethod
+    def _in_order(keys: Sequence[Key]) -> list[int]:
+        """The positions of the keys in the order of the manifest, in which a round takes them; each key once."""
+        names = [str(key) for key in keys]
+        for name in names:
+            if names.count(name) > 1:
+                raise InvalidArgument(f"key '{name}' is in the list {names.count(name)} times")
+        return sorted(range(len(names)), key=names.__getitem__)
+
     def push(self, key: Keys, value: Any, n_samples: int = 1) -> None:
         """Updates the center's value by the rule. A list of values for one key is summed first."""
         if isinstance(key, (list, tuple)):
-            for one, its in zip(key, self._as_many(key, value)):
-                self.push(one, its, n_samples)
+            values = self._as_many(key, value)
+            for i in self._in_order(key):
+                self.push(key[i], values[i], n_samples)
             return
         name = self._name(key)
         self._worker.push(name, self._sum(name, value), n_samples)
@@ -114,8 +124,10 @@ class KVStore:
         """push, and returns the rule's answer, in `out` if given: the center after the update; under elastic before it."""
         if isinstance(key, (list, tuple)):
             values = self._as_many(key, value)
-            outs = self._as_many(key, out) if out is not None else [None] * len(key)
-            return [self.pushpull(one, v, o, n_samples) for one, v, o in zip(key, values, outs)]
+            outs = list(self._as_many(key, out)) if out is not None else [None] * len(key)
+            for i in self._in_order(key):
+                outs[i] = self.pushpull(key[i], values[i], outs[i], n_samples)
+            return outs
         name = self._name(key)
         out = np.empty(self._shapes[name], np.float32) if out is None else out
         self._worker.pushpull(name, self._sum(name, value), out, n_samples)

@@ -1,0 +1,229 @@
+/* The explicit calls in a clique: every member makes the same call, the leader sends for all, and what it
+ * receives goes to the others. Where the rule takes gradients the leader sends their mean, weighted by
+ * samples, as psc_step does; under rule sum their sum. Where it takes x, or moves of x, which members share,
+ * it sends its own. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/internal.h"
+#include "client/worker/worker.h"
+
+enum { TEXT = 200 };
+
+static int fail(struct psc *c, int rc)
+{
+    return ps_fail(&c->error, rc, "%s", psc_clique_error(c->group.q));
+}
+
+static int tell_of_others(struct psc *c, const char *what, float n_failed, float ranks)
+{
+    if (n_failed > 1)
+        return ps_fail(&c->error, PSC_ECLIQUE,
+                       "%s: %.0f members of the clique make another call, or failed in it: nothing was sent",
+                       what, (double)n_failed);
+    return ps_fail(&c->error, PSC_ECLIQUE,
+                   "%s, at rank %d of the clique: rank %.0f makes another call, or failed in it: nothing was "
+                   "sent",
+                   what, c->group.rank, (double)ranks);
+}
+
+int psc_group_agree_on_call(struct psc *c, const char *what, int rc, float *samples)
+{
+    char first[TEXT] = "", mine[TEXT] = "";
+    snprintf(mine, sizeof mine, "%s", what);
+    memcpy(first, mine, sizeof first);
+    int got = psc_broadcast(c->group.q, first, sizeof first, 0);
+    if (got != PSC_OK)
+        return fail(c, got);
+    first[TEXT - 1] = 0;
+    if (rc == PSC_OK && strcmp(first, mine) != 0)
+        rc = ps_fail(
+            &c->error, PSC_ECLIQUE,
+            "the clique's members make different calls: rank 0 makes %s, rank %d %s: nothing was sent", first,
+            c->group.rank, mine);
+    float words[3] = {samples != NULL ? *samples : 0, rc < 0, rc < 0 ? (float)c->group.rank : 0};
+    if ((got = psc_allreduce(c->group.q, words, 3, NULL)) != PSC_OK)
+        return fail(c, got);
+    if (samples != NULL)
+        *samples = words[0];
+    return rc < 0 || !(words[1] > 0) ? rc : tell_of_others(c, what, words[1], words[2]);
+}
+
+static struct ps_range scope_of(const struct psc *c, const struct ps_tensor *t)
+{
+    return t != NULL ? ps_tensor_range(t) : ps_shard_whole(&c->shard);
+}
+
+static bool is_message(const struct psc_call *h)
+{
+    return h->kind == PS_FRAME_EXCHANGE || h->kind == PS_FRAME_PUSH;
+}
+
+/* Whether the members' messages are added up. */
+static bool adds_up(const struct psc *c, const struct psc_call *h)
+{
+    return is_message(h) && c->rule_info->message == PS_MESSAGE_GRADIENT;
+}
+
+/* What the members' values of a role become: their mean, or under rule sum their sum. */
+static bool is_mean(const struct psc *c, const struct ps_segment *s)
+{
+    return c->rule_info->half != PS_HALF_CALLER || s->role == PS_ROLE_BUFFER;
+}
+
+/* Multiplies the values that are to become a mean. */
+static void scale_means(struct psc *c, struct ps_range r, float factor)
+{
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
+         p = ps_role_run_next(p, r))
+        if (is_mean(c, p.segment))
+            c->vec->scale(c->group.sum + p.range.begin, factor, p.range.count);
+}
+
+static void put(struct psc *c, struct ps_range r, const float *message)
+{
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
+         p = ps_role_run_next(p, r)) {
+        float *to = c->group.sum + p.range.begin;
+        if (p.segment->role == PS_ROLE_FROZEN)
+            memset(to, 0, p.range.count * sizeof *to);
+        else
+            c->vec->copy(to, message + (p.range.begin - r.begin), p.range.count);
+    }
+}
+
+/* The leader's c->group.sum becomes what it sends of r. */
+static int gather(struct psc *c, struct ps_range r, const struct psc_call *h, float samples)
+{
+    struct psc_group *p = &c->group;
+    uint64_t ticket;
+    psc_unit_take(p, samples);
+    put(c, r, h->send);
+    scale_means(c, r, (float)h->n_samples * p->unit);
+    int rc = psc_reduce_start(p->q, p->sum + r.begin, r.count, 0, c->clique_codec, &ticket);
+    if (rc == PSC_OK)
+        rc = psc_clique_wait(p->q, ticket);
+    if (rc != PSC_OK)
+        return fail(c, rc);
+    scale_means(c, r, 1 / samples / p->unit);
+    return PSC_OK;
+}
+
+/* Frozen values of an answer stay as they are. */
+static int share_answer(struct psc *c, struct ps_range r, const struct psc_call *h)
+{
+    int rc = PSC_OK;
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, r); rc == PSC_OK && p.range.count > 0;
+         p = ps_role_run_next(p, r))
+        if (!is_message(h) || p.segment->role != PS_ROLE_FROZEN)
+            rc = psc_broadcast(c->group.q, h->answer + (p.range.begin - r.begin),
+                               p.range.count * sizeof *h->answer, 0);
+    return rc == PSC_OK ? PSC_OK : fail(c, rc);
+}
+
+static int lead(struct psc *c, const struct psc_call *h, struct ps_range r, float samples)
+{
+    struct psc_call for_all = *h;
+    uint32_t generation = c->generation;
+    for_all.alone = true;
+    if (adds_up(c, h)) {
+        for_all.send = c->group.sum + r.begin;
+        for_all.n_samples = (size_t)samples;
+    }
+    psc_group_busy(c);
+    int rc = psc_call_alone(c, &for_all);
+    psc_group_idle(c);
+    return psc_group_give_result(c, rc, generation, (float *)(uintptr_t)c->worker.caller_x);
+}
+
+static int follow(struct psc *c, const struct psc_call *h, const struct ps_tensor *t)
+{
+    int rc = psc_group_take_result(c, (float *)(uintptr_t)c->worker.caller_x);
+    psc_refresh(c);
+    if (rc >= 0 && is_message(h))
+        psc_key_round_sent(c, t);
+    return rc;
+}
+
+static int check_samples(struct psc *c, const struct psc_call *h)
+{
+    return !is_message(h) || h->n_samples > 0
+               ? PSC_OK
+               : ps_fail(
+                     &c->error, PSC_EINVAL,
+                     "%s: n_samples is 0; allowed in a clique are 1 and more: its mean is weighted by them",
+                     h->call);
+}
+
+static void name_of(const struct psc_call *h, char *text, size_t size)
+{
+    if (h->tensor == NULL)
+        snprintf(text, size, "%s of the whole vector", h->call);
+    else
+        snprintf(text, size, "%s of key '%.127s'", h->call, h->tensor);
+}
+
+int psc_group_call(struct psc *c, const struct psc_call *h)
+{
+    struct psc_transfer t = {.kind = 0};
+    char what[TEXT];
+    float samples = (float)h->n_samples;
+    int rc = psc_call_make(c, h, &t);
+    rc = rc == PSC_OK ? check_samples(c, h) : rc;
+    if (psc_check_no_open_step(c, h->call) != PSC_OK ||
+        psc_check_use(&c->session, h->call, &c->error) != PSC_OK)
+        return rc; /* every member has a step begun, or this one makes no calls any more */
+    name_of(h, what, sizeof what);
+    if ((rc = psc_group_agree_on_call(c, what, rc, &samples)) != PSC_OK)
+        return rc;
+    struct ps_range r = scope_of(c, t.tensor);
+    if (adds_up(c, h) && (rc = gather(c, r, h, samples)) != PSC_OK)
+        return rc;
+    rc = c->group.follows ? follow(c, h, t.tensor) : lead(c, h, r, samples);
+    int shared = rc >= 0 && h->answer != NULL ? share_answer(c, r, h) : PSC_OK;
+    return shared == PSC_OK ? rc : shared;
+}
+
+static int check_finite(struct psc *c, const struct psc_call *h, struct ps_range r)
+{
+    size_t bad = c->vec->first_nonfinite(h->send, r.count);
+    return bad == r.count ? PSC_OK
+                          : ps_fail(&c->error, PSC_EVALUE,
+                                    "the message[%zu], in tensor '%s', is not finite: nothing was sent", bad,
+                                    ps_manifest_tensor(c->manifest, r.begin + bad)->name);
+}
+
+static int check_local(struct psc *c, const struct psc_call *h, struct ps_range *r)
+{
+    int rc = psc_check_worker(c, h->call, h->send, h->answer);
+    if (rc != PSC_OK)
+        return rc;
+    int64_t index = h->tensor != NULL ? ps_manifest_find(c->manifest, h->tensor) : 0;
+    if (index < 0)
+        return ps_fail(&c->error, PSC_EINVAL, "%s: no tensor of the manifest is named '%.127s'", h->call,
+                       h->tensor);
+    *r = scope_of(c, h->tensor != NULL ? &c->manifest->tensors[index] : NULL);
+    uintptr_t a = (uintptr_t)h->send, b = (uintptr_t)h->answer, bytes = r->count * sizeof *h->send;
+    if (a < b + bytes && b < a + bytes)
+        return ps_fail(&c->error, PSC_EINVAL, "%s: message and answer overlap", h->call);
+    return check_finite(c, h, *r);
+}
+
+int psc_local_pushpull(struct psc *c, const struct psc_call *h)
+{
+    struct ps_range r = {0, 0};
+    char what[TEXT];
+    int rc = check_local(c, h, &r);
+    name_of(h, what, sizeof what);
+    if (c->begun && c->group.size > 1)
+        rc = psc_group_agree_on_call(c, what, rc, NULL);
+    if (rc != PSC_OK)
+        return rc;
+    c->error.text[0] = 0;
+    c->vec->copy(h->answer, h->send, r.count);
+    if (c->group.size == 1)
+        return PSC_OK;
+    rc = psc_allreduce(c->group.q, h->answer, r.count, c->clique_codec);
+    return rc == PSC_OK ? PSC_OK : fail(c, rc);
+}

@@ -1,0 +1,83 @@
+/* Requests of workers: to wait for the others, and to change the method. A request is repeated until it is
+ * answered, so that whatever it waits for is looked at again with each message. */
+#include "server/control/control.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Whether the request is new. One that was answered is answered again; an older one is ignored. */
+static bool is_new(struct psd_control *control, struct psd_session *s, uint64_t number)
+{
+    bool same_session = s->request.incarnation == s->incarnation;
+    if (same_session && number <= s->request.number) {
+        if (number == s->request.number && s->request.done)
+            psd_send_done(control->sender, s, s->request.refused);
+        return false;
+    }
+    s->request.incarnation = s->incarnation;
+    s->request.number = number;
+    s->request.waits = s->request.done = false;
+    s->request.refused[0] = 0;
+    return true;
+}
+
+static bool is_worker_of_job(const struct psd_session *s)
+{
+    return !s->observer && s->state >= PSD_SESSION_PARKED;
+}
+
+static bool waits(const struct psd_session *s)
+{
+    return s->request.incarnation == s->incarnation && s->request.waits;
+}
+
+/* Whether the job has all the workers that its first round waits for. */
+static bool has_started(const struct psd_job *job)
+{
+    return job->center != NULL && (!job->center->admission->members || job->membership.started);
+}
+
+void psd_take_barrier(struct psd_control *control, struct psd_session *s, const Ps__Barrier *m)
+{
+    struct psd_sessions *all = control->sessions;
+    if (is_new(control, s, m->number))
+        s->request.waits = true;
+    if (!has_started(control->job))
+        return;
+    for (uint32_t i = 0; i < all->n_workers_max; i++)
+        if (is_worker_of_job(&all->slots[i]) && !waits(&all->slots[i]))
+            return;
+    for (uint32_t i = 0; i < all->n_workers_max; i++)
+        if (is_worker_of_job(&all->slots[i]))
+            psd_send_done(control->sender, &all->slots[i], "");
+}
+
+/* Applies the settings. A change in progress is waited for: the worker asks again. */
+static void apply(struct psd_control *control, struct psd_session *s, const char *lines)
+{
+    struct ps_error err = {""};
+    int rc = psd_settings_check_method(lines, &err);
+    if (rc == 0)
+        rc = psd_set(control->job, lines, &err);
+    if (rc == -EBUSY)
+        s->request.number--; /* as if it had not been sent */
+    else if (rc < 0)
+        psd_send_done(control->sender, s, err.text);
+}
+
+void psd_take_set_method(struct psd_control *control, struct psd_session *s, const Ps__SetMethod *m)
+{
+    char why[160];
+    bool is_first = is_new(control, s, m->number);
+    if (is_first && !psd_rank_may_send(PSD_MESSAGE_SET_METHOD, s->client)) {
+        snprintf(why, sizeof why, "rank %u may not change the method; allowed is rank 0", s->client);
+        psd_send_done(control->sender, s, why);
+        return;
+    }
+    if (is_first)
+        apply(control, s, m->lines);
+    if (m->number == s->request.number && !s->request.done &&
+        control->job->method_change.phase == PSD_METHOD_CHANGE_NONE)
+        psd_send_done(control->sender, s, control->job->reload.last.text);
+}
