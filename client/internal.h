@@ -50,8 +50,7 @@ struct psc {
     const struct ps_admission_info *admission; /* likewise */
     const struct psc_rule *rule;
     const struct psc_optimizer *optimizer;
-    const struct ps_admission_info *admission; /* NULL without a server */
-    const struct ps_averaging *averaging;      /* at the worker; NULL with a server, which averages itself */
+    const struct ps_averaging *averaging; /* at the worker; NULL with a server, which averages itself */
     struct ps_shard shard;
     uint32_t publish;
     uint64_t bucket_floats; /* of a clique's sums of gradients; 0: the library chooses */

@@ -26,7 +26,6 @@ bool psc_method_has_changed(struct psc *c)
 void psc_take_method(struct psc *c, const struct psc_welcome *welcome)
 {
     c->rule_info = ps_rule_find(welcome->rule); /* NULL: a worker without a server */
-    c->admission = ps_admission_find(welcome->admission);
     c->worker.next_key = 0;
     c->rule = psc_rule_of(c->rule_info, welcome->clique_mode);
     c->optimizer = psc_optimizer_find(welcome->optimizer);
