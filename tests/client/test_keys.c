@@ -596,17 +596,23 @@ static int mix(struct hand *h)
     return h->index == 0 ? psc_push(h->c, "conv.weight", h->g, 1) : psc_exchange(h->c, h->g, h->y, 1);
 }
 
-/* Whose message is first is left open: the other is refused, leaves, and the first goes on alone. */
+/* It is left open whose message is first in each chunk. A worker that is refused leaves, and the other goes on
+ * alone, unless it was refused in another chunk. */
 START_TEST(workers_do_not_mix_keys_and_whole_vectors)
 {
     struct daemon d;
+    int refused = 0;
     rig_start(&d, JOB("method=sync-sgd", "workers=2"));
     run(&d, 2, 1, mix);
-    int refused = hands[0].rc == PSC_EREFUSED ? 0 : 1;
-    ck_assert_int_eq(hands[refused].rc, PSC_EREFUSED);
-    ck_assert_msg(hands[1 - refused].rc == PSC_OK, "%s", hands[1 - refused].error);
-    assert_says(hands[refused].error, "client 0 sends tensor 'conv.weight'");
-    assert_says(hands[refused].error, "client 1 sends the whole vector");
+    for (int i = 0; i < 2; i++) {
+        if (hands[i].rc == PSC_OK)
+            continue;
+        refused++;
+        ck_assert_msg(hands[i].rc == PSC_EREFUSED, "%s", hands[i].error);
+        assert_says(hands[i].error, "client 0 sends tensor 'conv.weight'");
+        assert_says(hands[i].error, "client 1 sends the whole vector");
+    }
+    ck_assert_int_ge(refused, 1);
     daemon_remove(&d);
 }
 END_TEST

@@ -173,7 +173,7 @@ void theory_twins(struct table *table)
     for (size_t i = 0; i < sizeof twins / sizeof *twins; i++)
         compare(table, &twins[i]);
     for (const struct ps_rule_info *rule = ps_rules; rule->name != NULL; rule++) {
-        if (rule->in_clique) /* its one client comes as it comes */
+        if (rule->in_clique || rule->half == PS_HALF_CALLER) /* a single client; no psc_step */
             continue;
         if (!rule->fixed_workers && !rule->keeps_seen)
             compare_admissions(table, rule, "sync");
