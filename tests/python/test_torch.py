@@ -203,6 +203,213 @@ class Against(Case):
         self.assert_same(nets[0], nets[1])
 
 
+class Wide(nn.Module):
+    """Several buckets of a sum; `spare` gets no gradient in odd steps, and `norm` has buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 40000)
+        self.norm = nn.BatchNorm1d(8)
+        self.spare = nn.Linear(6, 8)
+        self.frozen = nn.Linear(6, 8)
+        self.frozen.requires_grad_(False)
+        self.last = nn.Linear(40000, 3)
+        self.register_buffer("seen", torch.zeros(1))
+        self.use_spare = True
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(self.frozen(x)).sum() + (self.spare(x).sum() if self.use_spare else 0)
+        out: torch.Tensor = self.last(torch.tanh(self.first(x))) + 0.001 * y
+        return out
+
+
+class Ready(Case):
+    """Trainer.backward: a clique of two sums gradients while backward runs."""
+
+    def clique(self, psd: Psd, run: Callable[[psclient.torch.Trainer, int], None], external: bool) -> list[nn.Module]:
+        nets: list[nn.Module] = []
+        failures: list[BaseException] = []
+        for _ in range(2):
+            torch.manual_seed(1)
+            nets.append(Wide())
+
+        def member(rank: int) -> None:
+            try:
+                trained = [p for p in nets[rank].parameters() if p.requires_grad]
+                optimizer = torch.optim.AdamW(trained, lr=0.001) if external else None
+                with psclient.Ring(f"psd:{psd.endpoint}", 2, rank=rank) as ring:
+                    worker = psclient.torch.Trainer(nets[rank], optimizer, server=psd.endpoint, clique=ring, **PATIENT)
+                    with worker:
+                        run(worker, rank)
+            except BaseException as why:
+                failures.append(why)
+
+        threads = [threading.Thread(target=member, args=(rank,)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(HANG_S)
+        if failures:
+            raise failures[0]
+        return nets
+
+    def train_clique(self, settings: tuple[str, ...], reports: Callable[[int], bool]) -> list[nn.Module]:
+        """Two batches a step, one of them under autocast; members may differ in how they call."""
+        external = "optimizer=external" in settings
+
+        def run(worker: psclient.torch.Trainer, rank: int) -> None:
+            for t in range(4):
+                worker.zero_grad()
+                worker.model.use_spare = t % 2 == 0  # type: ignore[assignment]
+                loss_of(worker.model, 10 * t + rank).backward()
+                with torch.autocast("cpu", torch.bfloat16):
+                    loss = loss_of(worker.model, 100 + 10 * t + rank)
+                if reports(rank):
+                    worker.backward(loss, 16 + rank)
+                    worker.step()
+                else:
+                    loss.backward()
+                    worker.step(16 + rank)
+            worker.wait()
+
+        return self.clique(self.psd(*settings), run, external)
+
+    def test_reported_ranges_change_no_bit(self) -> None:
+        ways = (
+            ("d-sync", "optimizer=external", "clique.bucket_floats=1"),
+            ("async-sgd", "learning_rate=0.01", "clique.bucket_floats=1"),
+            ("async-easgd", "optimizer=external", "alpha=0.25", "period=2"),
+        )
+        for settings in ways:
+            with self.subTest(settings[0]):
+                plain = self.train_clique(settings, lambda _rank: False)
+                self.assert_same(plain[0], plain[1])
+                for reports in (lambda _rank: True), (lambda rank: rank == 0):
+                    nets = self.train_clique(settings, reports)
+                    self.assert_same(nets[0], plain[0])
+                    self.assert_same(nets[1], plain[0])
+
+    def test_the_last_layers_are_reported_while_backward_runs(self) -> None:
+        found: dict[int, list[str]] = {}
+
+        def run(worker: psclient.torch.Trainer, rank: int) -> None:
+            told: list[str] = []
+            names = {e.offset: e.name for e in worker._entries}
+            ready = worker.worker.ready
+
+            def tell(first: int, count: int) -> None:
+                told.append(names[first])
+                ready(first, count)
+
+            net = worker.model
+            assert isinstance(net, Wide)
+
+            def reached(_p: torch.Tensor) -> None:
+                told.append("the first layer")
+
+            net.first.weight.register_post_accumulate_grad_hook(reached)
+            net.use_spare = False
+            with mock.patch.object(worker.worker, "ready", tell):
+                worker.backward(loss_of(net, rank), 16)
+            worker.step(16)
+            found[rank] = told
+
+        self.clique(self.psd("d-sync", "optimizer=external"), run, external=True)
+        for told in found.values():
+            self.assertLess(told.index("last.weight"), told.index("the first layer"))
+            self.assertLess(told.index("norm.running_mean"), told.index("last.weight"))
+            self.assertGreater(told.index("spare.weight"), told.index("the first layer"))
+            self.assertEqual(len(told), len(set(told)))
+
+    def test_workers_without_a_clique_have_nothing_to_report(self) -> None:
+        nets = [make_net(), make_net()]
+        for net, reports in zip(nets, (False, True)):
+            worker = self.trainer(self.psd("async-sgd", "learning_rate=0.1"), net)
+            with mock.patch.object(worker.worker, "step_begin", side_effect=AssertionError):
+                for t in range(3):
+                    worker.zero_grad()
+                    loss = loss_of(net, t)
+                    _ = worker.backward(loss, 16) if reports else loss.backward()  # type: ignore[func-returns-value]
+                    worker.step(16)
+        self.assert_same(nets[0], nets[1])
+
+    def refuse(self, sentence: str, act: Callable[[psclient.torch.Trainer], None], error: type[Exception] = RuntimeError) -> None:
+        """Both members do the same, and nobody waits for the other."""
+
+        def run(worker: psclient.torch.Trainer, rank: int) -> None:
+            with self.assertRaisesRegex(error, sentence):
+                act(worker)
+
+        with self.subTest(sentence):
+            self.clique(self.psd("d-sync", "optimizer=external"), run, external=True)
+
+    def test_gradients_that_change_after_they_were_reported_are_refused(self) -> None:
+        def then(change: Callable[[psclient.torch.Trainer], object]) -> Callable[[psclient.torch.Trainer], None]:
+            def act(worker: psclient.torch.Trainer) -> None:
+                worker.backward(loss_of(worker.model, 0), 16)
+                change(worker)
+                worker.step()
+
+            return act
+
+        def unscale(worker: psclient.torch.Trainer) -> None:
+            assert worker.optimizer is not None
+            scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+            scaler.scale(torch.zeros(()))
+            scaler.unscale_(worker.optimizer)
+
+        changed = "gradients were changed between Trainer.backward.*session is closed.*call loss.backward"
+        self.refuse(changed, then(lambda w: nn.utils.clip_grad_norm_(w.model.parameters(), 1e-3)))
+        self.refuse(changed, then(unscale))
+        self.refuse(changed, then(lambda w: w.model.zero_grad()))
+        self.refuse("step.. must follow", then(lambda w: w.backward(loss_of(w.model, 1), 16)))
+        self.refuse("n_samples is 3, and Trainer.backward of this step was given 16", then(lambda w: w.step(3)), ValueError)
+
+    def test_reported_gradients_that_are_not_finite_are_named(self) -> None:
+        def act(worker: psclient.torch.Trainer) -> None:
+            worker.backward(loss_of(worker.model, 0) * float("nan"), 16)
+            worker.step()
+
+        self.refuse("the gradient of 'first.weight' is not finite", act, psclient.NotFinite)
+
+    def test_a_backward_that_is_not_final_is_refused(self) -> None:
+        def twice(worker: psclient.torch.Trainer) -> None:
+            net = worker.model
+            assert isinstance(net, Wide)
+
+            at = [e.name for e in worker._entries].index("first.weight")
+
+            def again(_p: torch.Tensor) -> None:
+                worker._open.tell(at)  # type: ignore[union-attr]
+
+            net.first.weight.register_post_accumulate_grad_hook(again)
+            worker.backward(loss_of(net, 0), 16)
+
+        def buffer(worker: psclient.torch.Trainer) -> None:
+            net = worker.model
+            assert isinstance(net, Wide)
+            seen = net.get_buffer("seen")
+
+            def change(_p: torch.Tensor) -> None:
+                seen.add_(1)
+
+            net.first.weight.register_post_accumulate_grad_hook(change)
+            worker.backward(loss_of(net, 0), 16)
+
+        def broken(worker: psclient.torch.Trainer) -> None:
+            def fail(_p: torch.Tensor) -> None:
+                raise ZeroDivisionError("as asked")
+
+            net = worker.model
+            assert isinstance(net, Wide)
+            net.first.weight.register_post_accumulate_grad_hook(fail)
+            worker.backward(loss_of(net, 0), 16)
+
+        self.refuse("'first.weight' in several parts.*call loss.backward", twice)
+        self.refuse("backward changed the buffer 'seen'", buffer)
+        self.refuse("as asked", broken, ZeroDivisionError)
+
+
 class Vector(Case):
     def test_the_model_lies_in_the_vector(self) -> None:
         psd = self.psd("async-easgd", "alpha=0.5", "period=1", "learning_rate=1")
