@@ -129,6 +129,38 @@ class Against(Case):
                     p.copy_(s)
             self.assert_same(net, alone, tolerance=1e-5)
 
+    def test_dilocos_outer_step_is_torchs_nesterov(self) -> None:
+        """What torchft's DiLoCo does with outer_optimizer=SGD(nesterov=True): two workers, a mean of the moves, one outer
+        step. The outer momentum starts at 0, and dampening is 0."""
+        psd = self.psd("diloco", "optimizer=external", "period=3", "outer_learning_rate=0.7", "outer_momentum=0.9", "workers=2")
+        nets, alone = [nn.Linear(6, 3), nn.Linear(6, 3)], [nn.Linear(6, 3), nn.Linear(6, 3)]
+        for net in (*nets, *alone):
+            net.load_state_dict(nets[0].state_dict())
+        shared = copy.deepcopy(nets[0])
+        workers = [self.trainer(psd, net, torch.optim.AdamW(net.parameters(), lr=0.01), rank=rank) for rank, net in enumerate(nets)]
+
+        def run(rank: int) -> None:
+            self.train(workers[rank], range(100 * rank, 100 * rank + 12))
+
+        threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        inner = [torch.optim.AdamW(net.parameters(), lr=0.01) for net in alone]
+        outer = torch.optim.SGD(shared.parameters(), lr=0.7, momentum=0.9, nesterov=True)
+        for first in range(0, 12, 3):
+            for rank in range(2):
+                train_alone(alone[rank], inner[rank], range(100 * rank + first, 100 * rank + first + 3))
+            with torch.no_grad():
+                for p, a, b in zip(shared.parameters(), alone[0].parameters(), alone[1].parameters()):
+                    p.grad = ((p - a) + (p - b)) / 2
+            outer.step()
+            for net in alone:
+                net.load_state_dict(shared.state_dict())
+        for thread in threads:
+            thread.join(HANG_S)
+        for net in nets:
+            self.assert_same(net, shared, tolerance=1e-5)
+
     def test_the_rule_steps_where_it_takes_gradients(self) -> None:
         psd = self.psd("async-sgd", "learning_rate=0.1")
         net, alone = make_net(), make_net()
