@@ -137,7 +137,9 @@ class Against(Case):
         for net in (*nets, *alone):
             net.load_state_dict(nets[0].state_dict())
         shared = copy.deepcopy(nets[0])
-        workers = [self.trainer(psd, net, torch.optim.AdamW(net.parameters(), lr=0.01), rank=rank) for rank, net in enumerate(nets)]
+        workers = [
+            self.trainer(psd, net, torch.optim.AdamW(net.parameters(), lr=0.01), rank=rank) for rank, net in enumerate(nets)
+        ]
 
         def run(rank: int) -> None:
             self.train(workers[rank], range(100 * rank, 100 * rank + 12))
