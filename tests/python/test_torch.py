@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
+import signal
 import threading
+import time
 import unittest
 from collections.abc import Callable
 from typing import Any
@@ -662,6 +665,89 @@ class Refused(Case):
         self.trainer(psd, nn.Sequential(nn.Linear(3, 2)))
         with self.assertRaisesRegex(psclient.ManifestMismatch, r"'0\.weight'"):
             psclient.torch.Trainer(nn.Sequential(nn.Linear(4, 2)), server=psd.endpoint)
+
+    def round_of_two(self) -> list[psclient.torch.Trainer]:
+        psd = self.psd("sync-sgd", "learning_rate=0.1", "workers=2")
+        workers = [self.trainer(psd, nn.Linear(6, 3), rank=rank) for rank in range(2)]
+        for worker in workers:
+            worker.zero_grad()
+        return workers
+
+    def once_it_waits(self, worker: psclient.torch.Trainer, act: Callable[[], None]) -> threading.Thread:
+        def run() -> None:
+            end = time.monotonic() + HANG_S
+            while not worker.worker._lock.locked() and time.monotonic() < end:
+                time.sleep(0.001)
+            act()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        self.addCleanup(thread.join)
+        return thread
+
+    def test_ctrl_c_in_a_wait_leaves_a_model_that_works(self) -> None:
+        worker, other = self.round_of_two()
+        before = {name: values.clone() for name, values in worker.model.state_dict().items()}
+        loss_of(worker.model, 0).backward()
+        self.once_it_waits(worker, lambda: os.kill(os.getpid(), signal.SIGINT))
+        with self.assertRaises(KeyboardInterrupt):
+            worker.step()
+        for name, values in worker.model.state_dict().items():
+            self.assertTrue(torch.equal(values, before[name]), name)
+        with self.assertRaisesRegex(psclient.InvalidArgument, "was interrupted by KeyboardInterrupt; open another Worker"):
+            worker.step()
+        worker.close()
+        loss_of(worker.model, 1).backward()
+        other.step()  # alone in the round
+
+    def test_a_trainer_is_for_one_thread(self) -> None:
+        worker, other = self.round_of_two()
+        said: list[str] = []
+
+        def act() -> None:
+            try:
+                worker.step()
+            except psclient.InvalidArgument as refused:
+                said.append(str(refused))
+            other.step()
+
+        thread = self.once_it_waits(worker, act)
+        worker.step()
+        thread.join(HANG_S)
+        self.assertEqual(len(said), 1)
+        self.assertRegex(said[0], "thread 'MainThread' is in Worker.step of this worker.*one thread at a time")
+
+    def test_a_gradient_freed_during_an_exchange_is_kept(self) -> None:
+        """With overlap an exchange is in progress between steps. The trainer holds what the library reads, also when the
+        program drops model and gradients."""
+        psd = self.psd("async-easgd", "alpha=0.5", "period=1", "learning_rate=0.1", "overlap=true")
+        net: nn.Module | None = make_net()
+        worker = self.trainer(psd, net)  # type: ignore[arg-type]
+        self.train(worker, range(2))
+        assert net is not None
+        for parameter in net.parameters():
+            parameter.grad = None
+        worker.model = nn.Module()
+        net = None
+        gc.collect()
+        worker.wait()
+        worker.step()
+        self.assertEqual(worker.worker.clock, 3)
+
+    def test_layouts_other_than_contiguous_are_copied(self) -> None:
+        """channels_last and expanded parameters become contiguous views, with the same values."""
+        net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        net[0].bias = nn.Parameter(torch.ones(1).expand(4))
+        before = {name: values.clone() for name, values in net.state_dict().items()}
+        worker = self.trainer(self.psd("async-sgd", "learning_rate=1"), net)
+        for name, values in net.state_dict().items():
+            self.assertTrue(torch.equal(values, before[name]) and values.is_contiguous(), name)
+        worker.zero_grad()
+        net(torch.ones(1, 3, 8, 8).to(memory_format=torch.channels_last)).sum().backward()
+        grads = {name: p.grad.clone() for name, p in net.named_parameters() if p.grad is not None}
+        worker.step()
+        for name, values in net.state_dict().items():
+            torch.testing.assert_close(values, before[name] - grads[name])
 
     def test_an_optimizers_exception_is_steps(self) -> None:
         net = nn.Linear(2, 2)

@@ -94,7 +94,8 @@ class Training(PsdCase):
             (ValueError, "g has 4 values.*allowed here are 5", lambda: worker.step(x, floats(1, 2, 3, 4))),
             (ValueError, "x is read-only, and the call writes it", lambda: worker.step(frozen, x)),
             (ValueError, "g is not aligned", lambda: worker.step(x, odd)),
-            (ValueError, "message has 3 values.*allowed here are 2", lambda: worker.push("b", floats(1, 2, 3))),
+            (TypeError, "x of 'w' has type float64", lambda: worker.pull("w", np.zeros(3))),
+            (ValueError, "message of 'b' has 3 values.*allowed here are 2", lambda: worker.push("b", floats(1, 2, 3))),
             (psclient.InvalidArgument, "no tensor of the manifest is named 'c'", lambda: worker.push("c", x)),
             (psclient.InvalidArgument, "overlap", lambda: worker.pushpull(None, x, x)),
         ]

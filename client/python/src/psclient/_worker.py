@@ -127,6 +127,11 @@ def _text(value: str | os.PathLike[str] | None) -> bytes | None:
     return None if value is None else os.fspath(value).encode()
 
 
+def _named(array: str, tensor: str | None) -> str:
+    """The array's name in messages."""
+    return array if tensor is None else f"{array} of '{tensor}'"
+
+
 def _tensors_of(given: Tensors) -> list[Tensor]:
     if isinstance(given, Mapping):
         return [Tensor(name, tuple(shape)) for name, shape in given.items()]
@@ -438,7 +443,7 @@ class Worker:
 
     def _move(self, call: str, tensor: str | None, *arrays: tuple[str, Any, bool], n: int | None = None) -> None:
         size = self._size_of(f"Worker.{call}", tensor)
-        taken = [take(name, array, size, writes=writes) for name, array, writes in arrays]
+        taken = [take(_named(name, tensor), array, size, writes=writes) for name, array, writes in arrays]
         numbers = () if n is None else (n,)
         with self._use(f"Worker.{call}"):
             function = getattr(_lib, f"psc_{call}")
@@ -446,7 +451,7 @@ class Worker:
 
     def _start(self, call: str, tensor: str | None, *arrays: tuple[str, Any, bool], n: int | None = None) -> Transfer:
         size = self._size_of(f"Worker.{call}_start", tensor)
-        taken = [take(name, array, size, writes=writes) for name, array, writes in arrays]
+        taken = [take(_named(name, tensor), array, size, writes=writes) for name, array, writes in arrays]
         numbers = () if n is None else (n,)
         ticket = C.c_uint64()
         with self._use(f"Worker.{call}_start"):
