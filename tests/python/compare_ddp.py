@@ -14,6 +14,7 @@ import json
 import pathlib
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -108,7 +109,8 @@ def join_torchft(args: argparse.Namespace, net: nn.Module, optimizer: torch.opti
         written.write_text(f"http://{args.host}:{lighthouse.address().rsplit(':', 1)[1]}")
         written.rename(place)
     address = await_text(place, args.seconds)
-    store = torch.distributed.TCPStore(args.host, 0, is_master=True, wait_for_workers=False)
+    distributed: Any = torch.distributed
+    store = distributed.TCPStore(args.host, 0, is_master=True, wait_for_workers=False)
     limit = datetime.timedelta(seconds=args.seconds)
     manager = Manager(
         pg=ProcessGroupGloo(timeout=limit),

@@ -297,7 +297,8 @@ class Ready(Case):
         def run(worker: psclient.torch.Trainer, rank: int) -> None:
             for t in range(4):
                 worker.zero_grad()
-                worker.model.use_spare = t % 2 == 0  # type: ignore[assignment]
+                net: Any = worker.model
+                net.use_spare = t % 2 == 0
                 loss_of(worker.model, 10 * t + rank).backward()
                 with torch.autocast("cpu", torch.bfloat16):
                     loss = loss_of(worker.model, 100 + 10 * t + rank)
@@ -366,7 +367,10 @@ class Ready(Case):
                 for t in range(3):
                     worker.zero_grad()
                     loss = loss_of(net, t)
-                    _ = worker.backward(loss, 16) if reports else loss.backward()  # type: ignore[func-returns-value]
+                    if reports:
+                        worker.backward(loss, 16)
+                    else:
+                        loss.backward()
                     worker.step(16)
         self.assert_same(nets[0], nets[1])
 
@@ -417,7 +421,8 @@ class Ready(Case):
             at = [e.name for e in worker._entries].index("first.weight")
 
             def again(_p: torch.Tensor) -> None:
-                worker._open.tell(at)  # type: ignore[union-attr]
+                assert worker._open is not None
+                worker._open.tell(at)
 
             net.first.weight.register_post_accumulate_grad_hook(again)
             worker.backward(loss_of(net, 0), 16)
@@ -721,10 +726,9 @@ class Refused(Case):
         """With overlap an exchange is in progress between steps. The trainer holds what the library reads, also when the
         program drops model and gradients."""
         psd = self.psd("async-easgd", "alpha=0.5", "period=1", "learning_rate=0.1", "overlap=true")
-        net: nn.Module | None = make_net()
-        worker = self.trainer(psd, net)  # type: ignore[arg-type]
+        net: Any = make_net()
+        worker = self.trainer(psd, net)
         self.train(worker, range(2))
-        assert net is not None
         for parameter in net.parameters():
             parameter.grad = None
         worker.model = nn.Module()
@@ -736,7 +740,8 @@ class Refused(Case):
 
     def test_layouts_other_than_contiguous_are_copied(self) -> None:
         """channels_last and expanded parameters become contiguous views, with the same values."""
-        net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        net: Any = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3))
+        net.to(memory_format=torch.channels_last)
         net[0].bias = nn.Parameter(torch.ones(1).expand(4))
         before = {name: values.clone() for name, values in net.state_dict().items()}
         worker = self.trainer(self.psd("async-sgd", "learning_rate=1"), net)
