@@ -1,4 +1,5 @@
-"""One process of scripts/compare-ddp: trains LeNet on MNIST with others, by PyTorch's DDP over gloo or by a job of psd's, until
+"""One process of scripts/compare-ddp: trains LeNet on MNIST with others, by PyTorch's DDP over gloo, torchft's DiLoCo over gloo
+or by a job of psd's, until
 the loss over a part of the test set is low enough. Rank 0 prints what it took, as one JSON object.
 
 Every way has the same net, batches, optimizer (SGD with Nesterov's momentum) and machine; what differs is what travels. The clock
@@ -7,11 +8,13 @@ is of training: it begins when all processes are ready, and looks at the test se
 from __future__ import annotations
 
 import argparse
+import datetime
 import gzip
 import json
 import pathlib
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,12 +40,21 @@ def lenet() -> nn.Sequential:
     return net
 
 
+def moved(interface: str | None) -> tuple[int, int] | None:
+    if interface is None:
+        return None
+    place = pathlib.Path("/sys/class/net") / interface / "statistics"
+    return int((place / "tx_bytes").read_text()), int((place / "rx_bytes").read_text())
+
+
 class Meter:
     """The clock of training, and where it went. A step takes `step_s` at least: the rest is slept."""
 
     def __init__(self, step_s: float) -> None:
         self.started, self.aside, self.computing, self.steps = time.monotonic(), 0.0, 0.0, 0
         self._step_s = step_s
+        self._interface: str | None = None
+        self._before: tuple[int, int] | None = None
 
     def gradient(self, compute: Callable[[], None]) -> None:
         begin = time.monotonic()
@@ -50,6 +62,15 @@ class Meter:
         time.sleep(max(0.0, begin + self._step_s - time.monotonic()))
         self.computing += time.monotonic() - begin
         self.steps += 1
+
+    def start(self, interface: str | None) -> None:
+        """The kernel's counters of the interface count all that the process's network namespace sends and receives."""
+        self.started, self._interface, self._before = time.monotonic(), interface, moved(interface)
+
+    def bytes_moved(self) -> list[int] | None:
+        """Sent and received since start; None: unknown."""
+        now = moved(self._interface)
+        return None if self._before is None or now is None else [n - b for n, b in zip(now, self._before)]
 
     def seconds(self) -> float:
         return time.monotonic() - self.started - self.aside
@@ -66,11 +87,67 @@ def await_all(folder: str, rank: int, ranks: int, limit_s: float) -> None:
         time.sleep(0.01)
 
 
+def await_text(path: pathlib.Path, limit_s: float) -> str:
+    end = time.monotonic() + limit_s
+    while not path.exists():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{path} was not written in {limit_s:.0f} s")
+        time.sleep(0.01)
+    return path.read_text()
+
+
+def join_torchft(args: argparse.Namespace, net: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+    """torchft's DiLoCo with the outer step of psd's way diloco; rank 0 runs the lighthouse."""
+    from torchft import Manager, ProcessGroupGloo
+    from torchft.coordination import LighthouseServer
+    from torchft.local_sgd import DiLoCo
+
+    place = pathlib.Path(args.folder) / "lighthouse"
+    if args.rank == 0:
+        lighthouse = LighthouseServer(bind=f"{args.host}:0", min_replicas=args.ranks, join_timeout_ms=1000)
+        written = place.with_suffix(".new")
+        written.write_text(f"http://{args.host}:{lighthouse.address().rsplit(':', 1)[1]}")
+        written.rename(place)
+    address = await_text(place, args.seconds)
+    distributed: Any = torch.distributed
+    store = distributed.TCPStore(args.host, 0, is_master=True, wait_for_workers=False)
+    limit = datetime.timedelta(seconds=args.seconds)
+    manager = Manager(
+        pg=ProcessGroupGloo(timeout=limit),
+        load_state_dict=net.load_state_dict,
+        state_dict=net.state_dict,
+        min_replica_size=args.ranks,
+        use_async_quorum=False,
+        timeout=limit,
+        quorum_timeout=limit,
+        rank=0,
+        world_size=1,
+        store_addr=args.host,
+        store_port=store.port,
+        lighthouse_addr=address,
+        replica_id=f"worker-{args.rank}",
+        hostname=args.host,
+        init_sync=False,
+    )
+    outer = torch.optim.SGD(net.parameters(), lr=0.7, momentum=0.5, nesterov=True)
+    diloco = DiLoCo(manager, [net], optimizer, outer, sync_every=args.period)
+    diloco.__enter__()
+    used = (diloco, manager, store, lighthouse if args.rank == 0 else None)
+
+    def step() -> None:
+        optimizer.step()
+        assert used
+
+    return step
+
+
 def join(args: argparse.Namespace, net: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, Callable[[], None]]:
     """The model to train, and what makes a step with its gradients."""
     if args.way == "ddp":
         torch.distributed.init_process_group("gloo", init_method=f"tcp://{args.master}", rank=args.rank, world_size=args.ranks)
         return DistributedDataParallel(net), lambda: (optimizer.step(), None)[1]
+    if args.way == "torchft":
+        return net, join_torchft(args, net, optimizer)
     clique = None
     if args.way == "d-sync":
         clique = psclient.Ring(f"psd:{args.server}", args.ranks, rank=args.rank, listen=f"tcp://{args.host}", timeout_ms=600000)
@@ -104,6 +181,7 @@ def main(args: argparse.Namespace) -> None:
 
     await_all(args.folder, args.rank, args.ranks, args.seconds)
     meter = Meter(args.step_ms / 1e3)
+    meter.start(args.interface)
     loss = float("inf")
     while loss > args.loss and meter.seconds() < args.seconds:
         meter.gradient(compute)
@@ -112,12 +190,12 @@ def main(args: argparse.Namespace) -> None:
             loss = look()
     if args.rank == 0:
         result = {"way": args.way, "reached": loss <= args.loss, "loss": loss, "seconds": meter.seconds(), "steps": meter.steps}
-        print(json.dumps({**result, "compute_ms": 1e3 * meter.computing / meter.steps}), flush=True)
+        print(json.dumps({**result, "compute_ms": 1e3 * meter.computing / meter.steps, "bytes": meter.bytes_moved()}), flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--way", required=True, choices=["ddp", "d-sync", "diloco", "eamsgd"])
+    parser.add_argument("--way", required=True, choices=["ddp", "torchft", "d-sync", "diloco", "eamsgd"])
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--data", required=True, help="MNIST's folder")
@@ -125,6 +203,8 @@ if __name__ == "__main__":
     parser.add_argument("--server", help="psd's endpoint, of all but ddp")
     parser.add_argument("--master", help="HOST:PORT where rank 0 listens, of ddp")
     parser.add_argument("--host", default="127.0.0.1", help="this process's address to the others")
+    parser.add_argument("--interface", help="this process's alone: its bytes are counted")
+    parser.add_argument("--period", type=int, default=50, help="steps between exchanges, of torchft")
     parser.add_argument("--learning-rate", type=float, required=True)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--step-ms", type=float, default=0)

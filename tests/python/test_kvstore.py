@@ -60,6 +60,12 @@ class Store(PsdCase):
             kv.init("v", floats(1))
         with self.assertRaisesRegex(psclient.InvalidArgument, "key 'v' was not initialised; initialised are w"):
             kv.push("v", floats(1))
+        with self.assertRaisesRegex(TypeError, "message of 'w' has type float64"):
+            kv.push("w", np.zeros(1))
+        with self.assertRaisesRegex(ValueError, "message of 'w', of shape .*, is not contiguous|message of 'w' has 2 values"):
+            kv.push("w", floats(1, 2, 3, 4)[::2])
+        with self.assertRaisesRegex(psclient.NotFinite, "'w'"):
+            kv.push("w", floats(float("nan")))
         with self.assertRaisesRegex(psclient.Unsupported, "--method"):
             kv.set_optimizer("adam")
         with self.assertRaisesRegex(psclient.InvalidArgument, "2 keys need a list"):

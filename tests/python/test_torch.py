@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
+import signal
 import threading
+import time
 import unittest
 from collections.abc import Callable
 from typing import Any
@@ -129,6 +132,40 @@ class Against(Case):
                     p.copy_(s)
             self.assert_same(net, alone, tolerance=1e-5)
 
+    def test_dilocos_outer_step_is_torchs_nesterov(self) -> None:
+        """What torchft's DiLoCo does with outer_optimizer=SGD(nesterov=True): two workers, a mean of the moves, one outer
+        step. The outer momentum starts at 0, and dampening is 0."""
+        psd = self.psd("diloco", "optimizer=external", "period=3", "outer_learning_rate=0.7", "outer_momentum=0.9", "workers=2")
+        nets, alone = [nn.Linear(6, 3), nn.Linear(6, 3)], [nn.Linear(6, 3), nn.Linear(6, 3)]
+        for net in (*nets, *alone):
+            net.load_state_dict(nets[0].state_dict())
+        shared = copy.deepcopy(nets[0])
+        workers = [
+            self.trainer(psd, net, torch.optim.AdamW(net.parameters(), lr=0.01), rank=rank) for rank, net in enumerate(nets)
+        ]
+
+        def run(rank: int) -> None:
+            self.train(workers[rank], range(100 * rank, 100 * rank + 12))
+
+        threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        inner = [torch.optim.AdamW(net.parameters(), lr=0.01) for net in alone]
+        outer = torch.optim.SGD(shared.parameters(), lr=0.7, momentum=0.9, nesterov=True)
+        for first in range(0, 12, 3):
+            for rank in range(2):
+                train_alone(alone[rank], inner[rank], range(100 * rank + first, 100 * rank + first + 3))
+            with torch.no_grad():
+                for p, a, b in zip(shared.parameters(), alone[0].parameters(), alone[1].parameters()):
+                    p.grad = ((p - a) + (p - b)) / 2
+            outer.step()
+            for net in alone:
+                net.load_state_dict(shared.state_dict())
+        for thread in threads:
+            thread.join(HANG_S)
+        for net in nets:
+            self.assert_same(net, shared, tolerance=1e-5)
+
     def test_the_rule_steps_where_it_takes_gradients(self) -> None:
         psd = self.psd("async-sgd", "learning_rate=0.1")
         net, alone = make_net(), make_net()
@@ -201,6 +238,218 @@ class Against(Case):
             worker.step()
             optimizers[1].step()
         self.assert_same(nets[0], nets[1])
+
+
+class Wide(nn.Module):
+    """Several buckets of a sum; `spare` gets no gradient in odd steps, and `norm` has buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 40000)
+        self.norm = nn.BatchNorm1d(8)
+        self.spare = nn.Linear(6, 8)
+        self.frozen = nn.Linear(6, 8)
+        self.frozen.requires_grad_(False)
+        self.last = nn.Linear(40000, 3)
+        self.register_buffer("seen", torch.zeros(1))
+        self.use_spare = True
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(self.frozen(x)).sum() + (self.spare(x).sum() if self.use_spare else 0)
+        out: torch.Tensor = self.last(torch.tanh(self.first(x))) + 0.001 * y
+        return out
+
+
+class Ready(Case):
+    """Trainer.backward: a clique of two sums gradients while backward runs."""
+
+    def clique(self, psd: Psd, run: Callable[[psclient.torch.Trainer, int], None], external: bool) -> list[nn.Module]:
+        nets: list[nn.Module] = []
+        failures: list[BaseException] = []
+        for _ in range(2):
+            torch.manual_seed(1)
+            nets.append(Wide())
+
+        def member(rank: int) -> None:
+            try:
+                trained = [p for p in nets[rank].parameters() if p.requires_grad]
+                optimizer = torch.optim.AdamW(trained, lr=0.001) if external else None
+                with psclient.Ring(f"psd:{psd.endpoint}", 2, rank=rank) as ring:
+                    worker = psclient.torch.Trainer(nets[rank], optimizer, server=psd.endpoint, clique=ring, **PATIENT)
+                    with worker:
+                        run(worker, rank)
+            except BaseException as why:
+                failures.append(why)
+
+        threads = [threading.Thread(target=member, args=(rank,)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(HANG_S)
+        if failures:
+            raise failures[0]
+        return nets
+
+    def train_clique(self, settings: tuple[str, ...], reports: Callable[[int], bool]) -> list[nn.Module]:
+        """Two batches a step, one of them under autocast; members may differ in how they call."""
+        external = "optimizer=external" in settings
+
+        def run(worker: psclient.torch.Trainer, rank: int) -> None:
+            for t in range(4):
+                worker.zero_grad()
+                net: Any = worker.model
+                net.use_spare = t % 2 == 0
+                loss_of(worker.model, 10 * t + rank).backward()
+                with torch.autocast("cpu", torch.bfloat16):
+                    loss = loss_of(worker.model, 100 + 10 * t + rank)
+                if reports(rank):
+                    worker.backward(loss, 16 + rank)
+                    worker.step()
+                else:
+                    loss.backward()
+                    worker.step(16 + rank)
+            worker.wait()
+
+        return self.clique(self.psd(*settings), run, external)
+
+    def test_reported_ranges_change_no_bit(self) -> None:
+        ways = (
+            ("d-sync", "optimizer=external", "clique.bucket_floats=1"),
+            ("async-sgd", "learning_rate=0.01", "clique.bucket_floats=1"),
+            ("async-easgd", "optimizer=external", "alpha=0.25", "period=2"),
+        )
+        for settings in ways:
+            with self.subTest(settings[0]):
+                plain = self.train_clique(settings, lambda _rank: False)
+                self.assert_same(plain[0], plain[1])
+                for reports in (lambda _rank: True), (lambda rank: rank == 0):
+                    nets = self.train_clique(settings, reports)
+                    self.assert_same(nets[0], plain[0])
+                    self.assert_same(nets[1], plain[0])
+
+    def test_the_last_layers_are_reported_while_backward_runs(self) -> None:
+        found: dict[int, list[str]] = {}
+
+        def run(worker: psclient.torch.Trainer, rank: int) -> None:
+            told: list[str] = []
+            names = {e.offset: e.name for e in worker._entries}
+            ready = worker.worker.ready
+
+            def tell(first: int, count: int) -> None:
+                told.append(names[first])
+                ready(first, count)
+
+            net = worker.model
+            assert isinstance(net, Wide)
+
+            def reached(_p: torch.Tensor) -> None:
+                told.append("the first layer")
+
+            net.first.weight.register_post_accumulate_grad_hook(reached)
+            net.use_spare = False
+            with mock.patch.object(worker.worker, "ready", tell):
+                worker.backward(loss_of(net, rank), 16)
+            worker.step(16)
+            found[rank] = told
+
+        self.clique(self.psd("d-sync", "optimizer=external"), run, external=True)
+        for told in found.values():
+            self.assertLess(told.index("last.weight"), told.index("the first layer"))
+            self.assertLess(told.index("norm.running_mean"), told.index("last.weight"))
+            self.assertGreater(told.index("spare.weight"), told.index("the first layer"))
+            self.assertEqual(len(told), len(set(told)))
+
+    def test_workers_without_a_clique_have_nothing_to_report(self) -> None:
+        nets = [make_net(), make_net()]
+        for net, reports in zip(nets, (False, True)):
+            worker = self.trainer(self.psd("async-sgd", "learning_rate=0.1"), net)
+            with mock.patch.object(worker.worker, "step_begin", side_effect=AssertionError):
+                for t in range(3):
+                    worker.zero_grad()
+                    loss = loss_of(net, t)
+                    if reports:
+                        worker.backward(loss, 16)
+                    else:
+                        loss.backward()
+                    worker.step(16)
+        self.assert_same(nets[0], nets[1])
+
+    def refuse(self, sentence: str, act: Callable[[psclient.torch.Trainer], None], error: type[Exception] = RuntimeError) -> None:
+        """Both members do the same, and nobody waits for the other."""
+
+        def run(worker: psclient.torch.Trainer, rank: int) -> None:
+            with self.assertRaisesRegex(error, sentence):
+                act(worker)
+
+        with self.subTest(sentence):
+            self.clique(self.psd("d-sync", "optimizer=external"), run, external=True)
+
+    def test_gradients_that_change_after_they_were_reported_are_refused(self) -> None:
+        def then(change: Callable[[psclient.torch.Trainer], object]) -> Callable[[psclient.torch.Trainer], None]:
+            def act(worker: psclient.torch.Trainer) -> None:
+                worker.backward(loss_of(worker.model, 0), 16)
+                change(worker)
+                worker.step()
+
+            return act
+
+        def unscale(worker: psclient.torch.Trainer) -> None:
+            assert worker.optimizer is not None
+            scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+            scaler.scale(torch.zeros(()))
+            scaler.unscale_(worker.optimizer)
+
+        changed = "gradients were changed between Trainer.backward.*session is closed.*call loss.backward"
+        self.refuse(changed, then(lambda w: nn.utils.clip_grad_norm_(w.model.parameters(), 1e-3)))
+        self.refuse(changed, then(unscale))
+        self.refuse(changed, then(lambda w: w.model.zero_grad()))
+        self.refuse("step.. must follow", then(lambda w: w.backward(loss_of(w.model, 1), 16)))
+        self.refuse("n_samples is 3, and Trainer.backward of this step was given 16", then(lambda w: w.step(3)), ValueError)
+
+    def test_reported_gradients_that_are_not_finite_are_named(self) -> None:
+        def act(worker: psclient.torch.Trainer) -> None:
+            worker.backward(loss_of(worker.model, 0) * float("nan"), 16)
+            worker.step()
+
+        self.refuse("the gradient of 'first.weight' is not finite", act, psclient.NotFinite)
+
+    def test_a_backward_that_is_not_final_is_refused(self) -> None:
+        def twice(worker: psclient.torch.Trainer) -> None:
+            net = worker.model
+            assert isinstance(net, Wide)
+
+            at = [e.name for e in worker._entries].index("first.weight")
+
+            def again(_p: torch.Tensor) -> None:
+                assert worker._open is not None
+                worker._open.tell(at)
+
+            net.first.weight.register_post_accumulate_grad_hook(again)
+            worker.backward(loss_of(net, 0), 16)
+
+        def buffer(worker: psclient.torch.Trainer) -> None:
+            net = worker.model
+            assert isinstance(net, Wide)
+            seen = net.get_buffer("seen")
+
+            def change(_p: torch.Tensor) -> None:
+                seen.add_(1)
+
+            net.first.weight.register_post_accumulate_grad_hook(change)
+            worker.backward(loss_of(net, 0), 16)
+
+        def broken(worker: psclient.torch.Trainer) -> None:
+            def fail(_p: torch.Tensor) -> None:
+                raise ZeroDivisionError("as asked")
+
+            net = worker.model
+            assert isinstance(net, Wide)
+            net.first.weight.register_post_accumulate_grad_hook(fail)
+            worker.backward(loss_of(net, 0), 16)
+
+        self.refuse("'first.weight' in several parts.*call loss.backward", twice)
+        self.refuse("backward changed the buffer 'seen'", buffer)
+        self.refuse("as asked", broken, ZeroDivisionError)
 
 
 class Vector(Case):
@@ -421,6 +670,89 @@ class Refused(Case):
         self.trainer(psd, nn.Sequential(nn.Linear(3, 2)))
         with self.assertRaisesRegex(psclient.ManifestMismatch, r"'0\.weight'"):
             psclient.torch.Trainer(nn.Sequential(nn.Linear(4, 2)), server=psd.endpoint)
+
+    def round_of_two(self) -> list[psclient.torch.Trainer]:
+        psd = self.psd("sync-sgd", "learning_rate=0.1", "workers=2")
+        workers = [self.trainer(psd, nn.Linear(6, 3), rank=rank) for rank in range(2)]
+        for worker in workers:
+            worker.zero_grad()
+        return workers
+
+    def once_it_waits(self, worker: psclient.torch.Trainer, act: Callable[[], None]) -> threading.Thread:
+        def run() -> None:
+            end = time.monotonic() + HANG_S
+            while not worker.worker._lock.locked() and time.monotonic() < end:
+                time.sleep(0.001)
+            act()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        self.addCleanup(thread.join)
+        return thread
+
+    def test_ctrl_c_in_a_wait_leaves_a_model_that_works(self) -> None:
+        worker, other = self.round_of_two()
+        before = {name: values.clone() for name, values in worker.model.state_dict().items()}
+        loss_of(worker.model, 0).backward()
+        self.once_it_waits(worker, lambda: os.kill(os.getpid(), signal.SIGINT))
+        with self.assertRaises(KeyboardInterrupt):
+            worker.step()
+        for name, values in worker.model.state_dict().items():
+            self.assertTrue(torch.equal(values, before[name]), name)
+        with self.assertRaisesRegex(psclient.InvalidArgument, "was interrupted by KeyboardInterrupt; open another Worker"):
+            worker.step()
+        worker.close()
+        loss_of(worker.model, 1).backward()
+        other.step()  # alone in the round
+
+    def test_a_trainer_is_for_one_thread(self) -> None:
+        worker, other = self.round_of_two()
+        said: list[str] = []
+
+        def act() -> None:
+            try:
+                worker.step()
+            except psclient.InvalidArgument as refused:
+                said.append(str(refused))
+            other.step()
+
+        thread = self.once_it_waits(worker, act)
+        worker.step()
+        thread.join(HANG_S)
+        self.assertEqual(len(said), 1)
+        self.assertRegex(said[0], "thread 'MainThread' is in Worker.step of this worker.*one thread at a time")
+
+    def test_a_gradient_freed_during_an_exchange_is_kept(self) -> None:
+        """With overlap an exchange is in progress between steps. The trainer holds what the library reads, also when the
+        program drops model and gradients."""
+        psd = self.psd("async-easgd", "alpha=0.5", "period=1", "learning_rate=0.1", "overlap=true")
+        net: Any = make_net()
+        worker = self.trainer(psd, net)
+        self.train(worker, range(2))
+        for parameter in net.parameters():
+            parameter.grad = None
+        worker.model = nn.Module()
+        net = None
+        gc.collect()
+        worker.wait()
+        worker.step()
+        self.assertEqual(worker.worker.clock, 3)
+
+    def test_layouts_other_than_contiguous_are_copied(self) -> None:
+        """channels_last and expanded parameters become contiguous views, with the same values."""
+        net: Any = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3))
+        net.to(memory_format=torch.channels_last)
+        net[0].bias = nn.Parameter(torch.ones(1).expand(4))
+        before = {name: values.clone() for name, values in net.state_dict().items()}
+        worker = self.trainer(self.psd("async-sgd", "learning_rate=1"), net)
+        for name, values in net.state_dict().items():
+            self.assertTrue(torch.equal(values, before[name]) and values.is_contiguous(), name)
+        worker.zero_grad()
+        net(torch.ones(1, 3, 8, 8).to(memory_format=torch.channels_last)).sum().backward()
+        grads = {name: p.grad.clone() for name, p in net.named_parameters() if p.grad is not None}
+        worker.step()
+        for name, values in net.state_dict().items():
+            torch.testing.assert_close(values, before[name] - grads[name])
 
     def test_an_optimizers_exception_is_steps(self) -> None:
         net = nn.Linear(2, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import pathlib
 import subprocess
@@ -151,11 +152,11 @@ class Ddp(PsdCase):
 class Comparison(PsdCase):
     """The processes of scripts/compare-ddp, over noise: every loss is low enough."""
 
-    def compare(self, way: str, server: str, folder: pathlib.Path) -> None:
+    def compare(self, way: str, server: str, folder: pathlib.Path, *more: str) -> None:
         program = str(pathlib.Path(__file__).with_name("compare_ddp.py"))
         write_mnist(folder)
         command = [sys.executable, program, "--way", way, "--ranks", "2", "--data", str(folder), "--folder", str(folder)]
-        command += ["--server", server, "--learning-rate", "0.001", "--batch", "4", "--loss", "100", "--look", "2"]
+        command += ["--server", server, "--learning-rate", "0.001", "--batch", "4", "--loss", "100", "--look", "2", *more]
         processes = [
             subprocess.Popen([*command, "--rank", str(rank)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             for rank in range(2)
@@ -164,12 +165,17 @@ class Comparison(PsdCase):
             self.addCleanup(process.kill)
         found = [process.communicate(timeout=HANG_S)[0] for process in processes]
         self.assertEqual([process.returncode for process in processes], [0, 0], found)
-        result = json.loads(found[0].splitlines()[-1])
+        result = json.loads([line for line in found[0].splitlines() if line.startswith("{")][-1])
         self.assertEqual((result["way"], result["reached"], result["steps"]), (way, True, 2), found)
 
     def test_d_sync_steps_by_torchs_optimizer_over_psds_ring(self) -> None:
         psd = self.psd("d-sync", "optimizer=external")
         self.compare("d-sync", psd.endpoint, psd.folder)
+
+    @unittest.skipUnless(importlib.util.find_spec("torchft"), "this Python has no torchft")
+    def test_torchfts_diloco_takes_its_workers_steps(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            self.compare("torchft", "@none", pathlib.Path(folder), "--period", "1", "--interface", "lo")
 
     def test_diloco_takes_its_workers_steps(self) -> None:
         psd = self.psd("diloco", "optimizer=external", "workers=2", "period=2", "codec.message=int8", "codec.answer=fp16")

@@ -94,7 +94,8 @@ class Training(PsdCase):
             (ValueError, "g has 4 values.*allowed here are 5", lambda: worker.step(x, floats(1, 2, 3, 4))),
             (ValueError, "x is read-only, and the call writes it", lambda: worker.step(frozen, x)),
             (ValueError, "g is not aligned", lambda: worker.step(x, odd)),
-            (ValueError, "message has 3 values.*allowed here are 2", lambda: worker.push("b", floats(1, 2, 3))),
+            (TypeError, "x of 'w' has type float64", lambda: worker.pull("w", np.zeros(3))),
+            (ValueError, "message of 'b' has 3 values.*allowed here are 2", lambda: worker.push("b", floats(1, 2, 3))),
             (psclient.InvalidArgument, "no tensor of the manifest is named 'c'", lambda: worker.push("c", x)),
             (psclient.InvalidArgument, "overlap", lambda: worker.pushpull(None, x, x)),
         ]
@@ -151,6 +152,32 @@ class Training(PsdCase):
         worker.wait()
         gc.collect()
         self.assertIsNone(there())
+
+    def test_a_step_in_parts_is_a_step(self) -> None:
+        worker = self.join(self.psd("async-sgd", "learning_rate=1"), floats(0, 0, 0, 0, 0))
+        x, g = floats(1, 2, 3, 4, 5), floats(1, 1, 1, 1, 1)
+        worker.pull(None, x)
+        there = weakref.ref(g)
+        self.assertTrue(worker.step_begin(x, g, 64))
+        worker.ready(3, 2)
+        del g
+        gc.collect()
+        self.assertIsNotNone(there())  # the library still reads it
+        cases: list[tuple[str, Callable[[], object]]] = [
+            ("psc_ready: 2 floats from 2 on; of these 1 from 3 on were reported before", lambda: worker.ready(2, 2)),
+            ("psc_ready: 3 floats from 4 on; the vector has 5", lambda: worker.ready(4, 3)),
+            ("Worker.ready: 1 floats from -1 on; allowed are numbers from 0 on", lambda: worker.ready(-1, 1)),
+            ("3 floats from 0 on, of tensor 'w', were not reported", worker.step_end),
+            ("a step has begun; allowed are psc_ready and psc_step_end", lambda: worker.pull(None, x)),
+        ]
+        for sentence, call in cases:
+            with self.subTest(sentence), self.assertRaisesRegex(psclient.InvalidArgument, sentence):
+                call()
+        worker.ready(0, 3)
+        worker.step_end()
+        self.assertEqual((x.tolist(), worker.clock), ([-1] * 5, 1))
+        with self.assertRaisesRegex(psclient.InvalidArgument, "psc_step_begin comes first"):
+            worker.step_end()
 
     def test_values_that_are_not_finite_name_their_tensor(self) -> None:
         psd = self.psd("async-sgd")

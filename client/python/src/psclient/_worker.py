@@ -83,6 +83,8 @@ class Local:
     total_steps: int = 10000
     floor: float = 0.0
     milestones: tuple[int, ...] = ()
+    bucket_floats: int = 0
+    pipeline: int = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +125,11 @@ class Transfer:
 
 def _text(value: str | os.PathLike[str] | None) -> bytes | None:
     return None if value is None else os.fspath(value).encode()
+
+
+def _named(array: str, tensor: str | None) -> str:
+    """The array's name in messages."""
+    return array if tensor is None else f"{array} of '{tensor}'"
 
 
 def _tensors_of(given: Tensors) -> list[Tensor]:
@@ -357,7 +364,7 @@ class Worker:
         x: [all floats], updated; g: [all floats], the gradient at x, averaged over n_samples samples. A drain does not
         raise: see steps. NotFinite: the values to send are not finite; pull restarts from the center."""
         if x is not self._x or g is not self._g:
-            self._bind(x, g)
+            self._bind("Worker.step", x, g)
         with self._use("Worker.step"):
             if self._catcher is None:
                 rc = _lib.psc_step(self._handle, self._x_at, self._g_at, n_samples)
@@ -367,8 +374,36 @@ class Worker:
             if rc != _OK or self._step_raised is not None or self._asker.raised is not None:
                 self._after_step(rc)
 
-    def _bind(self, x: Any, g: Any) -> None:
-        n = self._size_of("Worker.step", None)
+    def step_begin(self, x: Any, g: Any, n_samples: int = 1) -> bool:
+        """Begins a step whose gradient is reported in parts: step(x, g, n) equals step_begin(x, g, n), ready(0, all
+        floats), step_end(), with the same bits, under every method. Where a clique sums gradients, the sum of a part
+        travels while the rest is computed. Until step_end the library reads x and g, and the worker holds references.
+
+        False: the server is draining and no step has begun."""
+        self._bind("Worker.step_begin", x, g)
+        with self._use("Worker.step_begin"):
+            rc = _lib.psc_step_begin(self._handle, self._x_at, self._g_at, n_samples)
+            self._check(rc)
+        return bool(rc == _OK)
+
+    def ready(self, first: int, count: int) -> None:
+        """Floats [first, first + count) of g, and of x for buffers, are final. Each float once, in any order; the last
+        layers first is the order in which sums can start."""
+        if first < 0 or count < 0:
+            raise InvalidArgument(f"Worker.ready: {count} floats from {first} on; allowed are numbers from 0 on")
+        with self._use("Worker.ready"):
+            self._check(_lib.psc_ready(self._handle, first, count))
+
+    def step_end(self) -> None:
+        """Makes the step that step_begin began; raises as step does. InvalidArgument names floats that were not reported:
+        the step stays begun."""
+        with self._use("Worker.step_end"):
+            with self._catcher or contextlib.nullcontext():
+                rc = _lib.psc_step_end(self._handle)
+            self._after_step(rc)
+
+    def _bind(self, call: str, x: Any, g: Any) -> None:
+        n = self._size_of(call, None)
         x_taken, g_taken = take("x", x, n, writes=True), take("g", g, n, writes=False)
         self._x_at, self._g_at = x_taken.ctypes.data, g_taken.ctypes.data
         self._stepped = (x, g, x_taken, g_taken)
@@ -410,7 +445,7 @@ class Worker:
 
     def _move(self, call: str, tensor: str | None, *arrays: tuple[str, Any, bool], n: int | None = None) -> None:
         size = self._size_of(f"Worker.{call}", tensor)
-        taken = [take(name, array, size, writes=writes) for name, array, writes in arrays]
+        taken = [take(_named(name, tensor), array, size, writes=writes) for name, array, writes in arrays]
         numbers = () if n is None else (n,)
         with self._use(f"Worker.{call}"):
             function = getattr(_lib, f"psc_{call}")
@@ -418,7 +453,7 @@ class Worker:
 
     def _start(self, call: str, tensor: str | None, *arrays: tuple[str, Any, bool], n: int | None = None) -> Transfer:
         size = self._size_of(f"Worker.{call}_start", tensor)
-        taken = [take(name, array, size, writes=writes) for name, array, writes in arrays]
+        taken = [take(_named(name, tensor), array, size, writes=writes) for name, array, writes in arrays]
         numbers = () if n is None else (n,)
         ticket = C.c_uint64()
         with self._use(f"Worker.{call}_start"):

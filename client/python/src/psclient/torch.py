@@ -36,6 +36,7 @@ _Path = Union[str, "os.PathLike[str]"]
 
 
 _RANK_PAUSE_S = 0.5
+_SAMPLED = 4096  # values of g
 
 
 def _open(server: str | None, rank: int | None, options: dict[str, Any]) -> Worker:
@@ -81,17 +82,55 @@ def _copy(view: torch.Tensor, grad: torch.Tensor) -> None:
         view.zero_().add_(grad)
 
 
-def _land(view: torch.Tensor) -> Callable[[torch.Tensor], None]:
-    """A hook that moves a parameter's gradient into the flat vector as soon as backward has computed it."""
+def _land(view: torch.Tensor, told: Callable[[], None]) -> Callable[[torch.Tensor], None]:
+    """A hook that moves a parameter's gradient into the flat vector as soon as backward has computed it, then calls told."""
 
     def hook(parameter: torch.Tensor) -> None:
         grad = parameter.grad
-        if grad is view or grad is None:
+        if grad is None:
             return
-        _copy(view, grad)
-        parameter.grad = view
+        if grad is not view:
+            _copy(view, grad)
+            parameter.grad = view
+        told()
 
     return hook
+
+
+class _Reported:
+    """A step that has begun: what Trainer.backward has reported of it."""
+
+    def __init__(self, worker: Worker, entries: list[Entry], x: torch.Tensor, n_samples: int) -> None:
+        self.n_samples = n_samples
+        self.left: tuple[int, list[torch.Tensor | None], torch.Tensor] = (-1, [], x)  # what backward has left
+        self._worker, self._entries, self._x = worker, entries, x
+        self._told: set[int] = set()
+        self._twice = ""
+        self._buffers = [(e, e.of(x).clone()) for e in entries if e.role == Role.BUFFER]
+        for i, entry in enumerate(entries):
+            if entry.role != Role.PARAM:
+                self.tell(i)
+
+    def tell(self, i: int) -> None:
+        """The gradient of entry i is final."""
+        entry = self._entries[i]
+        if i in self._told:
+            self._twice = self._twice or entry.name
+            return
+        self._told.add(i)
+        self._worker.ready(entry.offset, entry.tensor.numel())
+
+    def finish(self) -> None:
+        """Reports parameters that this backward has not reached, and checks that what was reported was final."""
+        for i in reversed(range(len(self._entries))):
+            if i not in self._told:
+                self.tell(i)
+        todo = "it was reported and may have been sent before: call loss.backward() and step(n) for this model"
+        if self._twice:
+            raise RuntimeError(f"backward computed the gradient of '{self._twice}' in several parts: {todo}")
+        for entry, before in self._buffers:
+            if not torch.equal(entry.of(self._x).view(torch.int32), before.view(torch.int32)):
+                raise RuntimeError(f"backward changed the buffer '{entry.name}': {todo}")
 
 
 class Trainer:
@@ -128,6 +167,7 @@ class Trainer:
             if trainer is not None:
                 trainer._own_step(g)
 
+        self._clique: Ring | None = options.get("clique")
         options.setdefault("own_step", own_step if optimizer is not None else None)
         self.worker = _open(server, rank, options)
         try:
@@ -183,8 +223,10 @@ class Trainer:
         """Makes the model's tensors views of the vectors."""
         self._grads: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._hooks = []
+        self._open: _Reported | None = None
+        self._backward = False
         with torch.no_grad():
-            for entry in self._entries:
+            for i, entry in enumerate(self._entries):
                 entry.tensor.data = entry.of(self._x)
                 if entry.role != Role.PARAM:
                     continue
@@ -193,25 +235,96 @@ class Trainer:
                     view.copy_(entry.tensor.grad)
                 entry.tensor.grad = view
                 self._grads.append((entry.tensor, view))
-                self._hooks.append(entry.tensor.register_post_accumulate_grad_hook(_land(view)))
+                self._hooks.append(entry.tensor.register_post_accumulate_grad_hook(_land(view, self._teller(i))))
         self._watch.moved()
+
+    def _teller(self, i: int) -> Callable[[], None]:
+        """What the hook of entry i calls. The hook must not keep this object alive."""
+        me = weakref.ref(self)
+
+        def told() -> None:
+            trainer = me()
+            if trainer is not None and trainer._backward and trainer._open is not None:
+                trainer._open.tell(i)
+
+        return told
 
     # -- Training --
 
-    def step(self, n_samples: int = 1) -> None:
-        """Makes one training step with the current gradients, averaged over n_samples samples; replaces optimizer.step().
-        A drain does not raise: see steps.
+    def backward(self, loss: torch.Tensor, n_samples: int = 1) -> None:
+        """loss.backward(), the last before step(): reports each gradient as soon as it is final, so that a clique's sum
+        travels while the others are computed. The step has the same bits as after loss.backward(). Workers without a
+        clique have nothing to send before the end: for them it is loss.backward().
+
+        Gradients must stay as they are until step(): use loss.backward() if they are unscaled or clipped. For gradient
+        accumulation, use loss.backward() for all batches but the last; n_samples counts all of them. If backward
+        raises after the step began, the session ends, because a part of the gradient may have been sent."""
+        if self._open is not None:
+            raise RuntimeError(
+                "backward: step() must follow the previous Trainer.backward; for gradient accumulation, only the last is "
+                "Trainer.backward and the others are loss.backward()"
+            )
+        self._watch.check()
+        if not self._sums or not self.worker.step_begin(self._x_array, self._g_array, n_samples):
+            loss.backward()
+            return
+        try:
+            self._open = _Reported(self.worker, self._entries, self._x, n_samples)
+            self._gather()
+            self._backward = True
+            loss.backward()
+            self._backward = False
+            self._gather()
+            self._open.finish()
+            self._open.left = self._sample()
+        except BaseException:
+            self._backward = False
+            self.close()
+            raise
+
+    @property
+    def _sums(self) -> bool:
+        """Whether gradients are summed over a clique, the only case in which a part of a step can start early."""
+        return self._clique is not None and self._clique.size > 1
+
+    def step(self, n_samples: int | None = None) -> None:
+        """Makes one training step with the current gradients, averaged over n_samples samples (1, or those of
+        Trainer.backward); replaces optimizer.step(). A drain does not raise: see steps.
 
         RuntimeError names a tensor of the model that is no longer a view of the vector. NotFinite names a parameter whose
         gradient or value is NaN or infinite: nothing was sent."""
         self._watch.check()
-        self._gather()
         try:
-            self.worker.step(self._x_array, self._g_array, n_samples)
+            if self._open is not None:
+                self._end_step(self._open, n_samples)
+            else:
+                self._gather()
+                self.worker.step(self._x_array, self._g_array, 1 if n_samples is None else n_samples)
         except NotFinite as why:
             raise self._name_bad(why) from why
         if self._state is not None and self.worker.save_version != self._saved:
             self.save(self._state)
+
+    def _sample(self) -> tuple[int, list[torch.Tensor | None], torch.Tensor]:
+        """What shows that gradients have changed. GradScaler.unscale_ does not count as a change of a tensor's version, so
+        some values are compared."""
+        stride = -(-self._n // _SAMPLED)
+        return self._g._version, [p.grad for p, _ in self._grads], self._g.view(torch.int32)[::stride].clone()  # NaN too
+
+    def _end_step(self, opened: _Reported, n_samples: int | None) -> None:
+        """Ends the step that backward began."""
+        if n_samples not in (None, opened.n_samples):
+            raise ValueError(f"step: n_samples is {n_samples}, and Trainer.backward of this step was given {opened.n_samples}")
+        (version, grads, values), (now_version, now_grads, now_values) = opened.left, self._sample()
+        if version != now_version or list(map(id, grads)) != list(map(id, now_grads)) or not torch.equal(values, now_values):
+            self.close()
+            raise RuntimeError(
+                "gradients were changed between Trainer.backward, which had reported them, and step(). The session is closed. "
+                "Where gradients are clipped, unscaled or zeroed before the step, call loss.backward() in place of "
+                "Trainer.backward"
+            )
+        self._open = None
+        self.worker.step_end()
 
     def _gather(self) -> None:
         """Copies gradients that the hooks did not move: those set by hand, and missing ones, which are 0."""
