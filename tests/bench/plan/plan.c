@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "proto/codecs/codec.h"
+#include "tests/bench/plan/slow.h"
 #include "tests/bench/simulate/simulate.h"
 
 const char bench_plan_help[] = "iteration time of each method, clique and codec, from a model of the link";
@@ -221,6 +222,8 @@ int bench_plan(int argc, char **argv)
 
     if (sim_is_asked(argc, argv))
         return bench_simulate(argc, argv);
+    if (slow_is_asked(argc, argv))
+        return bench_slow(argc, argv);
     rc = plan_parse(argc, argv, &p.opt);
     if (rc != 0)
         return rc > 0 ? 0 : 2;
