@@ -15,6 +15,7 @@
 #include "tests/bench/net/net.h"
 #include "tests/bench/plan/plan.h"
 #include "tests/bench/rule/rule.h"
+#include "tests/bench/slow/slow.h"
 #include "tests/bench/step/step.h"
 
 struct command {
@@ -34,6 +35,7 @@ static const struct command commands[] = {
     {"allreduce", bench_allreduce, bench_allreduce_help},
     {"step", bench_step, bench_step_help},
     {"link", bench_link, bench_link_help},
+    {"waits", bench_waits, bench_waits_help},
     {"plan", bench_plan, bench_plan_help},
 };
 static const size_t n_commands = sizeof commands / sizeof commands[0];

@@ -3,13 +3,16 @@
  * pure arithmetic; units are seconds, bytes and floats.
  *
  * An exchange of m = n/F floats is cut into k = m/c chunks of c = min(chunk, m). A chunk takes u seconds up
- * and w down on the slower of the worker's link and its part of psd's, and D there and back. Each of the
- * lanes has a window of chunks in flight, so that one follows another after
+ * and w down on the slower of the worker's link and its part of psd's, and D there and back. l = min(lanes,
+ * k) lanes share the link, each with a window of chunks in flight, so that one chunk follows another after
  *
- *   b = max(u, w, (D + u + w)/(lanes window))
+ *   b = max(u, w, (D + l (u + w))/(l window))
  *
- * and the exchange takes T = D + u + w + (k - 1) b and keeps the link busy for B = k b. With a step of s
- * seconds, period H and overlap of N steps, a period of F exchanges takes
+ * and the exchange takes T = D + l (u + w) + (k - l) b + R and keeps the link busy for B = k b. R is TCP's
+ * slow start, each way, where the connection was idle for more than 0.2 s before: in round r a lane sends 2^r
+ * times 14480 bytes, until these are all that the link takes in D, or the exchange has.
+ *
+ * With a step of s seconds, period H and overlap of N steps, a period of F exchanges takes
  *
  *   max(H s + F max(0, T - N s), F B)
  *

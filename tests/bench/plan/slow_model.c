@@ -3,25 +3,45 @@
 
 #include "tests/bench/plan/slow.h"
 
+/* Of TCP on Linux: ten segments; and the shortest time after which it starts slowly again. */
+static const double first_window = 14480, idle_s = 0.2;
+
 static double bytes_per_float(const struct ps_codec *codec, double chunk_floats)
 {
     return (double)codec->payload_bytes(codec, (size_t)chunk_floats) / chunk_floats;
 }
 
-void slow_predict(const struct slow_link *link, const struct slow_job *job, struct slow_candidate *out)
+/* What TCP's slow start takes beyond the bytes, one way. byte_s: of the link; bytes: of a lane. */
+static double slow_start_s(double byte_s, double bytes, double delay_s, double lanes)
+{
+    double wanted = fmin(bytes, delay_s / (byte_s * lanes));
+    double rounds = wanted > first_window ? ceil(log2(wanted / first_window)) : 0;
+    return fmax(0, rounds * delay_s - lanes * first_window * (exp2(rounds) - 1) * byte_s);
+}
+
+static void time_exchange(const struct slow_link *link, const struct slow_job *job,
+                          struct slow_candidate *out)
 {
     double part = job->n_floats / out->fragments, chunk = fmax(1, floor(fmin(job->chunk_floats, part)));
-    double bytes = bytes_per_float(out->codec, chunk), k = part / chunk;
+    double bytes = bytes_per_float(out->codec, chunk), k = part / chunk, lanes = fmin(job->lanes, k);
     double shared_s = job->workers * link->server_byte_s;
-    double up_s = chunk * bytes * fmax(link->up_s, shared_s);
-    double down_s = chunk * bytes * fmax(link->down_s, shared_s);
-    double turn_s = link->delay_s + up_s + down_s;
-    double each_s = fmax(fmax(up_s, down_s), turn_s / (job->lanes * job->window));
-    double own_s = out->period * job->step_s, all_s;
+    double up_s = fmax(link->up_s, shared_s), down_s = fmax(link->down_s, shared_s);
+    double turn_s = link->delay_s + lanes * chunk * bytes * (up_s + down_s);
+    double each_s = fmax(chunk * bytes * fmax(up_s, down_s), turn_s / (lanes * job->window));
 
-    out->exchange_s = turn_s + (k - 1) * each_s;
+    out->exchange_s = turn_s + (k - lanes) * each_s;
     out->busy_s = k * each_s;
     out->bytes = 2 * job->n_floats * bytes;
+    if (out->period * job->step_s / out->fragments - out->busy_s > idle_s)
+        out->exchange_s += slow_start_s(up_s, part * bytes / lanes, link->delay_s, lanes) +
+                           slow_start_s(down_s, part * bytes / lanes, link->delay_s, lanes);
+}
+
+void slow_predict(const struct slow_link *link, const struct slow_job *job, struct slow_candidate *out)
+{
+    double own_s = out->period * job->step_s, all_s;
+
+    time_exchange(link, job, out);
     if (out->overlap == 0)
         all_s = own_s + out->fragments * out->exchange_s;
     else
