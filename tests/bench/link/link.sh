@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# psbench link against a psd: that it measures, changes nothing, and what it refuses. $1: psbench; $2: psd; $3: psctl
+# psbench link and psbench waits against a psd: what they measure, that link changes nothing, and what they refuse. $1: psbench; $2: psd; $3: psctl
+# shellcheck disable=SC2317 # called by a trap
 set -u
 psbench=$1 psd=$2 psctl=$3
 folder=$(mktemp -d)
@@ -16,14 +17,22 @@ finish() {
 }
 trap finish EXIT
 
-"$psd" --set method=async-sgd --set endpoint_file="$folder/endpoint" --set state_dir=state \
-    --set status.socket="$folder/sock" --set checkpoint.every_s=0 2>log &
-pid=$!
-for ((i = 0; i < 600; i++)); do
-    [[ ! -s endpoint ]] || break
-    kill -0 "$pid" || fail "psd did not start"
-    sleep 0.1
-done
+start_psd() { # SETTING...
+    local setting settings=()
+    for setting in "$@"; do settings+=(--set "$setting"); done
+    rm -f endpoint
+    "$psd" "${settings[@]}" --set endpoint_file="$folder/endpoint" --set state_dir="state-$1" \
+        --set status.socket="$folder/sock" --set checkpoint.every_s=0 2>log &
+    pid=$!
+    for ((i = 0; i < 600; i++)); do
+        [[ ! -s endpoint ]] || return 0
+        kill -0 "$pid" || fail "psd did not start"
+        sleep 0.1
+    done
+    fail "psd has no endpoint"
+}
+
+start_psd method=async-sgd
 
 # refused RC TEXT OPTION...
 refused() {
@@ -58,4 +67,12 @@ grep -q "^method: diloco" plan.txt || fail "'$(<plan.txt)' has no configuration"
 grep "^center" before >was
 grep "^center" after | diff was - || fail "the center has changed"
 refused 1 "another model than the job's" --server @endpoint --net lenet
+
+kill -KILL "$pid"
+wait "$pid" 2>/dev/null
+start_psd method=async-local-sgd period=2
+line=$("$psbench" waits --server @endpoint --floats 5000 --step-ms 1 --periods 3 --json) || fail "psbench waits failed"
+grep -q '"period":2,"steps":6,.*"share":[01][.][0-9]*}' <<<"$line" || fail "'$line' is not what psbench waits prints"
+"$psbench" waits --server @endpoint --step-ms 0 2>/dev/null
+[[ $? -eq 2 ]] || fail "psbench waits --step-ms 0 was not refused"
 exit 0
