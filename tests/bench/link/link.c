@@ -13,7 +13,7 @@
 
 const char bench_link_help[] = "rate and delay of the road to a running psd, for psbench plan --slow";
 
-enum { SMALLEST_MOST = 16384, SMALL_TURNS = 4, MAX_TIMES = SMALL_TURNS * LINK_MAX_TURNS };
+enum { SMALLEST_MOST = 16384, SMALL_TURNS = 4, MAX_TIMES = SMALL_TURNS * LINK_MAX_TURNS, SPARE_MS = 5000 };
 
 struct run {
     const struct link_options *o;
@@ -119,7 +119,7 @@ static bool join(struct run *r, int32_t kind, struct psc **c)
     opt.key_file = r->o->key;
     opt.server_key = r->o->server_key;
     opt.transport = r->o->transport;
-    opt.timeout_ms = (uint32_t)(r->o->timeout_s * 1000);
+    opt.timeout_ms = (uint32_t)(r->o->timeout_s * 1000 + SPARE_MS); /* may_wait ends it first */
     opt.go_on = may_wait;
     opt.go_on_arg = r;
     r->deadline_s = ps_now_s() + (double)r->o->timeout_s;

@@ -2,7 +2,7 @@
 # psbench link and psbench waits against a psd: what they measure, that link changes nothing, and what they refuse. $1: psbench; $2: psd; $3: psctl
 # shellcheck disable=SC2317 # called by a trap
 set -u
-psbench=$1 psd=$2 psctl=$3
+psbench=$(realpath "$1") psd=$(realpath "$2") psctl=$(realpath "$3")
 folder=$(mktemp -d)
 cd "$folder" || exit 1
 fail() {

@@ -178,10 +178,10 @@ int slow_read_link_file(const char *path, struct slow_link *link)
     return 0;
 }
 
+/* A rate begins with a digit, or with a point and one; "./3mbit" is a file. */
 static bool read_link(struct slow_options *o, const char *text)
 {
-    char *end;
-    if (strtod(text, &end) <= 0 || end == text)
+    if (strchr("0123456789.", text[0]) == NULL || text[1] == '/' || text[1] == '.')
         return slow_read_link_file(text, &o->link) == 0;
     if (!plan_read_link("link", text, &o->link.down_s))
         return false;

@@ -17,6 +17,8 @@ static const char usage_text[] =
     "                     [--timeout-s 600] [--json]\n"
     "  --periods K    periods that are measured, after a first one\n";
 
+enum { SPARE_MS = 5000 };
+
 struct options {
     const char *server;
     uint64_t floats, step_ms, periods, timeout_s;
@@ -89,7 +91,7 @@ static int join(struct worker *w)
     psc_options_init(&opt, sizeof opt);
     opt.server = w->o->server;
     opt.name = "psbench waits";
-    opt.timeout_ms = (uint32_t)(w->o->timeout_s * 1000);
+    opt.timeout_ms = (uint32_t)(w->o->timeout_s * 1000 + SPARE_MS); /* may_wait ends it first */
     opt.go_on = may_wait;
     opt.go_on_arg = w;
     int rc = psc_open(&opt, &w->c);
