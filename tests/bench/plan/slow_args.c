@@ -181,7 +181,7 @@ int slow_read_link_file(const char *path, struct slow_link *link)
 /* A rate begins with a digit, or with a point and one; "./3mbit" is a file. */
 static bool read_link(struct slow_options *o, const char *text)
 {
-    if (strchr("0123456789.", text[0]) == NULL || text[1] == '/' || text[1] == '.')
+    if (strspn(text, "0123456789.") == 0 || strncmp(text, "./", 2) == 0 || strncmp(text, "../", 3) == 0)
         return slow_read_link_file(text, &o->link) == 0;
     if (!plan_read_link("link", text, &o->link.down_s))
         return false;
