@@ -28,7 +28,7 @@
 #include "proto/codecs/codec.h"
 
 enum { SLOW_MAX_LIST = 16, SLOW_YAML = 320 };
-/* The largest overlap that psd's configuration takes: 1 is `overlap: true`. */
+/* The largest overlap that psd's configuration takes: 1 is `overlap: true`. Where it takes any, 1000000. */
 enum { SLOW_MOST_OVERLAP = 1 };
 
 struct slow_link {
@@ -64,7 +64,8 @@ struct slow_options {
 
 /* Fills *out except for the overlap that hides the exchange, which is the caller's choice. */
 void slow_predict(const struct slow_link *link, const struct slow_job *job, struct slow_candidate *out);
-/* The smallest overlap by which nothing of the exchange is exposed, at most the period. */
+/* The smallest overlap by which nothing of the exchange is exposed; at most the steps until the next fragment
+ * leaves, period/fragments, since one exchange at a time is on its way. */
 uint32_t slow_hiding_overlap(const struct slow_job *job, const struct slow_candidate *c);
 /* All candidates with overlap 0, 1 and the one that hides, in the order of preference: shorter periods first,
  * then codecs in the order given, then fewer fragments, then shorter overlap. Fragments above the chunks or

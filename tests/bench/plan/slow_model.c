@@ -52,8 +52,9 @@ void slow_predict(const struct slow_link *link, const struct slow_job *job, stru
 
 uint32_t slow_hiding_overlap(const struct slow_job *job, const struct slow_candidate *c)
 {
+    uint32_t most = c->period / c->fragments;
     double steps = ceil(c->exchange_s / job->step_s);
-    return steps < 1 ? 1 : steps < c->period ? (uint32_t)steps : c->period;
+    return steps <= 1 || most <= 1 ? 1 : steps < most ? (uint32_t)steps : most;
 }
 
 static size_t with_overlaps(const struct slow_options *o, struct slow_candidate c, struct slow_candidate *all)

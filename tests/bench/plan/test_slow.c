@@ -50,7 +50,8 @@ START_TEST(overlap_hides_as_many_steps)
     ck_assert_uint_eq(slow_hiding_overlap(&job1, &c), 23); /* 441/20 = 22.05 */
     ck_assert_double_eq_tol(predict(&link1, 32, 1, 23).share, 1, CLOSE);
     /* A period of 320 ms hides no more than that of 441. */
-    ck_assert_uint_eq(slow_hiding_overlap(&job1, &(struct slow_candidate){.period = 16, .exchange_s = 0.441}),
+    ck_assert_uint_eq(slow_hiding_overlap(
+                          &job1, &(struct slow_candidate){.period = 16, .fragments = 1, .exchange_s = 0.441}),
                       16);
     ck_assert_double_eq_tol(predict(&link1, 16, 1, 16).share, 320.0 / 441, CLOSE);
     /* What the link has to carry: 400 ms in each 200 ms. */
@@ -65,7 +66,11 @@ START_TEST(fragments_are_shorter_exchanges)
     ck_assert_double_eq_tol(c.exchange_s, 0.141, CLOSE);
     ck_assert_double_eq_tol(c.share, 640.0 / 1204, CLOSE);
     ck_assert_double_eq_tol(predict(&link1, 32, 4, 1).share, 640.0 / 1124, CLOSE);
-    ck_assert_uint_eq(slow_hiding_overlap(&job1, &c), 8);
+    ck_assert_uint_eq(slow_hiding_overlap(&job1, &c), 8); /* 141/20 = 7.05; the next leaves after 8 steps */
+    c.period = 30;
+    ck_assert_uint_eq(slow_hiding_overlap(&job1, &c), 7);
+    c.period = 4;
+    ck_assert_uint_eq(slow_hiding_overlap(&job1, &c), 1);
 }
 END_TEST
 
