@@ -11,9 +11,11 @@
 #include "tests/bench/data/data.h"
 #include "tests/bench/codec/codec.h"
 #include "tests/bench/exchange/exchange.h"
+#include "tests/bench/link/link.h"
 #include "tests/bench/net/net.h"
 #include "tests/bench/plan/plan.h"
 #include "tests/bench/rule/rule.h"
+#include "tests/bench/slow/slow.h"
 #include "tests/bench/step/step.h"
 
 struct command {
@@ -32,6 +34,8 @@ static const struct command commands[] = {
     {"rule", bench_rule, bench_rule_help},
     {"allreduce", bench_allreduce, bench_allreduce_help},
     {"step", bench_step, bench_step_help},
+    {"link", bench_link, bench_link_help},
+    {"waits", bench_waits, bench_waits_help},
     {"plan", bench_plan, bench_plan_help},
 };
 static const size_t n_commands = sizeof commands / sizeof commands[0];

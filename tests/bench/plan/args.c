@@ -8,6 +8,7 @@
 #include "nets/net.h"
 #include "proto/codecs/codec.h"
 #include "tests/bench/plan/plan.h"
+#include "tests/bench/plan/slow.h"
 #include "tests/bench/simulate/simulate.h"
 
 static void usage(FILE *out)
@@ -29,6 +30,7 @@ static void usage(FILE *out)
         "    --lanes N          of psd (2); --chunk-floats N (131072)\n",
         out);
     sim_usage(out);
+    slow_usage(out);
 }
 
 static bool read_number(const char *name, const char *text, double least, double most, double *out)

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "proto/model/buckets.h"
+
 const char *const plan_term_names[PLAN_N_TERMS] = {
     [PLAN_UPDATE] = "update", [PLAN_COMPUTE] = "compute",       [PLAN_LATENCY] = "latency",
     [PLAN_WIRE] = "wire",     [PLAN_ARITHMETIC] = "arithmetic", [PLAN_SYNC] = "sync",
@@ -160,6 +162,21 @@ static void (*const predictors[])(const struct trip *t, struct plan_prediction *
 _Static_assert(sizeof predictors / sizeof *predictors == sizeof plan_methods / sizeof *plan_methods,
                "a predictor for each method");
 
+static uint32_t buckets_of(const struct trip *t, uint32_t members, bool pipelined)
+{
+    const struct plan_codec *c = t->codec;
+    const struct ps_iteration it = {.update_s = t->job->update_s,
+                                    .forward_s = t->job->compute_s / 3,
+                                    .backward_s = t->job->compute_s * 2 / 3,
+                                    .n_bytes = t->job->n_floats * c->bytes_per_float,
+                                    .alpha_s = t->link->alpha_s,
+                                    .beta_s = (t->link->half_duplex ? 2 : 1) * t->link->beta_s,
+                                    .gamma_s = c->add_s / c->bytes_per_float,
+                                    .sync_s = t->link->sync_s,
+                                    .members = members};
+    return ps_best_buckets(&it, pipelined, PLAN_MOST_BUCKETS);
+}
+
 void plan_predict(const struct plan_method *method, const struct plan_link *link,
                   const struct plan_codec *codec, const struct plan_job *job, uint32_t workers,
                   uint32_t clique, struct plan_prediction *out)
@@ -171,6 +188,8 @@ void plan_predict(const struct plan_method *method, const struct plan_link *link
     out->terms[PLAN_UPDATE] = job->update_s;
     out->terms[PLAN_COMPUTE] = job->compute_s;
     predictors[method - plan_methods](&t, out);
+    if (method->is_clique && workers > 1)
+        out->buckets = buckets_of(&t, workers, !method->is_exact);
     out->comm_s = comm_of(out->terms);
     out->images_s = workers * (double)job->batch / out->iteration_s;
     out->efficiency = (job->update_s + job->compute_s) / out->iteration_s;

@@ -21,6 +21,9 @@
  *   async-easgd  the same with server(1) / tau and p busy / tau
  *   mpi-sgd      update + compute + allreduce(M) + server(p / M) + broadcast(M)
  *
+ * The iteration of d-sync is that of one bucket. `buckets` is the number that makes it shortest, if forward
+ * is a third of compute, at most PLAN_MOST_BUCKETS.
+ *
  * Efficiency is the speed divided by p times that of one worker: (update + compute) / iteration. */
 #ifndef TEST_BENCH_PLAN_MODEL_H
 #define TEST_BENCH_PLAN_MODEL_H
@@ -28,6 +31,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+enum { PLAN_MOST_BUCKETS = 64 };
 
 enum plan_term {
     PLAN_UPDATE,
@@ -80,6 +85,7 @@ struct plan_prediction {
     double terms[PLAN_N_TERMS]; /* seconds per iteration, without overlap */
     double comm_s;              /* of these, all except update and compute */
     double iteration_s, images_s, efficiency;
+    uint32_t buckets; /* of a clique's sum, by equations 5 and 6 (proto/model/buckets.h); 0: there is none */
     enum plan_term largest; /* the largest term of the iteration's time */
 };
 

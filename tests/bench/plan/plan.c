@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "proto/codecs/codec.h"
+#include "tests/bench/plan/slow.h"
 #include "tests/bench/simulate/simulate.h"
 
 const char bench_plan_help[] = "iteration time of each method, clique and codec, from a model of the link";
@@ -117,16 +118,24 @@ static void print_row(const struct plan_prediction *r)
            plan_term_names[r->largest]);
 }
 
-static void print_row_json(const struct plan_prediction *r, uint32_t period)
+/* clique.bucket_floats. */
+static double bucket_floats(const struct plan *p, const struct plan_prediction *r)
+{
+    return ceil(p->job.n_floats / r->buckets);
+}
+
+static void print_row_json(const struct plan *p, const struct plan_prediction *r)
 {
     printf("{\"bench\":\"plan\",\"workers\":%u,\"method\":\"%s\",\"clique\":%u,\"codec\":\"%s\",", r->workers,
            r->method->name, r->clique, r->codec->name);
     for (int k = 0; k < PLAN_N_TERMS; k++)
         printf("\"%s_ms\":%.6f,", plan_term_names[k], r->terms[k] * 1e3);
+    if (r->buckets > 0)
+        printf("\"bucket_floats\":%.0f,", bucket_floats(p, r));
     printf("\"comm_ms\":%.6f,\"iteration_ms\":%.6f,\"images_s\":%.3f,\"efficiency\":%.6f,\"largest\":\"%s\","
            "\"period\":%u}\n",
            r->comm_s * 1e3, r->iteration_s * 1e3, r->images_s, r->efficiency, plan_term_names[r->largest],
-           r->method->every_gradient ? 1 : period);
+           r->method->every_gradient ? 1 : p->opt.period);
 }
 
 /* The fastest prediction for that number of workers of a method that does not apply every gradient, if faster
@@ -159,6 +168,9 @@ static void sentence_of(const struct plan *p, const struct plan_prediction *r, c
                      r->workers, r->workers == 1 ? "" : "s", r->method->name, r->codec->name, r->images_s,
                      100 * r->efficiency, r->workers, meaning[r->largest], plan_term_names[r->largest],
                      100 * fmin(share, 1));
+    if (r->buckets > 0 && n > 0 && (size_t)n < size)
+        n += snprintf(text + n, size - (size_t)n, "; clique.bucket_floats: %.0f, %u bucket%s",
+                      bucket_floats(p, r), r->buckets, r->buckets == 1 ? "" : "s");
     if (faster != NULL && n > 0 && (size_t)n < size)
         snprintf(text + n, size - (size_t)n,
                  "; %s with period %u would make %.0f, but the center sees its workers only so often",
@@ -205,7 +217,7 @@ static void print(const struct plan *p)
     }
     for (size_t i = 0; i < p->n_rows; i++)
         if (p->opt.json)
-            print_row_json(&p->rows[i], p->opt.period);
+            print_row_json(p, &p->rows[i]);
         else
             print_row(&p->rows[i]);
     if (p->opt.json)
@@ -221,6 +233,8 @@ int bench_plan(int argc, char **argv)
 
     if (sim_is_asked(argc, argv))
         return bench_simulate(argc, argv);
+    if (slow_is_asked(argc, argv))
+        return bench_slow(argc, argv);
     rc = plan_parse(argc, argv, &p.opt);
     if (rc != 0)
         return rc > 0 ? 0 : 2;

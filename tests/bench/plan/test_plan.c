@@ -69,6 +69,20 @@ START_TEST(the_pipeline_takes_the_longer_of_the_two)
 }
 END_TEST
 
+/* pipe-sgd: one bucket where the sum is the bound; with 500 ms of compute 1 + 166.7 + 333.3/L ms, at most 0.1
+ * % above those of 64 buckets. d-sync: 7.67 + max(13.33 + (48.75 + 0.8 L)/L, 13.33/L + 48.75 + 0.8 L) ms. */
+START_TEST(buckets_are_chosen_by_equations_5_and_6)
+{
+    struct plan_job slow = job1;
+    slow.compute_s = 0.5;
+    ck_assert_uint_eq(predict("pipe-sgd", &link1, &raw, &job1, 4, 1).buckets, 1);
+    ck_assert_uint_eq(predict("pipe-sgd", &link1, &raw, &slow, 4, 1).buckets, 62);
+    ck_assert_uint_eq(predict("d-sync", &link1, &raw, &job1, 4, 1).buckets, 4);
+    ck_assert_uint_eq(predict("d-sync", &link1, &raw, &job1, 1, 1).buckets, 0);
+    ck_assert_uint_eq(predict("sync-sgd", &link1, &raw, &job1, 4, 1).buckets, 0);
+}
+END_TEST
+
 /* The server's link carries the messages of all 4 and, at the same time, the answers except for a chunk: 4 *
  * (4 MB + 0.4 MB) * 8 ns; sums 4 * 1 M * 1 ns / 2 lanes. */
 START_TEST(the_servers_link_carries_all)
@@ -306,6 +320,7 @@ int main(void)
     TCase *model = tcase_create("model"), *args = tcase_create("command line");
     tcase_add_test(model, an_allreduce_is_latency_bytes_sums_and_step);
     tcase_add_test(model, the_pipeline_takes_the_longer_of_the_two);
+    tcase_add_test(model, buckets_are_chosen_by_equations_5_and_6);
     tcase_add_test(model, the_servers_link_carries_all);
     tcase_add_test(model, workers_at_their_own_pace_share_the_servers_time);
     tcase_add_test(model, cliques_halve_what_the_server_sees);

@@ -1,0 +1,94 @@
+/* slow.h: psbench plan --slow: the share of time in which a worker behind a slow link does not wait for its
+ * exchanges, for each period, codec, number of fragments and overlap; and the choice among them. The model is
+ * pure arithmetic; units are seconds, bytes and floats.
+ *
+ * An exchange of m = n/F floats is cut into k = m/c chunks of c = min(chunk, m). A chunk takes u seconds up
+ * and w down on the slower of the worker's link and its part of psd's, and D there and back. l = min(lanes,
+ * k) lanes share the link, each with a window of chunks in flight, so that one chunk follows another after
+ *
+ *   b = max(u, w, (D + l (u + w))/(l window))
+ *
+ * and the exchange takes T = D + l (u + w) + (k - l) b + R and keeps the link busy for B = k b. R is TCP's
+ * slow start, each way, where the connection was idle for more than 0.2 s before: in round r a lane sends 2^r
+ * times 14480 bytes, until these are all that the link takes in D, or the exchange has.
+ *
+ * With a step of s seconds, period H and overlap of N steps, a period of F exchanges takes
+ *
+ *   max(H s + F max(0, T - N s), F B)
+ *
+ * of which H s is not waiting. With overlap 0 the second term does not count: T contains it. */
+#ifndef TEST_BENCH_PLAN_SLOW_H
+#define TEST_BENCH_PLAN_SLOW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "proto/codecs/codec.h"
+
+enum { SLOW_MAX_LIST = 16, SLOW_YAML = 320 };
+/* The largest overlap that psd's configuration takes: 1 is `overlap: true`. Where it takes any, 1000000. */
+enum { SLOW_MOST_OVERLAP = 1 };
+
+struct slow_link {
+    double up_s, down_s;  /* a byte from the worker to psd, and back */
+    double delay_s;       /* there and back */
+    double server_byte_s; /* of psd's own link, one way; 0: it is no limit */
+};
+
+struct slow_job {
+    double n_floats, chunk_floats, step_s;
+    uint32_t workers, lanes, window;
+    const char *method;
+    bool in_rounds; /* the first round waits for `workers` */
+};
+
+struct slow_candidate {
+    uint32_t period, fragments, overlap; /* overlap: in steps, 0: none */
+    const struct ps_codec *codec;        /* of messages and answers */
+    double exchange_s, busy_s;           /* T and B of one exchange */
+    double bytes;                        /* both ways, of one worker in a period */
+    double share;                        /* of time not waiting */
+};
+
+struct slow_options {
+    struct slow_link link;
+    struct slow_job job;
+    uint32_t periods[SLOW_MAX_LIST], fragments[SLOW_MAX_LIST];
+    struct ps_codec codecs[SLOW_MAX_LIST];
+    size_t n_periods, n_fragments, n_codecs;
+    double target; /* share of time not waiting */
+    bool json;
+};
+
+/* Fills *out except for the overlap that hides the exchange, which is the caller's choice. */
+void slow_predict(const struct slow_link *link, const struct slow_job *job, struct slow_candidate *out);
+/* The smallest overlap by which nothing of the exchange is exposed; at most the steps until the next fragment
+ * leaves, period/fragments, since one exchange at a time is on its way. */
+uint32_t slow_hiding_overlap(const struct slow_job *job, const struct slow_candidate *c);
+/* All candidates with overlap 0, 1 and the one that hides, in the order of preference: shorter periods first,
+ * then codecs in the order given, then fewer fragments, then shorter overlap. Fragments above the chunks or
+ * the period are left out. all: room for 3 of each combination. */
+size_t slow_candidates(const struct slow_options *o, struct slow_candidate *all);
+/* The first of an overlap up to `most` that reaches the target; else the one with the highest share. NULL:
+ * there is none. */
+const struct slow_candidate *slow_choose(const struct slow_candidate *all, size_t n, double target,
+                                         uint32_t most);
+/* The value of parameters.overlap. */
+const char *slow_overlap_text(uint32_t overlap, char text[16]);
+/* The lines of the configuration: `workers` is there where rounds wait for them, or where psd keeps what each
+ * of them has. */
+void slow_yaml(const struct slow_job *job, const struct slow_candidate *c, char text[SLOW_YAML]);
+
+/* slow_args.c */
+bool slow_is_asked(int argc, char **argv);
+/* 0; 1: help was printed; -1: wrong, with a message on stderr. */
+int slow_parse(int argc, char **argv, struct slow_options *o);
+/* The output of psbench link --json. -1 with a message on stderr. */
+int slow_read_link_file(const char *path, struct slow_link *link);
+void slow_usage(FILE *out);
+
+int bench_slow(int argc, char **argv);
+
+#endif

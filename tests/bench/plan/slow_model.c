@@ -1,0 +1,128 @@
+#include <math.h>
+#include <stdio.h>
+
+#include "tests/bench/plan/slow.h"
+
+/* Of TCP on Linux: ten segments; and the shortest time after which it starts slowly again. */
+static const double first_window = 14480, idle_s = 0.2;
+
+static double bytes_per_float(const struct ps_codec *codec, double chunk_floats)
+{
+    return (double)codec->payload_bytes(codec, (size_t)chunk_floats) / chunk_floats;
+}
+
+/* What TCP's slow start takes beyond the bytes, one way. byte_s: of the link; bytes: of a lane. */
+static double slow_start_s(double byte_s, double bytes, double delay_s, double lanes)
+{
+    double wanted = fmin(bytes, delay_s / (byte_s * lanes));
+    double rounds = wanted > first_window ? ceil(log2(wanted / first_window)) : 0;
+    return fmax(0, rounds * delay_s - lanes * first_window * (exp2(rounds) - 1) * byte_s);
+}
+
+static void time_exchange(const struct slow_link *link, const struct slow_job *job,
+                          struct slow_candidate *out)
+{
+    double part = job->n_floats / out->fragments, chunk = fmax(1, floor(fmin(job->chunk_floats, part)));
+    double bytes = bytes_per_float(out->codec, chunk), k = part / chunk, lanes = fmin(job->lanes, k);
+    double shared_s = job->workers * link->server_byte_s;
+    double up_s = fmax(link->up_s, shared_s), down_s = fmax(link->down_s, shared_s);
+    double turn_s = link->delay_s + lanes * chunk * bytes * (up_s + down_s);
+    double each_s = fmax(chunk * bytes * fmax(up_s, down_s), turn_s / (lanes * job->window));
+
+    out->exchange_s = turn_s + (k - lanes) * each_s;
+    out->busy_s = k * each_s;
+    out->bytes = 2 * job->n_floats * bytes;
+    if (out->period * job->step_s / out->fragments - out->busy_s > idle_s)
+        out->exchange_s += slow_start_s(up_s, part * bytes / lanes, link->delay_s, lanes) +
+                           slow_start_s(down_s, part * bytes / lanes, link->delay_s, lanes);
+}
+
+void slow_predict(const struct slow_link *link, const struct slow_job *job, struct slow_candidate *out)
+{
+    double own_s = out->period * job->step_s, all_s;
+
+    time_exchange(link, job, out);
+    if (out->overlap == 0)
+        all_s = own_s + out->fragments * out->exchange_s;
+    else
+        all_s = fmax(own_s + out->fragments * fmax(0, out->exchange_s - out->overlap * job->step_s),
+                     out->fragments * out->busy_s);
+    out->share = own_s / all_s;
+}
+
+uint32_t slow_hiding_overlap(const struct slow_job *job, const struct slow_candidate *c)
+{
+    uint32_t most = c->period / c->fragments;
+    double steps = ceil(c->exchange_s / job->step_s);
+    return steps <= 1 || most <= 1 ? 1 : steps < most ? (uint32_t)steps : most;
+}
+
+static size_t with_overlaps(const struct slow_options *o, struct slow_candidate c, struct slow_candidate *all)
+{
+    size_t n = 0;
+    for (c.overlap = 0; c.overlap <= 1; c.overlap++) {
+        slow_predict(&o->link, &o->job, &c);
+        all[n++] = c;
+    }
+    c.overlap = slow_hiding_overlap(&o->job, &c);
+    if (c.overlap > 1) {
+        slow_predict(&o->link, &o->job, &c);
+        all[n++] = c;
+    }
+    return n;
+}
+
+size_t slow_candidates(const struct slow_options *o, struct slow_candidate *all)
+{
+    double chunks = ceil(o->job.n_floats / o->job.chunk_floats);
+    size_t n = 0;
+    for (size_t p = 0; p < o->n_periods; p++)
+        for (size_t c = 0; c < o->n_codecs; c++)
+            for (size_t f = 0; f < o->n_fragments; f++)
+                if (o->fragments[f] <= chunks && o->fragments[f] <= o->periods[p])
+                    n += with_overlaps(o,
+                                       (struct slow_candidate){.period = o->periods[p],
+                                                               .fragments = o->fragments[f],
+                                                               .codec = &o->codecs[c]},
+                                       all + n);
+    return n;
+}
+
+const struct slow_candidate *slow_choose(const struct slow_candidate *all, size_t n, double target,
+                                         uint32_t most)
+{
+    const struct slow_candidate *best = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (all[i].overlap > most)
+            continue;
+        if (all[i].share >= target)
+            return &all[i];
+        if (best == NULL || all[i].share > best->share)
+            best = &all[i];
+    }
+    return best;
+}
+
+const char *slow_overlap_text(uint32_t overlap, char text[16])
+{
+    if (overlap > 1)
+        snprintf(text, 16, "%u", overlap);
+    else
+        snprintf(text, 16, "%s", overlap == 1 ? "true" : "false");
+    return text;
+}
+
+void slow_yaml(const struct slow_job *job, const struct slow_candidate *c, char text[SLOW_YAML])
+{
+    char codec[PS_CODEC_TEXT], overlap[16], workers[24] = "";
+    ps_codec_text(c->codec, codec);
+    if (job->in_rounds || c->codec->for_moves)
+        snprintf(workers, sizeof workers, "workers: %u\n", job->workers);
+    snprintf(text, SLOW_YAML,
+             "method: %s\n"
+             "%s"
+             "parameters: {period: %u, fragments: %u, overlap: %s}\n"
+             "codec: {message: %s, answer: %s, error_feedback: %s}\n",
+             job->method, workers, c->period, c->fragments, slow_overlap_text(c->overlap, overlap), codec,
+             codec, c->codec->in_place ? "false" : "true");
+}

@@ -1,0 +1,177 @@
+/* waits.c: a worker whose gradient is a sleep. What its steps take beyond the sleep and the local update is
+ * waiting for exchanges: the figure that psbench plan --slow predicts. */
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "client/psclient.h"
+#include "proto/clock.h"
+#include "tests/bench/slow/slow.h"
+
+const char bench_waits_help[] = "a worker that sleeps for its gradients: the share of time it does not wait";
+
+static const char usage_text[] =
+    "usage: psbench waits --server ENDPOINT [--floats 1000000] [--step-ms 30] [--periods 2]\n"
+    "                     [--timeout-s 600] [--json]\n"
+    "  --periods K    periods that are measured, after a first one\n";
+
+enum { SPARE_MS = 5000 };
+
+struct options {
+    const char *server;
+    uint64_t floats, step_ms, periods, timeout_s;
+    int json;
+};
+
+struct worker {
+    const struct options *o;
+    struct psc *c;
+    float *x, *g;
+    double computed_s, deadline_s;
+};
+
+struct result {
+    uint64_t steps, bytes;
+    uint32_t period;
+    double wall_s, computed_s, update_s;
+};
+
+static bool take_count(const char *option, const char *text, uint64_t max, uint64_t *out)
+{
+    char *end;
+    *out = strtoull(text, &end, 10);
+    if (*text >= '0' && *text <= '9' && *end == 0 && *out >= 1 && *out <= max)
+        return true;
+    fprintf(stderr, "psbench waits: --%s is '%s'; allowed are 1 to %llu\n", option, text,
+            (unsigned long long)max);
+    return false;
+}
+
+/* 0; 2: wrong; -1: help was printed. */
+static int parse(int argc, char **argv, struct options *o)
+{
+    static const struct option longs[] = {{"server", 1, NULL, 's'},    {"floats", 1, NULL, 'f'},
+                                          {"step-ms", 1, NULL, 'm'},   {"periods", 1, NULL, 'p'},
+                                          {"timeout-s", 1, NULL, 't'}, {"json", 0, NULL, 'j'},
+                                          {"help", 0, NULL, 'h'},      {NULL, 0, NULL, 0}};
+    int found, at = 0;
+    bool fine = true;
+    while (fine && (found = getopt_long(argc, argv, "", longs, &at)) != -1) {
+        const char *name = longs[at].name;
+        fine = found == 'f'   ? take_count(name, optarg, 1000000000000, &o->floats)
+               : found == 'm' ? take_count(name, optarg, 3600000, &o->step_ms)
+               : found == 'p' ? take_count(name, optarg, 1000000, &o->periods)
+               : found == 't' ? take_count(name, optarg, 86400, &o->timeout_s)
+                              : found != '?';
+        o->server = found == 's' ? optarg : o->server;
+        o->json = o->json || found == 'j';
+        if (found == 'h') {
+            fputs(usage_text, stdout);
+            return -1;
+        }
+    }
+    fine = fine && optind == argc && o->server != NULL;
+    if (!fine)
+        fprintf(stderr, "psbench waits: --server is needed, and nothing but these options\n%s", usage_text);
+    return fine ? 0 : 2;
+}
+
+static int may_wait(void *arg)
+{
+    const struct worker *w = arg;
+    return ps_now_s() < w->deadline_s;
+}
+
+static int join(struct worker *w)
+{
+    struct psc_tensor tensor = {.name = "x", .n_dims = 1, .shape = {w->o->floats}};
+    struct psc_options opt;
+    psc_options_init(&opt, sizeof opt);
+    opt.server = w->o->server;
+    opt.name = "psbench waits";
+    opt.timeout_ms = (uint32_t)(w->o->timeout_s * 1000 + SPARE_MS); /* may_wait ends it first */
+    opt.go_on = may_wait;
+    opt.go_on_arg = w;
+    int rc = psc_open(&opt, &w->c);
+    return rc == PSC_OK ? psc_begin(w->c, &tensor, 1, w->x) : rc;
+}
+
+static int steps(struct worker *w, uint64_t n)
+{
+    int rc = PSC_OK;
+    for (uint64_t k = 0; k < n && rc == PSC_OK; k++) {
+        double begin = ps_now_s();
+        w->deadline_s = begin + (double)w->o->timeout_s;
+        ps_sleep_us(w->o->step_ms * 1000);
+        w->computed_s += ps_now_s() - begin;
+        rc = psc_step(w->c, w->x, w->g, 1);
+    }
+    return rc;
+}
+
+/* Whole periods, from one exchange to another, so that each is counted with its waiting. */
+static int measure(struct worker *w, struct result *out)
+{
+    struct psc_info before = {.size = sizeof before}, after = {.size = sizeof after};
+    psc_info(w->c, &before);
+    uint64_t period = before.period > 0 ? before.period : 1;
+    int rc = steps(w, period);
+    psc_info(w->c, &before);
+    double computed_s = w->computed_s, begin = ps_now_s();
+    out->steps = period * w->o->periods;
+    if (rc == PSC_OK)
+        rc = steps(w, out->steps);
+    out->wall_s = ps_now_s() - begin;
+    psc_info(w->c, &after);
+    out->period = (uint32_t)period;
+    out->computed_s = w->computed_s - computed_s;
+    out->update_s = after.update_seconds - before.update_seconds;
+    out->bytes = after.bytes_sent + after.bytes_received - before.bytes_sent - before.bytes_received;
+    return rc;
+}
+
+static void print(const struct options *o, const struct result *r)
+{
+    double own_s = r->computed_s + r->update_s, share = own_s / r->wall_s;
+    if (o->json)
+        printf("{\"bench\":\"waits\",\"floats\":%llu,\"period\":%u,\"steps\":%llu,\"step_ms\":%.4f,"
+               "\"wall_ms\":%.3f,\"bytes\":%llu,\"share\":%.6f}\n",
+               (unsigned long long)o->floats, r->period, (unsigned long long)r->steps,
+               own_s * 1e3 / (double)r->steps, r->wall_s * 1e3, (unsigned long long)r->bytes, share);
+    else
+        printf("%.1f %% of the time not waiting: %llu steps of %.3f ms (period %u) in %.3f s, %.3f MB\n",
+               share * 100, (unsigned long long)r->steps, own_s * 1e3 / (double)r->steps, r->period,
+               r->wall_s, (double)r->bytes * 1e-6);
+}
+
+int bench_waits(int argc, char **argv)
+{
+    struct options o = {.floats = 1000000, .step_ms = 30, .periods = 2, .timeout_s = 600};
+    struct result r = {0};
+    int rc = parse(argc, argv, &o);
+    if (rc != 0)
+        return rc < 0 ? 0 : rc;
+    struct worker w = {.o = &o,
+                       .x = calloc(o.floats, sizeof(float)),
+                       .g = malloc(o.floats * sizeof(float)),
+                       .deadline_s = ps_now_s() + (double)o.timeout_s};
+    for (uint64_t i = 0; w.g != NULL && i < o.floats; i++)
+        w.g[i] = 1e-4f * (float)(i * 37 % 1021) - 0.05f;
+    rc = w.x == NULL || w.g == NULL ? PSC_ENOMEM : join(&w);
+    if (rc == PSC_OK)
+        rc = measure(&w, &r);
+    if (rc == PSC_OK)
+        print(&o, &r);
+    else
+        fprintf(stderr, "psbench waits: %s\n",
+                rc == PSC_EINTERRUPTED ? "a step or the beginning was not done within --timeout-s"
+                : rc == PSC_DRAINED    ? "psd is draining"
+                : w.c != NULL          ? psc_error(w.c)
+                                       : psc_result_name(rc));
+    psc_close(w.c);
+    free(w.x);
+    free(w.g);
+    return rc == PSC_OK ? 0 : 1;
+}
