@@ -11,6 +11,7 @@
 struct product {
     bool is_own; /* computed by kernels.cuh */
     int algorithm;
+    cudnnMathType_t math; /* that the descriptor must have for it */
     size_t workspace;
 };
 
@@ -73,7 +74,13 @@ static cudnnStatus_t describe_tensor(cudnnTensorDescriptor_t *t, struct cnn_cuda
                                                                    (int)s.n, (int)s.c, (int)s.h, (int)s.w);
 }
 
-static cudnnStatus_t describe(struct conv *c)
+/* What the algorithms of a net may be: CUDNN_DEFAULT_MATH permits tf32. */
+static cudnnMathType_t math_of(const struct cnn_cuda *d)
+{
+    return d->precision == CNN_TF32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
+}
+
+static cudnnStatus_t describe(const struct cnn_cuda *d, struct conv *c)
 {
     const struct cnn_cuda_window *w = &c->window;
     cudnnStatus_t st = describe_tensor(&c->in, w->in);
@@ -93,25 +100,36 @@ static cudnnStatus_t describe(struct conv *c)
                                              CUDNN_DATA_FLOAT);
     if (st == CUDNN_STATUS_SUCCESS)
         st = cudnnSetConvolutionGroupCount(c->conv, (int)w->groups);
-    return st == CUDNN_STATUS_SUCCESS ? cudnnSetConvolutionMathType(c->conv, CUDNN_FMA_MATH) : st;
+    return st == CUDNN_STATUS_SUCCESS ? cudnnSetConvolutionMathType(c->conv, math_of(d)) : st;
 }
 
 #define MOST_ALGORITHMS 16
 
-/* Accepts an algorithm if it is available, deterministic, and does not round to less than float32. The
- * descriptor forbids such rounding as well; algorithms of the default math type follow the descriptor. */
-static bool is_good(cudnnStatus_t status, cudnnDeterminism_t determinism, cudnnMathType_t math)
+/* Accepts an algorithm if it is available, deterministic, and does not round to less than the net's
+ * precision. The descriptor forbids such rounding as well; at float32, algorithms of the default math type
+ * follow the descriptor. CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION, which may round to half, is never accepted.
+ */
+static bool is_good(const struct cnn_cuda *d, cudnnStatus_t status, cudnnDeterminism_t determinism,
+                    cudnnMathType_t math)
 {
     return status == CUDNN_STATUS_SUCCESS && determinism == CUDNN_DETERMINISTIC &&
-           (math == CUDNN_FMA_MATH || math == CUDNN_DEFAULT_MATH);
+           (math == CUDNN_FMA_MATH || math == CUDNN_DEFAULT_MATH ||
+            (math == CUDNN_TENSOR_OP_MATH && d->precision == CNN_TF32));
+}
+
+/* Sets the descriptor for an algorithm: at float32 always the same. */
+static cudnnStatus_t use_math(const struct cnn_cuda *d, struct conv *c, cudnnMathType_t math)
+{
+    return d->precision == CNN_TF32 ? cudnnSetConvolutionMathType(c->conv, math) : CUDNN_STATUS_SUCCESS;
 }
 
 /* Accepts an algorithm that fits into the workspace. */
-static bool takes(struct product *p, cudnnStatus_t status, const size_t *bytes, int algorithm)
+static bool takes(struct product *p, cudnnStatus_t status, const size_t *bytes, int algorithm,
+                  cudnnMathType_t math)
 {
     if (status != CUDNN_STATUS_SUCCESS || *bytes > CNN_CUDA_WORKSPACE)
         return false;
-    *p = (struct product){false, algorithm, *bytes};
+    *p = (struct product){false, algorithm, math, *bytes};
     return true;
 }
 
@@ -123,15 +141,17 @@ static void choose_forward(struct cnn_cuda *d, struct conv *c)
     int n = 0;
 
     c->forward.is_own = true;
-    if (cudnnGetConvolutionForwardAlgorithm_v7(d->dnn, c->in, c->weight, c->conv, c->out, MOST_ALGORITHMS, &n,
+    if (use_math(d, c, math_of(d)) != CUDNN_STATUS_SUCCESS ||
+        cudnnGetConvolutionForwardAlgorithm_v7(d->dnn, c->in, c->weight, c->conv, c->out, MOST_ALGORITHMS, &n,
                                                f) != CUDNN_STATUS_SUCCESS)
         return;
     for (int i = 0; i < n; i++)
-        if (is_good(f[i].status, f[i].determinism, f[i].mathType) &&
+        if (is_good(d, f[i].status, f[i].determinism, f[i].mathType) &&
+            use_math(d, c, f[i].mathType) == CUDNN_STATUS_SUCCESS &&
             takes(&c->forward,
                   cudnnGetConvolutionForwardWorkspaceSize(d->dnn, c->in, c->weight, c->conv, c->out,
                                                           f[i].algo, &bytes),
-                  &bytes, (int)f[i].algo))
+                  &bytes, (int)f[i].algo, f[i].mathType))
             return;
 }
 
@@ -142,15 +162,17 @@ static void choose_back_data(struct cnn_cuda *d, struct conv *c)
     int n = 0;
 
     c->back_data.is_own = true;
-    if (cudnnGetConvolutionBackwardDataAlgorithm_v7(d->dnn, c->weight, c->out, c->conv, c->in,
+    if (use_math(d, c, math_of(d)) != CUDNN_STATUS_SUCCESS ||
+        cudnnGetConvolutionBackwardDataAlgorithm_v7(d->dnn, c->weight, c->out, c->conv, c->in,
                                                     MOST_ALGORITHMS, &n, f) != CUDNN_STATUS_SUCCESS)
         return;
     for (int i = 0; i < n; i++)
-        if (is_good(f[i].status, f[i].determinism, f[i].mathType) &&
+        if (is_good(d, f[i].status, f[i].determinism, f[i].mathType) &&
+            use_math(d, c, f[i].mathType) == CUDNN_STATUS_SUCCESS &&
             takes(&c->back_data,
                   cudnnGetConvolutionBackwardDataWorkspaceSize(d->dnn, c->weight, c->out, c->conv, c->in,
                                                                f[i].algo, &bytes),
-                  &bytes, (int)f[i].algo))
+                  &bytes, (int)f[i].algo, f[i].mathType))
             return;
 }
 
@@ -161,15 +183,17 @@ static void choose_back_weights(struct cnn_cuda *d, struct conv *c)
     int n = 0;
 
     c->back_weights.is_own = true;
-    if (cudnnGetConvolutionBackwardFilterAlgorithm_v7(d->dnn, c->in, c->out, c->conv, c->weight,
+    if (use_math(d, c, math_of(d)) != CUDNN_STATUS_SUCCESS ||
+        cudnnGetConvolutionBackwardFilterAlgorithm_v7(d->dnn, c->in, c->out, c->conv, c->weight,
                                                       MOST_ALGORITHMS, &n, f) != CUDNN_STATUS_SUCCESS)
         return;
     for (int i = 0; i < n; i++)
-        if (is_good(f[i].status, f[i].determinism, f[i].mathType) &&
+        if (is_good(d, f[i].status, f[i].determinism, f[i].mathType) &&
+            use_math(d, c, f[i].mathType) == CUDNN_STATUS_SUCCESS &&
             takes(&c->back_weights,
                   cudnnGetConvolutionBackwardFilterWorkspaceSize(d->dnn, c->in, c->out, c->conv, c->weight,
                                                                  f[i].algo, &bytes),
-                  &bytes, (int)f[i].algo))
+                  &bytes, (int)f[i].algo, f[i].mathType))
             return;
 }
 
@@ -193,7 +217,7 @@ static int create(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error 
     const struct cnn_layer *p = l->plan;
 
     set_windows(p, d->batch, c);
-    int rc = cnn_cuda_check_dnn(describe(c), ": describing it", l, err);
+    int rc = cnn_cuda_check_dnn(describe(d, c), ": describing it", l, err);
     if (rc < 0)
         return rc;
     choose_forward(d, c);
@@ -232,6 +256,9 @@ static int run_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, const float
 
     if (c->forward.is_own)
         return cnn_cuda_check(cu_conv(d->compute, c->window, in, weights, l->out), ": forward", l, err);
+    int rc = cnn_cuda_check_dnn(use_math(d, c, c->forward.math), ": forward", l, err);
+    if (rc < 0)
+        return rc;
     return cnn_cuda_check_dnn(cudnnConvolutionForward(d->dnn, &one, c->in, in, c->weight, weights, c->conv,
                                                       (cudnnConvolutionFwdAlgo_t)c->forward.algorithm,
                                                       d->workspace, c->forward.workspace, &zero, c->out,
@@ -248,6 +275,9 @@ static int run_back_data(struct cnn_cuda *d, struct cnn_cuda_layer *l, const flo
     if (c->back_data.is_own)
         return cnn_cuda_check(cu_conv_back_data(d->compute, c->window, weights, l->dout, din), ": backward",
                               l, err);
+    int rc = cnn_cuda_check_dnn(use_math(d, c, c->back_data.math), ": backward", l, err);
+    if (rc < 0)
+        return rc;
     return cnn_cuda_check_dnn(
         cudnnConvolutionBackwardData(d->dnn, &one, c->weight, weights, c->out, l->dout, c->conv,
                                      (cudnnConvolutionBwdDataAlgo_t)c->back_data.algorithm, d->workspace,
@@ -264,6 +294,9 @@ static int run_back_weights(struct cnn_cuda *d, struct cnn_cuda_layer *l, const 
     if (c->back_weights.is_own)
         return cnn_cuda_check(cu_conv_back_weights(d->compute, c->window, in, l->dout, dweights),
                               ": backward", l, err);
+    int rc = cnn_cuda_check_dnn(use_math(d, c, c->back_weights.math), ": backward", l, err);
+    if (rc < 0)
+        return rc;
     return cnn_cuda_check_dnn(
         cudnnConvolutionBackwardFilter(d->dnn, &one, c->in, in, c->out, l->dout, c->conv,
                                        (cudnnConvolutionBwdFilterAlgo_t)c->back_weights.algorithm,

@@ -26,15 +26,26 @@ static const struct cnn_cuda_kind *const kinds[] = {
     [CNN_TANH] = &cnn_cuda_activation,
 };
 
+/* The first compute capability with tf32. */
+#define TF32_MAJOR 8
+
 static int probe(enum cnn_precision precision, struct ps_error *err)
 {
-    int n = 0;
+    int n = 0, major = 0;
     cudaError_t e = cudaGetDeviceCount(&n);
 
-    (void)precision;
     if (e != cudaSuccess || n == 0)
         return ps_fail(err, -ENOTSUP, "backend 'cuda': no CUDA device: %s",
                        e != cudaSuccess ? cudaGetErrorString(e) : "none is visible");
+    if (precision != CNN_TF32)
+        return 0;
+    e = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+    if (e != cudaSuccess)
+        return ps_fail(err, -ENOTSUP, "backend 'cuda': CUDA: %s", cudaGetErrorString(e));
+    if (major < TF32_MAJOR)
+        return ps_fail(err, -ENOTSUP,
+                       "backend 'cuda': the GPU has compute capability %d; tf32 needs %d or newer", major,
+                       TF32_MAJOR);
     return 0;
 }
 
@@ -145,6 +156,7 @@ static void destroy(void *state)
 
 static int create_libraries(struct cnn_cuda *d, struct ps_error *err)
 {
+    cublasMath_t math = d->precision == CNN_TF32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_PEDANTIC_MATH;
     int rc = cnn_cuda_check(cudaStreamCreateWithFlags(&d->compute, cudaStreamNonBlocking), "making a stream",
                             NULL, err);
     if (rc == 0)
@@ -158,9 +170,7 @@ static int create_libraries(struct cnn_cuda *d, struct ps_error *err)
         rc = cnn_cuda_check_blas(cublasCreate(&d->blas), "starting", NULL, err);
     if (rc == 0)
         rc = cnn_cuda_check_blas(cublasSetStream(d->blas, d->compute), "starting", NULL, err);
-    return rc == 0
-               ? cnn_cuda_check_blas(cublasSetMathMode(d->blas, CUBLAS_PEDANTIC_MATH), "starting", NULL, err)
-               : rc;
+    return rc == 0 ? cnn_cuda_check_blas(cublasSetMathMode(d->blas, math), "starting", NULL, err) : rc;
 }
 
 static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, struct ps_error *err)
@@ -258,6 +268,7 @@ static int create(const struct cnn_setup *setup, const struct cnn_memory *memory
         return ps_fail(err, -ENOMEM, "no memory for the cuda backend");
     d->plan = setup->plan;
     d->batch = setup->batch;
+    d->precision = setup->precision;
     d->layers = calloc(d->plan->n_layers, sizeof *d->layers);
     d->z = calloc(2 * (size_t)d->plan->model->classes, sizeof *d->z);
     if (d->layers == NULL || d->z == NULL)
@@ -538,7 +549,7 @@ const struct cnn_cuda_module cnn_cuda_module = {
     {
         .name = "cuda",
         .memory = CNN_HOST,
-        .precisions = 1 << CNN_FLOAT32,
+        .precisions = 1 << CNN_FLOAT32 | 1 << CNN_TF32,
         .probe = probe,
         .memory_limit = memory_limit,
         .value_bytes = value_bytes,

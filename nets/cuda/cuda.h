@@ -39,6 +39,7 @@ struct cnn_cuda_layer {
 struct cnn_cuda {
     const struct cnn_plan *plan;
     uint32_t batch;
+    enum cnn_precision precision; /* CNN_TF32: of products alone; values and sums are float32 */
     double label_smoothing;
     bool is_training; /* the pass that is being enqueued */
     bool has_run;     /* a gradient has run: the libraries have finished their lazy initialisation */

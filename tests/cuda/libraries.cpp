@@ -1,4 +1,5 @@
-// libraries.cpp: cuBLAS's product and cuDNN's convolutions, in plain loops that sum in double.
+// libraries.cpp: cuBLAS's product and cuDNN's convolutions, in plain loops that sum in double. Where the math mode permits
+// tf32, factors are rounded to it.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -13,10 +14,28 @@ using standin::fail;
 using standin::numbers;
 using standin::put;
 
+// The number, with the 10 bits after the point that tf32 has; to nearest.
+static float to_tf32(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if ((bits & 0x7f800000) != 0x7f800000)
+        bits = (bits + 0x0fff + (bits >> 13 & 1)) & ~uint32_t(0x1fff);
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+// A factor as the math mode has it read.
+static double factor(bool is_tf32, float x)
+{
+    return double(is_tf32 ? to_tf32(x) : x);
+}
+
 // ---- cuBLAS: matrices by columns
 
 struct cublasContext {
     cudaStream_t stream;
+    cublasMath_t math;
 };
 
 extern "C" {
@@ -45,8 +64,9 @@ cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t, void *at, size_t bytes)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t)
+cublasStatus_t cublasSetMathMode(cublasHandle_t h, cublasMath_t math)
 {
+    h->math = math;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -72,6 +92,7 @@ cublasStatus_t cublasSgemm_v2(cublasHandle_t h, cublasOperation_t ta, cublasOper
     const float *pb = numbers(b, "cublasSgemm's B", turns_b ? span(n, k, ldb) : span(k, n, ldb));
     float *pc = numbers(c, "cublasSgemm's C", span(m, n, ldc));
     float al = *alpha, be = *beta;
+    bool rounds = h->math == CUBLAS_TF32_TENSOR_OP_MATH;
     put(h->stream, "cublasSgemm", [=] {
         size_t step_a = turns_a ? 1 : size_t(lda), step_b = turns_b ? size_t(ldb) : 1;
         for (int j = 0; j < n; j++)
@@ -80,7 +101,7 @@ cublasStatus_t cublasSgemm_v2(cublasHandle_t h, cublasOperation_t ta, cublasOper
                 const float *y = pb + size_t(j) * (turns_b ? 1 : size_t(ldb));
                 double sum = 0;
                 for (size_t l = 0; l < size_t(k); l++)
-                    sum += double(x[l * step_a]) * double(y[l * step_b]);
+                    sum += factor(rounds, x[l * step_a]) * factor(rounds, y[l * step_b]);
                 float &to = pc[size_t(i) + size_t(j) * size_t(ldc)];
                 to = float(double(al) * sum + (be == 0 ? 0 : double(be) * double(to)));
             }
@@ -110,6 +131,7 @@ struct cudnnFilterStruct {
 };
 struct cudnnConvolutionStruct {
     int pad[2], stride[2], dilation[2], groups = 1;
+    cudnnMathType_t math = CUDNN_DEFAULT_MATH;
 };
 
 static const cudnnStatus_t OK = CUDNN_STATUS_SUCCESS, BAD = CUDNN_STATUS_BAD_PARAM,
@@ -201,8 +223,9 @@ cudnnStatus_t cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t d, int 
     return OK;
 }
 
-cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t, cudnnMathType_t)
+cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t d, cudnnMathType_t math)
 {
+    d->math = math;
     return OK;
 }
 }
@@ -304,13 +327,18 @@ struct Convolution {
     cudnnConvolutionStruct c;
     float alpha, beta;
     void *workspace;
+    bool rounds() const
+    {
+        return c.math != CUDNN_FMA_MATH;
+    }
 };
 
 static bool read(Convolution &out, cudnnHandle_t h, const void *alpha, cudnnTensorDescriptor_t x,
                  cudnnFilterDescriptor_t w, cudnnConvolutionDescriptor_t c, cudnnTensorDescriptor_t y,
                  int algorithm, void *workspace, size_t bytes, const void *beta)
 {
-    if (!fits(*x, *w, *c, *y) || algorithm != GOOD || bytes < WORKSPACE)
+    bool is_there = algorithm == GOOD || (algorithm == LESS_THAN_FLOAT && c->math == CUDNN_TENSOR_OP_MATH);
+    if (!fits(*x, *w, *c, *y) || !is_there || bytes < WORKSPACE)
         return false;
     out = {h->stream,
            *x,
@@ -404,7 +432,7 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t h, const void *alpha, cudnnT
         each_tap(v.x, v.w, v.c, v.y, [&](size_t i, size_t j, size_t o) {
             double sum = 0;
             for (size_t c = 0; c < size_t(v.w.c); c++)
-                sum += double(px[i + c]) * double(pw[j + c]);
+                sum += factor(v.rounds(), px[i + c]) * factor(v.rounds(), pw[j + c]);
             sums[o] += sum;
         });
         finish(sums, v.alpha, v.beta, py);
@@ -429,9 +457,9 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t h, const void *alpha, c
         memset(v.workspace, 0xff, WORKSPACE);
         std::vector<double> sums(v.x.count());
         each_tap(v.x, v.w, v.c, v.y, [&](size_t i, size_t j, size_t o) {
-            double d = double(py[o]);
+            double d = factor(v.rounds(), py[o]);
             for (size_t c = 0; c < size_t(v.w.c); c++)
-                sums[i + c] += d * double(pw[j + c]);
+                sums[i + c] += d * factor(v.rounds(), pw[j + c]);
         });
         finish(sums, v.alpha, v.beta, px);
     });
@@ -455,9 +483,9 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t h, const void *alpha,
         memset(v.workspace, 0xff, WORKSPACE);
         std::vector<double> sums(v.w.count());
         each_tap(v.x, v.w, v.c, v.y, [&](size_t i, size_t j, size_t o) {
-            double d = double(py[o]);
+            double d = factor(v.rounds(), py[o]);
             for (size_t c = 0; c < size_t(v.w.c); c++)
-                sums[j + c] += d * double(px[i + c]);
+                sums[j + c] += d * factor(v.rounds(), px[i + c]);
         });
         finish(sums, v.alpha, v.beta, pw);
     });

@@ -228,6 +228,16 @@ cudaError_t cudaGetDeviceCount(int *n)
     return *n > 0 ? cudaSuccess : standin::error(cudaErrorNoDevice);
 }
 
+// STANDIN_MAJOR: another compute capability than 9.
+cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr attribute, int device)
+{
+    const char *major = getenv("STANDIN_MAJOR");
+    if (attribute != cudaDevAttrComputeCapabilityMajor || device != 0)
+        return standin::error(cudaErrorInvalidValue);
+    *out = major != nullptr ? atoi(major) : 9;
+    return cudaSuccess;
+}
+
 cudaError_t cudaPeekAtLastError()
 {
     return last_error;
