@@ -41,7 +41,7 @@ static const struct row rows[] = {
     {"net", TEXT, AT(net), 0, 0, "NET",
      "the net to train (lenet), NAME[:classes=N,size=SIDE] for another number of classes or size of images"},
     {"backend", TEXT, AT(backend), 0, 0, "NAME", "ref, onednn or cuda (onednn where it was built)"},
-    {"precision", TEXT, AT(precision), 0, 0, "float32|bf16|auto",
+    {"precision", TEXT, AT(precision), 0, 0, "float32|tf32|bf16|auto",
      "what the net computes in; x, gradients and sums stay float32; auto: measure which is faster (float32)"},
     {"data", TEXT, AT(data), 0, 0, "SPEC",
      "digits[:SEED], mnist:DIR, cifar10:DIR, cifar100:DIR, images:DIR|FILE.tar or synthetic:CxHxW:CLASSES "
@@ -310,7 +310,7 @@ static int check_predict(const struct cnn_worker_args *a, struct ps_error *err)
 /* out: float32 for auto, until it is measured. */
 static int read_precision(const struct cnn_worker_args *a, enum cnn_precision *out, struct ps_error *err)
 {
-    const enum cnn_precision allowed[] = {CNN_FLOAT32, CNN_BF16};
+    const enum cnn_precision allowed[] = {CNN_FLOAT32, CNN_TF32, CNN_BF16};
     *out = CNN_FLOAT32;
     if (a->precision == NULL || strcmp(a->precision, "auto") == 0)
         return 0;
@@ -319,7 +319,8 @@ static int read_precision(const struct cnn_worker_args *a, enum cnn_precision *o
             *out = allowed[i];
             return 0;
         }
-    return ps_fail(err, -EINVAL, "--precision: \"%.60s\"; allowed: float32, bf16 or auto", a->precision);
+    return ps_fail(err, -EINVAL, "--precision: \"%.60s\"; allowed: float32, tf32, bf16 or auto",
+                   a->precision);
 }
 
 static int read_partitions(const struct cnn_worker_args *a, uint64_t *out, struct ps_error *err)

@@ -55,7 +55,7 @@ static void usage(FILE *out)
     fprintf(
         out,
         "usage: psbench net [--net lenet] [--backend NAME] [--batch 64] [--threads 1] [--partitions P|auto] "
-        "[--precision float32|bf16] [--seconds 5] [--json]\n  backends:");
+        "[--precision float32|tf32|bf16] [--seconds 5] [--json]\n  backends:");
     for (size_t i = 0; cnn_backend_name(i) != NULL; i++)
         fprintf(out, " %s", cnn_backend_name(i));
     fprintf(out, "\n  nets:");
@@ -92,10 +92,10 @@ static bool parse_count(const char *option, const char *text, uint32_t max, uint
 
 static bool parse_precision(const char *text, enum cnn_precision *out)
 {
-    *out = strcmp(text, "bf16") == 0 ? CNN_BF16 : CNN_FLOAT32;
-    if (strcmp(text, cnn_precision_name(*out)) == 0)
-        return true;
-    fprintf(stderr, "psbench net: --precision is '%s'; allowed are float32 and bf16\n", text);
+    for (*out = CNN_FLOAT32; *out < CNN_N_PRECISIONS; (*out)++)
+        if (strcmp(text, cnn_precision_name(*out)) == 0)
+            return true;
+    fprintf(stderr, "psbench net: --precision is '%s'; allowed are float32, tf32 and bf16\n", text);
     return false;
 }
 

@@ -10,13 +10,12 @@ static void print_row(const struct slow_candidate *c, bool json)
     slow_overlap_text(c->overlap, overlap);
     if (json)
         printf("{\"bench\":\"plan-slow\",\"period\":%u,\"codec\":\"%s\",\"fragments\":%u,\"overlap\":%u,"
-               "\"exchange_ms\":%.3f,\"busy_ms\":%.3f,\"bytes\":%.0f,\"share\":%.6f,\"available\":%s}\n",
+               "\"exchange_ms\":%.3f,\"busy_ms\":%.3f,\"bytes\":%.0f,\"share\":%.6f}\n",
                c->period, codec, c->fragments, c->overlap, c->exchange_s * 1e3, c->busy_s * 1e3, c->bytes,
-               c->share, c->overlap <= SLOW_MOST_OVERLAP ? "true" : "false");
+               c->share);
     else
-        printf("  %7u  %-10s %9u  %7s%s %12.1f %10.2f %12.1f\n", c->period, codec, c->fragments, overlap,
-               c->overlap <= SLOW_MOST_OVERLAP ? " " : "*", c->exchange_s * 1e3, c->bytes * 1e-6,
-               c->share * 100);
+        printf("  %7u  %-10s %9u  %7s  %12.1f %10.2f %12.1f\n", c->period, codec, c->fragments, overlap,
+               c->exchange_s * 1e3, c->bytes * 1e-6, c->share * 100);
 }
 
 static void print_head(const struct slow_options *o)
@@ -30,16 +29,10 @@ static void print_head(const struct slow_options *o)
            "exchange ms", "MB", "not waiting %");
 }
 
-static void print_text(const struct slow_options *o, const struct slow_candidate *best,
-                       const struct slow_candidate *with_more)
+static void print_text(const struct slow_options *o, const struct slow_candidate *best)
 {
     char yaml[SLOW_YAML];
     slow_yaml(&o->job, best, yaml);
-    if (with_more->overlap > SLOW_MOST_OVERLAP)
-        printf(
-            "* not available: this psd's overlap is at most %d step. With overlap %u, period %u would have "
-            "%.1f %%.\n",
-            SLOW_MOST_OVERLAP, with_more->overlap, with_more->period, with_more->share * 100);
     if (best->share < o->target)
         printf("No candidate reaches %.0f %%: a longer --period or a smaller --codec would.\n",
                o->target * 100);
@@ -65,7 +58,7 @@ static void print_json(const struct slow_options *o, const struct slow_candidate
 static int plan(const struct slow_options *o, struct slow_candidate *all)
 {
     size_t n = slow_candidates(o, all);
-    const struct slow_candidate *best = slow_choose(all, n, o->target, SLOW_MOST_OVERLAP);
+    const struct slow_candidate *best = slow_choose(all, n, o->target);
     if (best == NULL) {
         fputs("psbench plan: --fragments: none of them is at most the period and the number of chunks\n",
               stderr);
@@ -78,7 +71,7 @@ static int plan(const struct slow_options *o, struct slow_candidate *all)
     if (o->json)
         print_json(o, best);
     else
-        print_text(o, best, slow_choose(all, n, o->target, UINT32_MAX));
+        print_text(o, best);
     return 0;
 }
 

@@ -28,8 +28,6 @@
 #include "proto/codecs/codec.h"
 
 enum { SLOW_MAX_LIST = 16, SLOW_YAML = 320 };
-/* The largest overlap that psd's configuration takes: 1 is `overlap: true`. Where it takes any, 1000000. */
-enum { SLOW_MOST_OVERLAP = 1 };
 
 struct slow_link {
     double up_s, down_s;  /* a byte from the worker to psd, and back */
@@ -71,10 +69,8 @@ uint32_t slow_hiding_overlap(const struct slow_job *job, const struct slow_candi
  * then codecs in the order given, then fewer fragments, then shorter overlap. Fragments above the chunks or
  * the period are left out. all: room for 3 of each combination. */
 size_t slow_candidates(const struct slow_options *o, struct slow_candidate *all);
-/* The first of an overlap up to `most` that reaches the target; else the one with the highest share. NULL:
- * there is none. */
-const struct slow_candidate *slow_choose(const struct slow_candidate *all, size_t n, double target,
-                                         uint32_t most);
+/* The first that reaches the target; else the one with the highest share. NULL: there is none. */
+const struct slow_candidate *slow_choose(const struct slow_candidate *all, size_t n, double target);
 /* The value of parameters.overlap. */
 const char *slow_overlap_text(uint32_t overlap, char text[16]);
 /* The lines of the configuration: `workers` is there where rounds wait for them, or where psd keeps what each

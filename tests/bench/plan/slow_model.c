@@ -88,13 +88,10 @@ size_t slow_candidates(const struct slow_options *o, struct slow_candidate *all)
     return n;
 }
 
-const struct slow_candidate *slow_choose(const struct slow_candidate *all, size_t n, double target,
-                                         uint32_t most)
+const struct slow_candidate *slow_choose(const struct slow_candidate *all, size_t n, double target)
 {
     const struct slow_candidate *best = NULL;
     for (size_t i = 0; i < n; i++) {
-        if (all[i].overlap > most)
-            continue;
         if (all[i].share >= target)
             return &all[i];
         if (best == NULL || all[i].share > best->share)

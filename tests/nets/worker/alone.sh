@@ -48,6 +48,6 @@ refuses() {
         echo "status $status of ${*:3}: $(cat "$dir/out")" && failed=1
     fi
 }
-refuses 2 '--precision: "fp8"; allowed: float32, bf16 or auto' --precision fp8
+refuses 2 '--precision: "fp8"; allowed: float32, tf32, bf16 or auto' --precision fp8
 refuses 1 "backend 'ref' does not compute in bf16" --backend ref --precision bf16
 exit $failed
