@@ -176,7 +176,7 @@ class Training(PsdCase):
         worker.ready(0, 3)
         worker.step_end()
         self.assertEqual((x.tolist(), worker.clock), ([-1] * 5, 1))
-        with self.assertRaisesRegex(psclient.InvalidArgument, "psc_step_begin comes first"):
+        with self.assertRaisesRegex(psclient.InvalidArgument, "call psc_step_begin first"):
             worker.step_end()
 
     def test_values_that_are_not_finite_name_their_tensor(self) -> None:

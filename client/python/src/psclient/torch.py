@@ -253,8 +253,8 @@ class Trainer:
 
     def backward(self, loss: torch.Tensor, n_samples: int = 1) -> None:
         """loss.backward(), the last before step(): reports each gradient as soon as it is final, so that a clique's sum
-        travels while the others are computed. The step has the same bits as after loss.backward(). Workers without a
-        clique have nothing to send before the end: for them it is loss.backward().
+        travels while the others are computed. The step has the same bits as after loss.backward().
+        For a worker without a clique it is loss.backward().
 
         Gradients must stay as they are until step(): use loss.backward() if they are unscaled or clipped. For gradient
         accumulation, use loss.backward() for all batches but the last; n_samples counts all of them. If backward
@@ -284,7 +284,7 @@ class Trainer:
 
     @property
     def _sums(self) -> bool:
-        """Whether gradients are summed over a clique, the only case in which a part of a step can start early."""
+        """Whether gradients are summed over a clique, the only case in which Trainer sends parts of a gradient early."""
         return self._clique is not None and self._clique.size > 1
 
     def step(self, n_samples: int | None = None) -> None:
