@@ -75,7 +75,7 @@ static int set_method(struct worker *w, const char *lines)
 /* Figure 6: the server adds up the gradients of a round, and each worker makes the step. */
 static int run_sync(struct worker *w)
 {
-    float sum[N], rescale = eta / (float)workers(w);
+    float sum[N] = {0}, rescale = eta / (float)workers(w);
     int rc = PSC_OK;
     for (int t = 0; t < STEPS && rc == PSC_OK; t++) {
         gradient(w);
@@ -105,7 +105,7 @@ static int run_async(struct worker *w)
  * as it was before, with which both sides move (Zhang et al. 2015, eq. 5-6). */
 static int meet_the_center(struct worker *w)
 {
-    float center[N];
+    float center[N] = {0};
     struct psc_info info = {.size = sizeof info};
     int rc = PSC_OK;
     for (int k = 0; k < KEYS && rc == PSC_OK; k++)

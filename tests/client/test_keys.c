@@ -596,8 +596,8 @@ static int mix(struct hand *h)
     return h->index == 0 ? psc_push(h->c, "conv.weight", h->g, 1) : psc_exchange(h->c, h->g, h->y, 1);
 }
 
-/* It is left open whose message is first in each chunk. A worker that is refused leaves, and the other goes on
- * alone, unless it was refused in another chunk. */
+/* It is left open whose message is first in each chunk. A worker that is refused leaves, and the other goes
+ * on alone, unless it was refused in another chunk. */
 START_TEST(workers_do_not_mix_keys_and_whole_vectors)
 {
     struct daemon d;
