@@ -69,21 +69,22 @@ static int allreduce(const struct wave *w, struct ps_error *err)
 {
     const struct psc_coded_sum *s = w->s;
     const struct ps_codec *codec = s->op->codec;
-    uint32_t p = s->members;
-    for (uint32_t hop = 0; hop < 2 * p - 2; hop++) {
-        uint32_t out = (s->rank + 2 * p - hop) % p, in = (s->rank + 2 * p - hop - 1) % p;
+    uint32_t p = s->members, out = s->rank;
+    int next = (int)(s->rank + 1 < p ? s->rank + 1 : 0), previous = (int)(s->rank > 0 ? s->rank : p) - 1;
+    for (uint32_t hop = 0; hop + 2 < 2 * p; hop++) {
+        uint32_t in = (out > 0 ? out : p) - 1;
         if (hop < p)
             encode(w, out);
         if (hop == p - 1) /* as all others will decode it */
             land(w, out, s->room->out, codec->decode);
-        int rc = MPI_Sendrecv(s->room->out, (int)bytes_of(w, out), MPI_BYTE, (int)((s->rank + 1) % p), TAG,
-                              s->room->in, (int)bytes_of(w, in), MPI_BYTE, (int)((s->rank + p - 1) % p), TAG,
-                              s->comm, MPI_STATUS_IGNORE);
+        int rc = MPI_Sendrecv(s->room->out, (int)bytes_of(w, out), MPI_BYTE, next, TAG, s->room->in,
+                              (int)bytes_of(w, in), MPI_BYTE, previous, TAG, s->comm, MPI_STATUS_IGNORE);
         if (rc != MPI_SUCCESS)
             return psc_mpi_fail(err, "MPI_Sendrecv", rc);
         land(w, in, s->room->in, hop < p - 1 ? codec->add : codec->decode);
         if (hop >= p - 1)
             swap(s->room);
+        out = in;
     }
     return PSC_OK;
 }
@@ -117,7 +118,8 @@ static int make_room(struct psc_coded_room *room, size_t bytes, struct ps_error 
     room->in = malloc(bytes);
     if (room->out == NULL || room->in == NULL) {
         psc_coded_room_free(room);
-        return ps_fail(err, PSC_ENOMEM, "no memory for %zu bytes on their way round", 2 * bytes);
+        ps_fail(err, PSC_ENOMEM, "no memory for %zu bytes of messages", 2 * bytes);
+        return PSC_ENOMEM;
     }
     room->bytes = bytes;
     return PSC_OK;
