@@ -68,9 +68,7 @@ struct psd_lane_client {
     /* With members, read by the loop: chunks of this exchange that wait here for other members'. */
     _Atomic uint64_t waiting_seq;
     _Atomic uint32_t waiting_chunks;
-    /* And an earlier chunk of it has not arrived: it is still computed, by a worker whose gradient leaves as
-     * it becomes ready. So the client waits for nobody. */
-    _Atomic bool computes;
+    _Atomic bool computes;    /* and an earlier chunk of it is still computed: the client waits for nobody */
     _Atomic uint64_t arrived; /* in partial rounds: its chunks that have arrived here */
     /* For its last complete exchange here: the sum over the PARAM values of (x - center)^2 before the center
      * moved, or of g^2 for rules that take a gradient; NaN: none yet. And the rate that was applied. */
@@ -217,8 +215,7 @@ void psd_lane_before_move(struct psd_lane *lane, uint32_t chunk);
 /* Copies some more chunks that no move has copied yet. Returns whether some are left. */
 bool psd_lane_copy_more(struct psd_lane *lane);
 
-/* The transfer has landed in this lane: returns whether it has now landed in all n_lanes that it goes to.
- * Lane's thread. */
+/* Lane's thread. The transfer has landed here: whether it has in all n_lanes that it goes to. */
 bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq,
                     uint32_t n_lanes);
 /* Call after it was counted in the version: a thread that sees it in shared->whole also sees that version. */
