@@ -13,10 +13,10 @@
  * A sum is added in one fixed order. All members end with the same bits, under any codec.
  *
  * If a member is gone, or silent for timeout_ms, the call fails on every member with PSC_ECLIQUE, and so do
- * all later calls. psc_clique_error names the member. A member that computes is not silent: a thread of the
- * library sends heartbeats to its neighbours while the process runs. The other members' calls wait for it for
- * at most step_ms, by default an hour, and then fail in the same way. Threads of one process have step_ms
- * only.
+ * all later calls, until psc_clique_shrink forms the clique anew. psc_clique_error names the member. A member
+ * that computes is not silent: a thread of the library sends heartbeats to its neighbours while the process
+ * runs. The other members' calls wait for it for at most step_ms, by default an hour, and then fail in the
+ * same way. Threads of one process have step_ms only.
  *
  * In a child of fork every call returns PSC_EINVAL. With psc_options.clique a clique becomes one client of a
  * psd.
@@ -69,6 +69,9 @@ struct psc_ring_options {
      * measures. Another run may choose differently, and its sums may differ in the last bits. For a client of
      * a psd, clique.algorithm of psd decides instead. "ring" */
     const char *algorithm;
+    /* After the loss of a member: "end": all later calls fail. "shrink": the others may call
+     * psc_clique_shrink; each member keeps a listening socket for it. The same at every member. "end" */
+    const char *on_loss;
 };
 
 /* Fills every field with its default. size: sizeof *opt. */
@@ -201,6 +204,29 @@ int psc_clique_wait_for(struct psc_clique *q, uint64_t ticket, uint32_t timeout_
 /* Waits until the call has ended and returns its result. ticket 0: waits for all started calls. Errors: those
  * of the call; PSC_EINVAL: no such ticket. */
 int psc_clique_wait(struct psc_clique *q, uint64_t ticket);
+
+/* What is left of a clique that has lost members. Ranks are the new ones. */
+struct psc_shrunk {
+    uint64_t step;   /* the greatest step of the members */
+    uint32_t source; /* the lowest rank that has it */
+    uint32_t behind; /* how many members have a smaller one */
+    uint32_t lost;   /* how many members the clique had more before */
+};
+/* Forms the clique anew of the members that are left, after a call has failed with PSC_ECLIQUE. For rings
+ * that were opened with on_loss "shrink"; every member that is left calls it. step: how many steps this
+ * member has applied, by the caller's count; it decides nothing. Waits for at most timeout_ms, 100 to 2^30,
+ * for members whose process runs and which have not called it; it returns as soon as the others are gone or
+ * have called. Afterwards all members know the same step, psc_clique_rank and psc_clique_size are new, in the
+ * order of the old ranks, and calls work again. If out->behind is not 0, a member had its result when another
+ * one had not: all call psc_broadcast of their state from out->source, and continue at out->step; else all
+ * continue at the step that they said. Tickets from before are PSC_EINVAL.
+ *
+ * A member that has ended is left out at once; one that is silent, or does not call in time, only if more
+ * than half of the members that have not ended are here, or half of them and the lowest rank: so of a clique
+ * whose network is divided one part goes on. Errors: PSC_ECLIQUE: not so, or the others have gone on without
+ * this member; it may be called again. PSC_EINVAL: no call has failed, or on_loss is "end"; PSC_EUNSUPPORTED:
+ * threads and MPI. */
+int psc_clique_shrink(struct psc_clique *q, uint64_t step, uint32_t timeout_ms, struct psc_shrunk *out);
 
 /* Abandons calls in progress and frees the handle. The other members' calls fail then. A clique over MPI
  * waits first, for at most timeout_ms, until all members close it. NULL is allowed. */

@@ -33,6 +33,7 @@ struct psc_clique {
     pthread_cond_t queued, ended;
     bool stop;
     uint64_t issued, finished; /* tickets */
+    uint64_t forgotten;        /* tickets up to this one are of the clique before it shrank */
     uint64_t failed;           /* 0: none; the first ticket that failed, or that would be the next */
     int failed_rc;
     struct ps_error failure;
@@ -385,9 +386,13 @@ static int result_of(struct psc_clique *q, uint64_t ticket)
 
 static int check_ticket(struct psc_clique *q, const char *call, uint64_t ticket)
 {
-    return ticket <= q->issued
+    if (ticket > q->issued)
+        return psc_clique_refuse(q, PSC_EINVAL, "%s: ticket %" PRIu64 " was never issued", call, ticket);
+    return ticket == 0 || ticket > q->forgotten
                ? PSC_OK
-               : psc_clique_refuse(q, PSC_EINVAL, "%s: ticket %" PRIu64 " was never issued", call, ticket);
+               : psc_clique_refuse(q, PSC_EINVAL,
+                                   "%s: ticket %" PRIu64 " was issued before the clique shrank", call,
+                                   ticket);
 }
 
 int psc_clique_test(struct psc_clique *q, uint64_t ticket, int *ended)
@@ -429,6 +434,42 @@ int psc_clique_wait(struct psc_clique *q, uint64_t ticket)
         while (!has_ended(q, ticket))
             pthread_cond_wait(&q->ended, &q->lock);
         rc = result_of(q, ticket);
+    }
+    pthread_mutex_unlock(&q->lock);
+    return rc;
+}
+
+/* With the lock held. Whether psc_clique_shrink is in order now. */
+static int check_shrink(struct psc_clique *q)
+{
+    if (q->kind == NULL)
+        return tell_failure(q);
+    if (q->kind->shrink == NULL)
+        return psc_clique_refuse(q, PSC_EUNSUPPORTED, "psc_clique_shrink: a clique over %s cannot shrink",
+                                 q->kind->name);
+    return q->failed != 0 ? PSC_OK
+                          : psc_clique_refuse(q, PSC_EINVAL, "psc_clique_shrink: no call has failed");
+}
+
+int psc_clique_shrink(struct psc_clique *q, uint64_t step, uint32_t timeout_ms, struct psc_shrunk *out)
+{
+    struct ps_error err = {""};
+    int rc = check_process(q);
+    if (rc != PSC_OK)
+        return rc;
+    if (timeout_ms < PSC_MIN_TIMEOUT_MS || timeout_ms > PSC_MAX_TIMEOUT_MS)
+        return psc_clique_refuse(q, PSC_EINVAL, "psc_clique_shrink: timeout_ms is %u; allowed are %d to %d",
+                                 timeout_ms, PSC_MIN_TIMEOUT_MS, PSC_MAX_TIMEOUT_MS);
+    pthread_mutex_lock(&q->lock);
+    rc = check_shrink(q);
+    while (rc == PSC_OK && !has_ended(q, 0)) /* what was started fails by itself */
+        pthread_cond_wait(&q->ended, &q->lock);
+    if (rc == PSC_OK &&
+        (rc = q->kind->shrink(q->state, step, timeout_ms, out, &q->rank, &q->members, &err)) != PSC_OK)
+        q->error = err;
+    if (rc == PSC_OK) {
+        q->forgotten = q->issued;
+        q->failed = 0;
     }
     pthread_mutex_unlock(&q->lock);
     return rc;

@@ -43,6 +43,11 @@ struct psc_clique_ops {
     /* Uses this enum psc_algorithm_kind for sums from now on. All members call it with the same value. A
      * failure breaks the clique. NULL: the kind has its own algorithm. */
     int (*use)(void *state, uint8_t algorithm, struct ps_error *err);
+    /* After a failure: forms the clique anew of the members that call it before the deadline, as of
+     * psc_clique_shrink, and sets rank and members. PSC_ECLIQUE, PSC_EINVAL (the clique was not opened for
+     * it) with a sentence; it may be called again. NULL: the kind cannot. */
+    int (*shrink)(void *state, uint64_t step, uint32_t timeout_ms, struct psc_shrunk *out, int *rank,
+                  int *members, struct ps_error *err);
     /* Any thread: makes a collective in progress fail soon. Called once, before destroy. */
     void (*give_up)(void *state);
     void (*destroy)(void *state);

@@ -107,13 +107,18 @@ void psc_hello_pack(const struct psc_hello *h, unsigned char *bytes)
     put(&c, h->name, sizeof h->name);
     put(&c, h->address, sizeof h->address);
     put(&c, &h->algorithm, sizeof h->algorithm);
+    put(&c, &h->shrinks, sizeof h->shrinks);
+    put(&c, &h->step, sizeof h->step);
+    put(&c, &h->wait_ms, sizeof h->wait_ms);
+    put(&c, &h->n_lost, sizeof h->n_lost);
+    put(&c, h->lost, sizeof h->lost);
 }
 
 int psc_hello_parse(struct psc_hello *out, const unsigned char *bytes, struct ps_error *err)
 {
     struct psc_hello h;
     struct cursor c;
-    int rc = open_bytes(&c, bytes, PSC_HELLO_TREE_BEAT, &h.kind, "hello", err);
+    int rc = open_bytes(&c, bytes, PSC_HELLO_SHRINK, &h.kind, "hello", err);
     if (rc < 0)
         return rc;
     get(&c, &h.rank, sizeof h.rank);
@@ -125,6 +130,11 @@ int psc_hello_parse(struct psc_hello *out, const unsigned char *bytes, struct ps
     get(&c, h.name, sizeof h.name);
     get(&c, h.address, sizeof h.address);
     get(&c, &h.algorithm, sizeof h.algorithm);
+    get(&c, &h.shrinks, sizeof h.shrinks);
+    get(&c, &h.step, sizeof h.step);
+    get(&c, &h.wait_ms, sizeof h.wait_ms);
+    get(&c, &h.n_lost, sizeof h.n_lost);
+    get(&c, h.lost, sizeof h.lost);
     if (!is_text(h.name, sizeof h.name) || !is_text(h.address, sizeof h.address) ||
         !is_zero(c.from, bytes + PSC_HELLO_BYTES))
         return ps_fail(err, -EPROTO, "a hello whose name or address is not text");
@@ -135,6 +145,11 @@ int psc_hello_parse(struct psc_hello *out, const unsigned char *bytes, struct ps
         return ps_fail(err, -EPROTO, "a hello of link %u of %u", h.link, h.links);
     if (h.algorithm >= PSC_N_ALGORITHMS)
         return ps_fail(err, -EPROTO, "a hello with algorithm %u", h.algorithm);
+    if (h.shrinks > 1 || h.n_lost > PSC_MAX_LOST_TOLD)
+        return ps_fail(err, -EPROTO, "a hello with on_loss %u and %u lost members", h.shrinks, h.n_lost);
+    for (uint32_t i = 0; i < h.n_lost; i++)
+        if (h.lost[i] >= h.members)
+            return ps_fail(err, -EPROTO, "a hello that lost member %u of %u", h.lost[i], h.members);
     *out = h;
     return 0;
 }
@@ -165,6 +180,36 @@ int psc_reply_parse(struct psc_reply *out, const unsigned char *bytes, struct ps
     if (r.rank < -1 || r.rank >= PSC_MAX_MEMBERS)
         return ps_fail(err, -EPROTO, "a reply to rank %d", r.rank);
     *out = r;
+    return 0;
+}
+
+void psc_roster_pack(const struct psc_roster *r, uint32_t founders, unsigned char *bytes)
+{
+    struct cursor c = {.to = bytes};
+    memset(bytes, 0, PSC_ROSTER_BYTES(founders));
+    put(&c, &r->members, sizeof r->members);
+    put(&c, &r->source, sizeof r->source);
+    put(&c, &r->behind, sizeof r->behind);
+    put(&c, &r->step, sizeof r->step);
+    put(&c, r->ids, r->members * sizeof *r->ids);
+}
+
+int psc_roster_parse(struct psc_roster *r, uint32_t founders, const unsigned char *bytes,
+                     struct ps_error *err)
+{
+    struct cursor c = {.from = bytes};
+    get(&c, &r->members, sizeof r->members);
+    get(&c, &r->source, sizeof r->source);
+    get(&c, &r->behind, sizeof r->behind);
+    get(&c, &r->step, sizeof r->step);
+    if (founders > PSC_MAX_MEMBERS || r->members < 1 || r->members > founders || r->source >= r->members ||
+        r->behind >= r->members)
+        return ps_fail(err, -EPROTO, "a roster of %u members, step of member %u, %u behind", r->members,
+                       r->source, r->behind);
+    get(&c, r->ids, r->members * sizeof *r->ids);
+    for (uint32_t i = 0; i < r->members; i++)
+        if (r->ids[i] >= founders || (i > 0 && r->ids[i] <= r->ids[i - 1]))
+            return ps_fail(err, -EPROTO, "a roster with member %u at rank %u", r->ids[i], i);
     return 0;
 }
 
@@ -210,6 +255,8 @@ int psc_head_parse(struct psc_head *out, const unsigned char *bytes, struct ps_e
         return ps_fail(err, -EPROTO, "a segment of call %u and rank %d", h.kind, h.rank);
     if (h.type != PSC_HEAD_SEGMENT && h.bytes != (h.type == PSC_HEAD_NEWS ? PSC_NEWS_BYTES : 0))
         return ps_fail(err, -EPROTO, "a beat or error report with %u bytes of payload", h.bytes);
+    if (h.type == PSC_HEAD_NEWS && h.n > PSC_MAX_MEMBERS)
+        return ps_fail(err, -EPROTO, "an error report about rank %" PRIu64, h.n - 1);
     if (h.type == PSC_HEAD_ALIVE && (h.n < PSC_MIN_TIMEOUT_MS || h.n > PSC_MAX_TIMEOUT_MS))
         return ps_fail(err, -EPROTO, "a beat that tolerates %" PRIu64 " ms of silence", h.n);
     *out = h;

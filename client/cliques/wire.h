@@ -12,9 +12,10 @@
 #include "proto/error.h"
 
 enum { PSC_WIRE_VERSION = 4 };
-enum { PSC_HELLO_BYTES = 256, PSC_REPLY_BYTES = 672, PSC_HEAD_BYTES = 48, PSC_NEWS_BYTES = 512 };
+enum { PSC_HELLO_BYTES = 320, PSC_REPLY_BYTES = 672, PSC_HEAD_BYTES = 48, PSC_NEWS_BYTES = 512 };
 enum { PSC_NAME_BYTES = 64, PSC_ADDRESS_BYTES = 128 }; /* with the terminator */
 enum { PSC_MAX_MEMBERS = 1024, PSC_MAX_LINKS = 16 };
+enum { PSC_MAX_LOST_TOLD = 4 };
 enum { PSC_MIN_TIMEOUT_MS = 100, PSC_MAX_TIMEOUT_MS = 1 << 30 };
 
 enum psc_hello_kind {
@@ -23,6 +24,7 @@ enum psc_hello_kind {
     PSC_HELLO_BEAT,
     PSC_HELLO_TREE_LINK, /* from a child of the tree to its parent */
     PSC_HELLO_TREE_BEAT,
+    PSC_HELLO_SHRINK, /* to the member that leads what is left of a clique */
 };
 
 /* The algorithms for the sums of a clique; the rows of client/cliques/ring/algorithms.c. */
@@ -36,6 +38,11 @@ struct psc_hello {
     char name[PSC_NAME_BYTES];       /* the clique's */
     char address[PSC_ADDRESS_BYTES]; /* where the sender listens */
     uint8_t algorithm;               /* enum psc_algorithm_kind */
+    uint8_t shrinks;                 /* on_loss is shrink */
+    /* Of SHRINK, whose rank, members and nonce are those of the clique as it began: */
+    uint64_t step;                            /* as the caller says */
+    uint32_t wait_ms;                         /* how long the sender will wait */
+    uint32_t n_lost, lost[PSC_MAX_LOST_TOLD]; /* members that are gone, as far as it knows */
 };
 
 /* "ring", "tree", "auto"; a static string. */
@@ -65,6 +72,21 @@ struct psc_reply {
 void psc_reply_pack(const struct psc_reply *r, unsigned char *bytes);
 int psc_reply_parse(struct psc_reply *r, const unsigned char *bytes, struct ps_error *err);
 
+/* What is left of a clique. It follows the WELCOME to a SHRINK, in PSC_ROSTER_BYTES(members of the clique as
+ * it began) bytes. */
+struct psc_roster {
+    uint32_t members, source, behind; /* as in struct psc_shrunk */
+    uint64_t step;
+    uint32_t ids[PSC_MAX_MEMBERS]; /* by the new rank, ascending: the ranks in the clique as it began */
+};
+
+#define PSC_ROSTER_BYTES(founders) ((size_t)(20 + 4 * (founders)))
+
+void psc_roster_pack(const struct psc_roster *r, uint32_t founders, unsigned char *bytes);
+/* -EPROTO: a field is out of range. */
+int psc_roster_parse(struct psc_roster *r, uint32_t founders, const unsigned char *bytes,
+                     struct ps_error *err);
+
 enum psc_head_type { PSC_HEAD_SEGMENT = 1, PSC_HEAD_ALIVE, PSC_HEAD_NEWS };
 
 /* Every segment names the call that it belongs to, so that members in different calls notice it. */
@@ -76,7 +98,8 @@ struct psc_head {
     uint8_t compares;          /* 1: the call only compares, before the values move */
     int32_t rank;   /* SEGMENT: root of the call; ALIVE: the sender; NEWS: the member that forwards it */
     uint64_t seq;   /* number of the call; ALIVE: how long the sender has been away from calls, in ms */
-    uint64_t n;     /* n of the call; ALIVE: the longest silence that the sender tolerates, in ms */
+    uint64_t n;     /* n of the call; ALIVE: the longest silence that the sender tolerates, in ms; NEWS: 1 +
+                       the rank that is silent or hangs, 0: none */
     uint32_t hop;   /* of the segment: which hop round the ring, or whether it goes down the tree; ALIVE: 1 +
                        the algorithm of the call in which the sender waits, 0: it waits in none */
     uint32_t index; /* which piece of the vector; ALIVE: the lower bits of the number of that call */

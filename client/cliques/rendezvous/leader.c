@@ -34,7 +34,8 @@ void psc_hello_fill(struct psc_hello *h, uint8_t kind, const struct psc_meeting 
                             .members = m->members,
                             .links = m->links,
                             .segment_bytes = m->segment_bytes,
-                            .algorithm = m->algorithm};
+                            .algorithm = m->algorithm,
+                            .shrinks = m->shrinks};
     snprintf(h->name, sizeof h->name, "%s", m->name);
     snprintf(h->address, sizeof h->address, "%s", m->address);
 }
@@ -69,6 +70,9 @@ static void compare(struct leader *l, const struct psc_hello *a, const struct ps
     if (a->algorithm != b->algorithm)
         ps_fail(&l->verdict, 0, "members disagree: %s has algorithm %s, %s has %s", who_a,
                 psc_algorithm_name(a->algorithm), who_b, psc_algorithm_name(b->algorithm));
+    if (a->shrinks != b->shrinks)
+        ps_fail(&l->verdict, 0, "members disagree: %s has on_loss %s, %s has %s", who_a,
+                a->shrinks ? "shrink" : "end", who_b, b->shrinks ? "shrink" : "end");
     if (a->rank >= 0 && a->rank == b->rank)
         ps_fail(&l->verdict, 0, "rank %d joined twice, at %.100s and at %.100s", a->rank, a->address,
                 b->address);

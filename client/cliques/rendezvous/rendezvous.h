@@ -11,6 +11,7 @@ struct psc_meeting {
     const char *name;  /* of the clique, under PSC_NAME_BYTES long */
     uint32_t members, links, segment_bytes;
     uint8_t algorithm;
+    uint8_t shrinks; /* on_loss is shrink */
     uint32_t timeout_ms;
     double deadline_s; /* by ps_now_s */
     int32_t rank;      /* wanted; -1: the lowest that is free */

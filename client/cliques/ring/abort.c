@@ -28,11 +28,13 @@ static void send_error(struct psc_ring *r)
 {
     unsigned char news[PSC_HEAD_BYTES + PSC_NEWS_BYTES];
     double deadline = ps_now_s() + news_s;
-    psc_beat_send_error(&r->beat, r->err);
-    psc_head_pack(
-        &(struct psc_head){
-            .type = PSC_HEAD_NEWS, .rank = (int32_t)r->rank, .seq = r->seq, .bytes = PSC_NEWS_BYTES},
-        news);
+    psc_beat_send_error(&r->beat, r->err, r->suspect);
+    psc_head_pack(&(struct psc_head){.type = PSC_HEAD_NEWS,
+                                     .rank = (int32_t)r->rank,
+                                     .seq = r->seq,
+                                     .n = r->suspect,
+                                     .bytes = PSC_NEWS_BYTES},
+                  news);
     memset(news + PSC_HEAD_BYTES, 0, PSC_NEWS_BYTES);
     memcpy(news + PSC_HEAD_BYTES, r->err->text, strnlen(r->err->text, PSC_NEWS_BYTES - 1));
     for (uint32_t i = 0; i < r->links; i++)
@@ -59,7 +61,7 @@ int psc_ring_fail(struct psc_ring *r, const char *fmt, ...)
 }
 
 /* The sentence after a NEWS head, of which `got` bytes have arrived, becomes the error of this call. */
-static int take_news(struct psc_ring *r, int fd, const unsigned char *got, size_t n)
+static int take_news(struct psc_ring *r, int fd, const struct psc_head *h, const unsigned char *got, size_t n)
 {
     unsigned char text[PSC_NEWS_BYTES] = {0};
     if (n > sizeof text)
@@ -68,6 +70,7 @@ static int take_news(struct psc_ring *r, int fd, const unsigned char *got, size_
         memcpy(text, got, n);
     psc_recv_all(fd, text + n, sizeof text - n, ps_now_s() + news_s, -1); /* or a part of it */
     psc_news_clean(text, r->err);
+    r->suspect = (uint32_t)h->n;
     send_error(r);
     return PSC_ECLIQUE;
 }
@@ -86,7 +89,7 @@ int psc_ring_hear_next(struct psc_ring *r, struct psc_ring_link *l)
         if (psc_head_parse(&h, bytes, NULL) < 0 || h.type != PSC_HEAD_NEWS)
             return psc_ring_fail(r, "rank %u sent bytes backwards that are not an error report",
                                  psc_ring_next(r));
-        return take_news(r, l->next, NULL, 0);
+        return take_news(r, l->next, &h, NULL, 0);
     }
     if (psc_flow_ended(&l->out)) { /* it may have received everything and left */
         l->next_quiet = true;
@@ -106,7 +109,7 @@ static bool has_heard(struct psc_ring *r, int *rc)
             psc_head_parse(&h, bytes, NULL) < 0 || h.type != PSC_HEAD_NEWS)
             continue;
         psc_recv_all(fd, bytes, sizeof bytes, ps_now_s() + news_s, -1);
-        *rc = take_news(r, fd, NULL, 0);
+        *rc = take_news(r, fd, &h, NULL, 0);
         return true;
     }
     return false;
@@ -123,7 +126,7 @@ static bool has_heard_in_tree(struct psc_ring *r, int *rc)
             psc_head_parse(&h, bytes, NULL) < 0 || h.type != PSC_HEAD_NEWS)
             continue;
         psc_recv_all(fd, bytes, sizeof bytes, ps_now_s() + news_s, -1);
-        *rc = take_news(r, fd, NULL, 0);
+        *rc = take_news(r, fd, &h, NULL, 0);
         return true;
     }
     return false;
@@ -181,7 +184,7 @@ int psc_ring_odd_head(struct psc_ring *r, uint32_t rank, int fd, const struct ps
     if (psc_head_parse(&theirs, arrived, &why) < 0)
         return psc_ring_fail(r, "rank %u sent %s", rank, why.text);
     if (theirs.type == PSC_HEAD_NEWS)
-        return take_news(r, fd, f->payload, f->done - PSC_HEAD_BYTES);
+        return take_news(r, fd, &theirs, f->payload, f->done - PSC_HEAD_BYTES);
     if (theirs.type != PSC_HEAD_SEGMENT)
         return psc_ring_fail(r, "rank %u sent a beat over a link", rank);
     psc_head_parse(&ours, f->head, NULL);
@@ -190,7 +193,7 @@ int psc_ring_odd_head(struct psc_ring *r, uint32_t rank, int fd, const struct ps
 
 int psc_ring_take_beat_news(struct psc_ring *r)
 {
-    psc_beat_take_news(&r->beat, r->err);
+    psc_beat_take_news(&r->beat, r->err, &r->suspect);
     send_error(r);
     return PSC_ECLIQUE;
 }

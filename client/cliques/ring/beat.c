@@ -25,27 +25,30 @@ void psc_beat_init(struct psc_beat *b)
 }
 
 /* Keeps the first sentence. False: there was one. */
-static bool keep_news(struct psc_beat *b, const struct ps_error *news)
+static bool keep_news(struct psc_beat *b, const struct ps_error *news, uint32_t suspect)
 {
     pthread_mutex_lock(&b->lock);
     bool first = !b->has_news;
-    if (first)
+    if (first) {
         b->news = *news;
+        b->suspect = suspect;
+    }
     b->has_news = true;
     pthread_mutex_unlock(&b->lock);
     return first;
 }
 
-void psc_beat_send_error(struct psc_beat *b, const struct ps_error *news)
+void psc_beat_send_error(struct psc_beat *b, const struct ps_error *news, uint32_t suspect)
 {
-    if (b->runs && keep_news(b, news))
+    if (b->runs && keep_news(b, news, suspect))
         eventfd_write(b->wake_fd, 1);
 }
 
-void psc_beat_take_news(struct psc_beat *b, struct ps_error *out)
+void psc_beat_take_news(struct psc_beat *b, struct ps_error *out, uint32_t *suspect)
 {
     pthread_mutex_lock(&b->lock);
     *out = b->news;
+    *suspect = b->suspect;
     pthread_mutex_unlock(&b->lock);
 }
 
@@ -83,15 +86,24 @@ bool psc_beat_has_unread(const struct psc_beat *b, uint32_t peer)
     return b->runs && recv(b->peer[peer].fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) > 0;
 }
 
+bool psc_beat_has_ended(const struct psc_beat *b, uint32_t peer)
+{
+    char byte;
+    ssize_t k = recv(b->peer[peer].fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
+    return k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 /* Fills the next message, once the one before has been sent. */
 static void load(struct psc_beat *b, struct psc_beat_peer *p)
 {
     uint64_t now = ps_now_ns();
     if (b->has_news && !p->told) {
         struct ps_error news;
-        psc_beat_take_news(b, &news);
+        uint32_t suspect;
+        psc_beat_take_news(b, &news, &suspect);
         psc_head_pack(
-            &(struct psc_head){.type = PSC_HEAD_NEWS, .rank = (int32_t)b->rank, .bytes = PSC_NEWS_BYTES},
+            &(struct psc_head){
+                .type = PSC_HEAD_NEWS, .rank = (int32_t)b->rank, .n = suspect, .bytes = PSC_NEWS_BYTES},
             p->out);
         memset(p->out + PSC_HEAD_BYTES, 0, PSC_NEWS_BYTES);
         memcpy(p->out + PSC_HEAD_BYTES, news.text, strnlen(news.text, PSC_NEWS_BYTES - 1));
@@ -132,9 +144,9 @@ static void speak(struct psc_beat *b, struct psc_beat_peer *p)
     }
 }
 
-static void break_clique(struct psc_beat *b, const struct ps_error *news)
+static void break_clique(struct psc_beat *b, const struct ps_error *news, uint32_t suspect)
 {
-    if (!keep_news(b, news))
+    if (!keep_news(b, news, suspect))
         return;
     b->brought_news = true;
     eventfd_write(b->news_fd, 1);
@@ -154,7 +166,7 @@ static int receive_beat(struct psc_beat *b, struct psc_beat_peer *p, struct ps_e
     if (h.type == PSC_HEAD_NEWS) {
         struct ps_error news;
         psc_news_clean(p->in + PSC_HEAD_BYTES, &news);
-        break_clique(b, &news);
+        break_clique(b, &news, (uint32_t)h.n);
     } else {
         p->timeout_ms = (uint32_t)h.n;
         atomic_store_explicit(&p->away_ms, h.seq, memory_order_relaxed);
@@ -185,7 +197,7 @@ static void hear(struct psc_beat *b, struct psc_beat_peer *p)
         if (p->got >= PSC_HEAD_BYTES && receive_beat(b, p, &why) < 0) {
             ps_fail(&news, 0, "clique %s: rank %u sent %.300s (noticed by rank %u)", b->name, p->rank,
                     why.text, b->rank);
-            break_clique(b, &news);
+            break_clique(b, &news, 0);
             p->ended = true;
         }
     }

@@ -58,6 +58,7 @@ struct psc_beat {
     _Atomic bool brought_news; /* by a neighbour */
     pthread_mutex_t lock;      /* guards `news` */
     struct ps_error news;
+    uint32_t suspect; /* as in struct psc_ring */
 };
 
 /* No descriptors yet. */
@@ -89,8 +90,10 @@ void psc_beat_be_here(struct psc_beat *b, uint64_t in);
 bool psc_beat_has_unread(const struct psc_beat *b, uint32_t peer);
 /* Sends the error that broke the clique to all neighbours, and no beat after it. The first sentence counts.
  */
-void psc_beat_send_error(struct psc_beat *b, const struct ps_error *news);
+void psc_beat_send_error(struct psc_beat *b, const struct ps_error *news, uint32_t suspect);
 /* The sentence, if there is one. */
-void psc_beat_take_news(struct psc_beat *b, struct ps_error *out);
+void psc_beat_take_news(struct psc_beat *b, struct ps_error *out, uint32_t *suspect);
+/* Whether the neighbour's connection has ended: its process has, or it has closed the clique. */
+bool psc_beat_has_ended(const struct psc_beat *b, uint32_t peer);
 
 #endif

@@ -32,7 +32,8 @@ static struct psc_hello hello_of(const struct psc_ring *r, uint32_t i)
                           .links = r->links,
                           .link = beat ? 0 : i,
                           .segment_bytes = r->segment_bytes,
-                          .algorithm = r->wanted};
+                          .algorithm = r->wanted,
+                          .shrinks = r->shrinks};
     memcpy(h.name, r->name, sizeof h.name);
     return h;
 }
@@ -61,14 +62,14 @@ static void classify(struct psc_ring *r, const struct psc_hello *h, struct ps_er
     if (h->kind == PSC_HELLO_JOIN || h->nonce != r->job) {
         ps_fail(why, 0, "clique %s is complete here, and the peer is not one of its members", r->name);
     } else if (h->members != r->members || h->links != r->links || h->segment_bytes != r->segment_bytes ||
-               h->algorithm != r->wanted || strncmp(h->name, r->name, sizeof h->name) != 0 ||
-               h->rank != (int32_t)psc_ring_prev(r)) {
+               h->algorithm != r->wanted || h->shrinks != r->shrinks ||
+               strncmp(h->name, r->name, sizeof h->name) != 0 || h->rank != (int32_t)psc_ring_prev(r)) {
         ps_fail(why, 0,
-                "members disagree: rank %d has %u members, %u links, segment_bytes %u, algorithm %s and name "
-                "%s, rank %u, which expects rank %u, has %u, %u, %u, %s and %s",
-                h->rank, h->members, h->links, h->segment_bytes, psc_algorithm_name(h->algorithm), h->name,
-                r->rank, psc_ring_prev(r), r->members, r->links, r->segment_bytes,
-                psc_algorithm_name(r->wanted), r->name);
+                "members disagree: rank %d has %u members, %u links, segment_bytes %u, algorithm %s, on_loss "
+                "%s and name %s, rank %u, which expects rank %u, has %u, %u, %u, %s, %s and %s",
+                h->rank, h->members, h->links, h->segment_bytes, psc_algorithm_name(h->algorithm),
+                h->shrinks ? "shrink" : "end", h->name, r->rank, psc_ring_prev(r), r->members, r->links,
+                r->segment_bytes, psc_algorithm_name(r->wanted), r->shrinks ? "shrink" : "end", r->name);
     } else if (*prev_end(r, h) >= 0) {
         ps_fail(why, 0, "%s %u of rank %d is already connected", h->kind == PSC_HELLO_LINK ? "link" : "beat",
                 h->link, h->rank);
@@ -86,6 +87,10 @@ static int let_prev_in(struct psc_ring *r, struct psc_pending_peers *pending, do
         if (rc < 0)
             return ps_fail(err, PSC_ECLIQUE, "clique %s: rank %u, the previous one, did not connect: %s",
                            r->name, psc_ring_prev(r), rc == -EAGAIN ? "timed out" : strerror(-rc));
+        if (psc_survival_knows(r, &h)) { /* a member could not connect, and begins anew; so must this one */
+            psc_turn_away(fd, PSC_REPLY_AGAIN, "");
+            return ps_fail(err, PSC_ECLIQUE, "clique %s: member %d begins anew", r->name, h.rank);
+        }
         classify(r, &h, &why);
         if (why.text[0] != 0) {
             psc_turn_away(fd, h.nonce == r->job ? PSC_REPLY_REFUSED : PSC_REPLY_AGAIN, why.text);

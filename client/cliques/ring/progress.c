@@ -36,6 +36,11 @@ static uint32_t rank_of(const struct psc_ring *r, uint32_t peer)
     return r->beat.peer[peer].rank;
 }
 
+static void suspect(struct psc_ring *r, uint32_t peer)
+{
+    r->suspect = 1 + rank_of(r, peer);
+}
+
 /* The neighbour waits in a call that sends nothing here: this one by another algorithm, or a later one. Bytes
  * that it sent before have had time to arrive. Without this check members that make different calls by
  * different algorithms could wait for each other for ever. Within one algorithm heads show the difference. */
@@ -69,7 +74,8 @@ static int check_step(struct psc_ring *r, uint32_t peer, double now, double *unt
     double step_s = r->step_ms * 1e-3, away_s = (double)psc_beat_away_ms(&r->beat, peer) * 1e-3;
     double end_s = r->begun_s + step_s, soon_s = now + r->timeout_ms * 1e-3;
     if (now >= end_s && away_s >= step_s)
-        return psc_ring_fail(r,
+        return suspect(r, peer),
+               psc_ring_fail(r,
                              "rank %u has made no call of the clique for %.1f s although its process runs: "
                              "it computes or hangs (step_ms: %u)",
                              rank_of(r, peer), away_s, r->step_ms);
@@ -106,7 +112,8 @@ static int grow_impatient(struct psc_ring *r, const struct psc_waits *w, double 
             continue;
         if (now >= end_s(r, peer)) {
             if (!psc_beat_has_unread(&r->beat, peer))
-                return psc_ring_fail(r, "rank %u has been silent for %u ms", rank_of(r, peer), r->timeout_ms);
+                return suspect(r, peer),
+                       psc_ring_fail(r, "rank %u has been silent for %u ms", rank_of(r, peer), r->timeout_ms);
             r->moved_s[peer] = now;
         }
         *until_s = end_s(r, peer) < *until_s ? end_s(r, peer) : *until_s;

@@ -27,7 +27,8 @@ void psc_ring_options_init(struct psc_ring_options *opt, size_t size)
                                               .segment_bytes = PSC_SEGMENT_BYTES,
                                               .timeout_ms = 60000,
                                               .step_ms = 3600000,
-                                              .algorithm = "ring"};
+                                              .algorithm = "ring",
+                                              .on_loss = "end"};
     memset(opt, 0, size);
     memcpy(opt, &defaults, size < sizeof defaults ? size : sizeof defaults);
 }
@@ -78,6 +79,9 @@ static int take_options(const struct psc_ring_options *given, struct psc_ring_op
     if (opt->algorithm == NULL || psc_algorithm_find(opt->algorithm) < 0)
         return ps_fail(err, PSC_EINVAL, "ring: algorithm is '%.32s'; allowed are ring, tree and auto",
                        opt->algorithm != NULL ? opt->algorithm : "");
+    if (opt->on_loss == NULL || (strcmp(opt->on_loss, "end") != 0 && strcmp(opt->on_loss, "shrink") != 0))
+        return ps_fail(err, PSC_EINVAL, "ring: on_loss is '%.32s'; allowed are end and shrink",
+                       opt->on_loss != NULL ? opt->on_loss : "");
     return check_name(opt->name, err);
 }
 
@@ -87,23 +91,42 @@ static void give_up(void *state)
     eventfd_write(r->stop_fd, 1);
 }
 
-static void destroy(void *state)
+void psc_ring_disconnect(struct psc_ring *r)
 {
-    struct psc_ring *r = state;
     int fds[2 * PSC_MAX_LINKS + PSC_BEAT_PEERS];
+    eventfd_t count;
     psc_beat_stop(&r->beat);
     for (uint32_t i = 0; i < r->links; i++) {
         fds[2 * i] = r->link[i].next;
         fds[2 * i + 1] = r->link[i].prev;
-        free(r->link[i].bounce);
-        free(r->link[i].staging);
-        free(r->link[i].store);
+        r->link[i].next = r->link[i].prev = -1;
     }
     for (uint32_t i = 0; i < PSC_BEAT_PEERS; i++)
         fds[2 * r->links + i] = r->beat.peer[i].fd;
     psc_close_gently(fds, 2 * r->links + PSC_BEAT_PEERS, r->broken ? farewell_s : 0);
     psc_tree_destroy(r->tree, r->links, 0); /* its neighbours had the same time to read */
+    r->tree = NULL;
     psc_beat_finish(&r->beat);
+    psc_beat_init(&r->beat);
+    if (r->stop_fd >= 0)
+        eventfd_read(r->stop_fd, &count); /* what the beat wrote */
+    r->broken = false;
+    r->suspect = 0;
+    r->seq = 0;
+    r->algorithm = PSC_ALGORITHM_RING;
+}
+
+static void destroy(void *state)
+{
+    struct psc_ring *r = state;
+    psc_ring_disconnect(r);
+    psc_beat_finish(&r->beat);
+    psc_survival_end(r->survival);
+    for (uint32_t i = 0; i < r->links; i++) {
+        free(r->link[i].bounce);
+        free(r->link[i].staging);
+        free(r->link[i].store);
+    }
     if (r->stop_fd >= 0)
         close(r->stop_fd);
     free(r);
@@ -138,12 +161,25 @@ static int use(void *state, uint8_t algorithm, struct ps_error *err)
     return algorithm == r->algorithm ? PSC_OK : psc_ring_use(r, algorithm, err);
 }
 
+static int shrink(void *state, uint64_t step, uint32_t timeout_ms, struct psc_shrunk *out, int *rank,
+                  int *members, struct ps_error *err)
+{
+    struct psc_ring *r = state;
+    int rc = psc_ring_shrink(r, step, timeout_ms, out, err);
+    if (rc == PSC_OK) {
+        *rank = (int)r->rank;
+        *members = (int)r->members;
+    }
+    return rc;
+}
+
 static const struct psc_clique_ops psc_clique_ring = {.size = sizeof(struct psc_clique_ops),
                                                       .name = "ring",
                                                       .any_thread = true,
                                                       .run = run,
                                                       .stripe = stripe,
                                                       .use = use,
+                                                      .shrink = shrink,
                                                       .give_up = give_up,
                                                       .destroy = destroy};
 
@@ -191,6 +227,17 @@ static int start_beat(struct psc_ring *r, struct ps_error *err)
     return psc_beat_start(b, err);
 }
 
+int psc_ring_connect(struct psc_ring *r, int listen_fd, const char *next, double deadline_s,
+                     struct ps_error *err)
+{
+    int rc = psc_ring_join(r, listen_fd, next, deadline_s, err);
+    if (rc == PSC_OK)
+        rc = start_beat(r, err);
+    /* A barrier: no member returns before all are connected. */
+    rc = rc == PSC_OK ? run(r, &(struct psc_collective){.kind = PSC_BARRIER}, err) : rc;
+    return rc;
+}
+
 /* Finds the other members and connects to the neighbours. */
 static int meet(struct psc_ring *r, const struct psc_ring_options *opt, struct ps_error *err)
 {
@@ -199,6 +246,7 @@ static int meet(struct psc_ring *r, const struct psc_ring_options *opt, struct p
                             .links = r->links,
                             .segment_bytes = r->segment_bytes,
                             .algorithm = (uint8_t)psc_algorithm_find(opt->algorithm),
+                            .shrinks = strcmp(opt->on_loss, "shrink") == 0,
                             .timeout_ms = r->timeout_ms,
                             .deadline_s = ps_now_s() + r->timeout_ms * 1e-3,
                             .rank = opt->rank,
@@ -219,7 +267,8 @@ static int meet(struct psc_ring *r, const struct psc_ring_options *opt, struct p
         r->rank = (uint32_t)m.own_rank;
         r->job = m.job;
         r->wanted = m.algorithm;
-        rc = psc_ring_join(r, m.listen_fd, m.next, m.deadline_s, err);
+        r->shrinks = m.shrinks;
+        rc = psc_ring_connect(r, m.listen_fd, m.next, m.deadline_s, err);
     } else {
         rc = ps_fail(err,
                      rc == -EINVAL   ? PSC_EINVAL
@@ -228,12 +277,11 @@ static int meet(struct psc_ring *r, const struct psc_ring_options *opt, struct p
                                      : PSC_ECLIQUE,
                      "clique %s at %.100s: %s", r->name, opt->rendezvous, why.text);
     }
-    close(m.listen_fd);
+    if (rc == PSC_OK && m.shrinks)
+        rc = psc_survival_begin(r, m.listen_fd, m.address, err);
+    if (r->survival == NULL)
+        close(m.listen_fd);
     explicit_bzero(&proof, sizeof proof);
-    if (rc == PSC_OK)
-        rc = start_beat(r, err);
-    /* A barrier: no member returns before all are connected. */
-    rc = rc == PSC_OK ? run(r, &(struct psc_collective){.kind = PSC_BARRIER}, err) : rc;
     return rc == PSC_OK && r->wanted != PSC_ALGORITHM_RING ? psc_ring_use(r, r->wanted, err) : rc;
 }
 

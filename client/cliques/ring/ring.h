@@ -72,6 +72,8 @@ struct psc_algorithm {
     int (*hear)(struct psc_ring *r, const struct psc_waits *w);
 };
 
+struct psc_survival;
+
 struct psc_ring_link {
     int next, prev;
     bool next_quiet; /* the next member has left, and this call does not wait for it */
@@ -96,9 +98,12 @@ struct psc_ring {
     bool broken;
     struct psc_ring_link link[PSC_MAX_LINKS];
     struct psc_beat beat;
-    uint8_t wanted;        /* enum psc_algorithm_kind, as the options have it */
-    uint8_t algorithm;     /* in use */
-    struct psc_tree *tree; /* NULL: there is none yet */
+    uint8_t wanted;                /* enum psc_algorithm_kind, as the options have it */
+    uint8_t algorithm;             /* in use */
+    struct psc_tree *tree;         /* NULL: there is none yet */
+    bool shrinks;                  /* on_loss is shrink */
+    struct psc_survival *survival; /* NULL: it is not, or not yet connected */
+    uint32_t suspect; /* 1 + the rank that is silent or hangs, by what broke the clique; 0: none */
     struct psc_tree_limits limits;
 
     /* Of the current collective. */
@@ -128,6 +133,24 @@ static inline uint32_t psc_ring_prev(const struct psc_ring *r)
 {
     return (r->rank + r->members - 1) % r->members;
 }
+
+/* ring.c. Connects as a member of the job, with the settings that r has: rank, members, job. Afterwards the
+ * clique works. */
+int psc_ring_connect(struct psc_ring *r, int listen_fd, const char *next, double deadline_s,
+                     struct ps_error *err);
+/* Closes all connections: r is as it was before psc_ring_connect. */
+void psc_ring_disconnect(struct psc_ring *r);
+
+/* shrink.c. At open, once connected: the members learn each other's addresses. Takes listen_fd over on
+ * success. */
+int psc_survival_begin(struct psc_ring *r, int listen_fd, const char *own_address, struct ps_error *err);
+/* NULL is allowed. */
+void psc_survival_end(struct psc_survival *s);
+/* Whether the hello is of a member that begins anew. */
+bool psc_survival_knows(const struct psc_ring *r, const struct psc_hello *h);
+/* struct psc_clique_ops.shrink of the ring. */
+int psc_ring_shrink(struct psc_ring *r, uint64_t step, uint32_t timeout_ms, struct psc_shrunk *out,
+                    struct ps_error *err);
 
 /* Connects all links in a ring, before the deadline. PSC_ECLIQUE, PSC_ESYSTEM. */
 int psc_ring_join(struct psc_ring *r, int listen_fd, const char *next, double deadline_s,

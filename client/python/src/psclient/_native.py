@@ -137,6 +137,7 @@ class psc_ring_options(C.Structure):
         ("server_key", C.c_char_p),
         ("step_ms", C.c_uint32),
         ("algorithm", C.c_char_p),
+        ("on_loss", C.c_char_p),
     ]
 
 
