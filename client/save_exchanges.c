@@ -54,6 +54,12 @@ void psc_exchanges_describe(const struct psc *c, struct psc_state_head *h)
     h->samples = a->samples;
 }
 
+uint64_t psc_exchanges_ahead(const struct psc *c)
+{
+    const struct psc_counts *n = &c->session.shared.counts;
+    return c->worker.pacing.fragment > 0 && psc_among_members(c) && n->center_version > 0;
+}
+
 /* The place of fragment i's exchange in the order in which they began. */
 static uint32_t place_of(const struct psc *c, uint32_t i)
 {
