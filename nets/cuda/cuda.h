@@ -17,6 +17,7 @@
 #include <cudnn.h>
 
 #include "nets/backend.h"
+#include "nets/cuda/graph.h"
 #include "nets/cuda/launch.h"
 #include "nets/layers/layer.h"
 
@@ -142,16 +143,6 @@ bool cnn_cuda_is_wide(const struct cnn_plan *p, const struct cnn_layer *l);
 
 /* The sizes of a layer's window, for kernels. */
 struct cnn_cuda_window cnn_cuda_window_of(const struct cnn_layer *l, uint32_t batch);
-
-static inline enum cnn_cuda_type cnn_cuda_type_of(enum cnn_precision precision)
-{
-    return precision == CNN_BF16 ? CNN_CUDA_BF16 : CNN_CUDA_FLOAT;
-}
-
-static inline size_t cnn_cuda_value_bytes(enum cnn_precision precision)
-{
-    return precision == CNN_BF16 ? sizeof(struct cnn_cuda_bf16) : sizeof(float);
-}
 
 static inline size_t cnn_cuda_count(const struct cnn_cuda *d, struct cnn_shape s)
 {
