@@ -37,6 +37,7 @@ _Path = Union[str, "os.PathLike[str]"]
 
 _RANK_PAUSE_S = 0.5
 _SAMPLED = 4096  # values of g
+_PARTS_WERE_SENT = "have been sent, and the session ends"  # in libpsclient's sentence
 
 
 def _open(server: str | None, rank: int | None, options: dict[str, Any]) -> Worker:
@@ -167,7 +168,6 @@ class Trainer:
             if trainer is not None:
                 trainer._own_step(g)
 
-        self._clique: Ring | None = options.get("clique")
         options.setdefault("own_step", own_step if optimizer is not None else None)
         self.worker = _open(server, rank, options)
         try:
@@ -252,9 +252,9 @@ class Trainer:
     # -- Training --
 
     def backward(self, loss: torch.Tensor, n_samples: int = 1) -> None:
-        """loss.backward(), the last before step(): reports each gradient as soon as it is final, so that a clique's sum
-        travels while the others are computed. The step has the same bits as after loss.backward().
-        For a worker without a clique it is loss.backward().
+        """loss.backward(), the last before step(): reports each gradient as soon as it is final, so that it travels while
+        the others are computed: to the other members of a clique, or to a server whose rule takes gradients. The step has
+        the same bits as after loss.backward(). Where nothing can leave early (Worker.early) it is loss.backward().
 
         Gradients must stay as they are until step(): use loss.backward() if they are unscaled or clipped. For gradient
         accumulation, use loss.backward() for all batches but the last; n_samples counts all of them. If backward
@@ -265,7 +265,7 @@ class Trainer:
                 "Trainer.backward and the others are loss.backward()"
             )
         self._watch.check()
-        if not self._sums or not self.worker.step_begin(self._x_array, self._g_array, n_samples):
+        if not self.worker.early or not self.worker.step_begin(self._x_array, self._g_array, n_samples):
             loss.backward()
             return
         try:
@@ -281,11 +281,6 @@ class Trainer:
             self._backward = False
             self.close()
             raise
-
-    @property
-    def _sums(self) -> bool:
-        """Whether gradients are summed over a clique, the only case in which Trainer sends parts of a gradient early."""
-        return self._clique is not None and self._clique.size > 1
 
     def step(self, n_samples: int | None = None) -> None:
         """Makes one training step with the current gradients, averaged over n_samples samples (1, or those of
@@ -347,13 +342,19 @@ class Trainer:
         self.optimizer.step()
 
     def _name_bad(self, why: NotFinite) -> NotFinite:
-        todo = "worker.pull() restarts from the center; a smaller learning rate may help"
+        then = "nothing was sent; worker.pull() restarts from the center; a smaller learning rate may help"
+        if _PARTS_WERE_SENT in str(why):
+            self.close()
+            then = (
+                "parts of the gradient that were ready before have been sent, and the session is closed; start another Trainer. "
+                "A smaller learning rate may help"
+            )
         for entry in self._entries:
             if entry.role == Role.PARAM and not torch.isfinite(entry.of(self._g)).all():
-                return NotFinite(f"the gradient of '{entry.name}' is not finite: nothing was sent; {todo}")
+                return NotFinite(f"the gradient of '{entry.name}' is not finite: {then}")
         for entry in self._entries:
             if not torch.isfinite(entry.of(self._x)).all():
-                return NotFinite(f"'{entry.name}' has become NaN or infinite: nothing was sent; {todo}")
+                return NotFinite(f"'{entry.name}' has become NaN or infinite: {then}")
         return why
 
     def zero_grad(self) -> None:
