@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import gc
+import importlib.util
+import json
 import os
+import pathlib
 import signal
 import threading
 import time
@@ -13,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
@@ -633,6 +637,61 @@ class Vector(Case):
         net.last = nn.Linear(9, 3)
         with self.assertRaisesRegex(ValueError, r"'last.weight' has shape \(3, 8\); the model's has \(3, 9\)"):
             psclient.torch.load_checkpoint(net, path)
+
+    def exported(self) -> tuple[nn.Module, pathlib.Path]:
+        """A model with tied parameters and a counter, trained, and the file of the last center."""
+        psd = self.psd("async-msgd", "learning_rate=0.1")
+        net: Any = make_net()
+        net.again = net.last
+        worker = self.trainer(psd, net)
+        self.train(worker, range(3))
+        worker.pull()
+        worker.close()
+        psd.drain()
+        psd.process.wait(HANG_S)
+        path = max((psd.folder / "state" / "checkpoints").glob("center-*.safetensors"))
+        psclient.torch.export_checkpoint(net, path, psd.folder / "model.safetensors")
+        return net, psd.folder / "model.safetensors"
+
+    def test_an_exported_checkpoint_is_the_models_state_dict(self) -> None:
+        net, path = self.exported()
+        data = path.read_bytes()
+        begin = 8 + int.from_bytes(data[:8], "little")
+        head, at = json.loads(data[8:begin]), 0
+        self.assertEqual(list(head), list(net.state_dict()))
+        for name, values in net.state_dict().items():
+            dtype, (first, end) = head[name]["dtype"], head[name]["data_offsets"]
+            self.assertEqual((first, head[name]["shape"]), (at, list(values.shape)), name)
+            self.assertEqual(dtype, "I64" if name == "norm.num_batches_tracked" else "F32")
+            found = np.frombuffer(data[begin + first : begin + end], np.int64 if dtype == "I64" else np.float32)
+            np.testing.assert_array_equal(found, values.reshape(-1).numpy(), name)
+            at = end
+        self.assertEqual(begin + at, len(data))
+
+    @unittest.skipUnless(importlib.util.find_spec("safetensors"), "this Python has no safetensors")
+    def test_safetensors_loads_what_was_exported_and_starts_a_job(self) -> None:
+        """Strict both ways."""
+        load_file = importlib.import_module("safetensors.torch").load_file
+        net, path = self.exported()
+        other: Any = make_net(seed=5)
+        other.again = other.last
+        other.load_state_dict(load_file(path))
+        self.assert_same(other, net)
+        third: Any = make_net(seed=6)
+        third.again = third.last
+        psd = self.psd("async-sgd")
+        self.trainer(psd, other)
+        self.trainer(psd, third)
+        for part in "first", "last", "frozen":  # the counter is each worker's own
+            self.assert_same(getattr(third, part), getattr(other, part))
+
+    def test_what_cannot_be_exported_is_named(self) -> None:
+        net, path = self.exported()
+        center = max((path.parent / "state" / "checkpoints").glob("center-*.safetensors"))
+        net.register_buffer("phase", torch.zeros(2, dtype=torch.complex64))
+        with self.assertRaisesRegex(TypeError, "'phase' of the model's state_dict"):
+            psclient.torch.export_checkpoint(net, center, path)
+        self.assertFalse(path.with_name("model.safetensors.new").exists())
 
     def test_torchruns_rank_is_taken(self) -> None:
         psd = self.psd("async-sgd")

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ctypes as C
 import io
-import json
 import os
 import time
 import weakref
@@ -26,6 +25,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from psclient._checkpoint import export_checkpoint, load_checkpoint
 from psclient._errors import NotFinite, RankTaken, Unsupported
 from psclient._model import Entry, Watch, entries_of, local_buffers
 from psclient._ring import Ring
@@ -472,28 +472,6 @@ def evaluate(
     return result
 
 
-def load_checkpoint(model: nn.Module, path: _Path) -> None:
-    """Copies the center in a checkpoint of psd into `model`, strictly by name: ValueError names tensors that only one of
-    them has. A checkpoint has tied parameters once, and no counters such as num_batches_tracked. It is a safetensors file;
-    its other tensors, psd.…, are state of the rule."""
-    with open(path, "rb") as file:
-        head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        tensors = {n: t for n, t in head.items() if not n.startswith("psd.") and n != "__metadata__"}
-        begin = file.tell()
-        entries = entries_of(model)
-        strangers = set(tensors).symmetric_difference(e.name for e in entries)
-        if strangers:
-            raise ValueError(f"{path}: model and checkpoint differ in {', '.join(sorted(strangers)[:5])}")
-        with torch.no_grad():
-            for entry in entries:
-                found, wanted = tuple(tensors[entry.name]["shape"]), entry.described.shape
-                if found != wanted or tensors[entry.name]["dtype"] != "F32":
-                    raise ValueError(f"{path}: '{entry.name}' has shape {found}; the model's has {wanted}")
-                file.seek(begin + tensors[entry.name]["data_offsets"][0])
-                values = np.fromfile(file, np.float32, entry.tensor.numel())
-                entry.tensor.copy_(torch.from_numpy(values).view(entry.tensor.shape))
-
-
 def ddp_hook(ring: Ring, bucket: Any, *, codec: str | None = None) -> Any:
     """A communication hook for DistributedDataParallel that averages gradients over `ring` instead of the process group.
 
@@ -510,4 +488,4 @@ def ddp_hook(ring: Ring, bucket: Any, *, codec: str | None = None) -> Any:
 
 ddp_hook.__annotations__.clear()  # DDP accepts no annotations or its own classes; these are strings
 
-__all__ = ["Trainer", "ddp_hook", "evaluate", "load_checkpoint"]
+__all__ = ["Trainer", "ddp_hook", "evaluate", "export_checkpoint", "load_checkpoint"]
