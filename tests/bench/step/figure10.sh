@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # figure10: training steps whose gradient is summed by one message, or by one for each layer (You, Buluc, Demmel 2017, figure 10),
-# over loopback or over paced links. Gradients are real. Each is measured twice, in turn. One JSON object a line. Paced links
-# need root and iproute2.
+# over loopback or over paced links. Gradients are real. Both are measured in turn. One JSON object a line. Paced links need root
+# and iproute2.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
@@ -17,7 +17,7 @@ source "$root/tests/bench/step/members.sh"
 usage() {
     cat <<END
 usage: tests/bench/step/figure10.sh BUILD NET BATCH RATE [MEMBERS]
-  RATE: of tc, such as 1gbit, or loopback. Environment: STEPS (20)
+  RATE: of tc, such as 1gbit, or loopback. Environment: STEPS (20), PAIRS (2) of measurements
 END
 }
 
@@ -41,6 +41,8 @@ step() { # MESSAGES
     fi
 }
 
-for messages in packed layers packed layers; do
-    step "$messages" | jq -c --arg rate "$rate" '. + {rate: $rate}'
+for ((pair = 0; pair < ${PAIRS:-2}; pair++)); do
+    for messages in packed layers; do
+        step "$messages" | jq -c --arg rate "$rate" '. + {rate: $rate}'
+    done
 done

@@ -53,9 +53,18 @@ ddp() {
     jq -c --arg rate "$rate" --arg net "$net" '. + {net: $net, rate: $rate}' "$folder/out-0"
 }
 
+# GB/s of TCP's payload on a link of RATE, which tc counts in Ethernet frames: 1448 of 1514 bytes.
+payload_gb_s() {
+    case $rate in
+    *kbit) echo "${rate%kbit} 1e3" ;;
+    *mbit) echo "${rate%mbit} 1e6" ;;
+    *gbit) echo "${rate%gbit} 1e9" ;;
+    esac | LC_ALL=C awk '{ print $1 * $2 / 8 * 1448 / 1514 / 1e9 }'
+}
+
 # What the planner says of the same job, with the local update as long as it was: bound METHOD CODEC UPDATE_MS
 bound() {
-    "$build/tests/bench/psbench" plan --net "$net" --workers "$workers" --codec "$2" --link "$rate" --alpha-us 100 \
+    "$build/tests/bench/psbench" plan --net "$net" --workers "$workers" --codec "$2" --gb-s "$(payload_gb_s)" --alpha-us 100 \
         --compute-ms "$step_ms" --update-ms "$3" --json |
         jq --arg method "$1" 'select(.method == $method and .workers > 1) | .bucketed_ms'
 }
