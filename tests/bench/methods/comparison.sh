@@ -34,7 +34,7 @@ is_local() { # METHOD
 
 # The settings of a method beside its learning rate.
 settings_of() { # METHOD
-    local settings=schedule.kind=constant,schedule.warmup_steps=200
+    local settings=parameters.schedule.kind=constant,parameters.schedule.warmup_steps=200
     [[ -z $(preset "$1" period) ]] || settings+=",period=$period"
     case $1 in
     mpi-*) settings+=",members=2" ;;

@@ -32,7 +32,7 @@ declare -A entry=(
     [easgd3]="$tree,clique.publish=16,overlap=true"
     [async]="async-easgd:$same"
     # The step of momentum 0.9 is ten times as long, so eta is a tenth, and rho ten times.
-    [async-m]="async-measgd:learning_rate=$(awk "BEGIN { print $eta / 10 }"),rho=$(awk "BEGIN { print $rho * 10 }"),period=1,schedule.kind=constant"
+    [async-m]="async-measgd:learning_rate=$(awk "BEGIN { print $eta / 10 }"),rho=$(awk "BEGIN { print $rho * 10 }"),period=1,parameters.schedule.kind=constant"
     [hogwild]="hogwild-easgd:$same"
 )
 [[ $# -gt 0 ]] && rows=("$@")
