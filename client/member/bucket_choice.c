@@ -23,7 +23,7 @@ static int fail(struct psc *c, int rc)
     return ps_fail(&c->error, rc, "%s", psc_clique_error(c->group.q));
 }
 
-bool psc_bucket_choice_is_due(const struct psc *c)
+static bool is_due(const struct psc *c)
 {
     const struct psc_group *p = &c->group;
     return p->size > 1 && c->bucket_floats == 0 && psc_clique_keeps_bits(p->q, c->clique_codec) &&
@@ -109,7 +109,7 @@ int psc_bucket_choice_go_on(struct psc *c)
 {
     struct psc_bucket_choice *b = &c->group.bucket_choice;
     int rc = PSC_OK;
-    if (b->sums > CHOICE_AT || !psc_bucket_choice_is_due(c))
+    if (b->sums > CHOICE_AT || !is_due(c))
         return PSC_OK;
     keep_shortest(b);
     if (b->sums == 0) {

@@ -194,19 +194,16 @@ float *psc_pipeline_vector(struct psc_group *p);
 void psc_pipeline_restore(struct psc *c, const float *mean);
 /* Floats of a bucket of gradients. */
 uint64_t psc_gather_bucket(const struct psc *c);
-
-/* bucket_choice.c. Before a sum of gradients begins, at all members: measures, and in time makes the choice.
- */
-int psc_bucket_choice_go_on(struct psc *c);
-/* Of the step at hand, everything from `tail` on was put. */
-void psc_bucket_choice_note(struct psc *c, uint64_t tail);
-/* Whether the buckets of sums of gradients are chosen by measuring. */
-bool psc_bucket_choice_is_due(const struct psc *c);
-
 /* Sets `unit` by the samples of all members together. */
 void psc_unit_take(struct psc_group *p, float samples);
 /* Copies the buffers of the mean into x. */
 void psc_gather_buffers(struct psc *c, float *x, const float *sum);
+
+/* bucket_choice.c. Before a sum of gradients begins, at all members: measures, and in time chooses.
+ * PSC_ENOMEM, PSC_ECLIQUE. */
+int psc_bucket_choice_go_on(struct psc *c);
+/* Of the step at hand, everything from `tail` on was put. */
+void psc_bucket_choice_note(struct psc *c, uint64_t tail);
 
 /* publish_center.c, for methods whose workers are one clique. Called after a step: the leader sends a copy of
  * `center` to the server when it is due. The next sum reports a lost server. */
