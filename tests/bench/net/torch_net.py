@@ -4,8 +4,8 @@
     python3 -m venv /tmp/torch-venv && /tmp/torch-venv/bin/pip install torch 'numpy<2'
     /tmp/torch-venv/bin/python tests/bench/net/torch_net.py build [--threads 1] [--batch 16] [--rounds 5] [NET...]
 
-A round is some seconds of training steps (forward, backward, momentum update) of each. Prints the medians of images/s and of the
-rounds' ratios, and the speed relative to that of the net's convolutions alone. psd does not depend on PyTorch: run this by hand.
+A round is some seconds of training steps (forward, backward, momentum update) of each, at least one. Prints the medians of images/s
+and of the rounds' ratios, and the part of psd's step that oneDNN's primitives take. psd does not depend on PyTorch: run this by hand.
 """
 import argparse
 import json
@@ -58,7 +58,7 @@ def make_step(build, spec, batch):
 def torch_images_s(step, batch, seconds):
     times = []
     end = time.monotonic() + seconds
-    while time.monotonic() < end or len(times) < 2:
+    while time.monotonic() < end or not times:
         start = time.monotonic()
         step()
         times.append(time.monotonic() - start)
@@ -67,7 +67,7 @@ def torch_images_s(step, batch, seconds):
 
 def psbench(args, spec):
     command = [os.path.join(args.build, "tests/bench/psbench"), "net", "--net", spec, "--batch", str(args.batch), "--threads",
-               str(args.threads), "--seconds", str(args.seconds), "--json"]
+               str(args.threads), "--seconds", str(args.seconds), "--only-steps", "--json"]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return json.loads(out.splitlines()[-1])
 
@@ -79,12 +79,12 @@ def compare(args, spec):
     for _ in range(args.rounds):
         result = psbench(args, spec)
         ours.append(result["images_s"])
-        share.append(result["gflops"] / result["conv_gflops"])
+        share.append(result["library_ms"] / result["step_ms"])
         theirs.append(torch_images_s(step, args.batch, args.seconds))
     ratios = [a / b for a, b in zip(ours, theirs)]
-    print(f"{spec}, batch {args.batch}, threads {args.threads}: psbench {statistics.median(ours):.1f}, PyTorch {torch.__version__} "
-          f"{statistics.median(theirs):.1f} images/s; median ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to "
-          f"{max(ratios):.2f}); its GFLOP/s are {statistics.median(share):.2f} of those of its convolutions alone", flush=True)
+    print(f"{spec}, batch {args.batch}, threads {args.threads}: psbench {statistics.median(ours):.2f}, PyTorch {torch.__version__} "
+          f"{statistics.median(theirs):.2f} images/s; median ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to "
+          f"{max(ratios):.2f}); oneDNN's primitives are {statistics.median(share):.2f} of psbench's step", flush=True)
 
 
 def main():
