@@ -21,7 +21,7 @@ done
 rows=(sync-sgd "sync-sgd:codec.message=trunc16,codec.answer=trunc16"
     "sync-sgd:codec.message=int8,codec.answer=int8,codec.error_feedback=true")
 # The paper warms up by D-Sync on ImageNet only.
-declare -A warm_up=([pipe-sgd]=,pipeline_warmup=0)
+declare -A warm_up=([pipe-sgd]=",pipeline_warmup=0")
 for method in d-sync pipe-sgd; do
     for codec in raw trunc16 int8; do
         rows+=("$method:clique.codec=$codec,clique.publish=30${warm_up[$method]-}")
