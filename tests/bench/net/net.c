@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "client/team/team.h"
 #include "nets/net.h"
@@ -37,9 +38,9 @@ struct options {
 };
 
 /* The result of one repetition: seconds per step, except for the last two. library: the part of `step` spent
- * in the kernels of the backend's library. */
+ * in the kernels of the backend's library. cpu: CPU seconds of `step`, of all threads. */
 struct sample {
-    double step, forward, backward, update, library, fma_gflops, conv_gflops;
+    double step, cpu, forward, backward, update, library, fma_gflops, conv_gflops;
 };
 
 struct bench {
@@ -212,14 +213,23 @@ static int timed(struct bench *b, int (*call)(struct bench *), size_t n, double 
     return 0;
 }
 
+static double process_cpu_s(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
 static int repeat(struct bench *b, size_t steps, struct sample *s)
 {
-    double conv_s = 0, gradient_s = 0, library_s = cnn_net_library_s(b->net);
+    double conv_s = 0, gradient_s = 0, library_s = cnn_net_library_s(b->net), cpu_s = process_cpu_s();
     int rc;
 
     *s = (struct sample){0};
     if ((rc = timed(b, train_step, steps, &s->step)) < 0)
         return rc;
+    s->cpu = (process_cpu_s() - cpu_s) / (double)steps;
     s->library = (cnn_net_library_s(b->net) - library_s) / (double)steps;
     if (b->opt.only_steps)
         return 0;
@@ -280,13 +290,14 @@ static double pick(const struct bench *b, size_t field, bool largest)
 
 /* Medians of all samples. */
 struct medians {
-    double step_s, forward_s, backward_s, update_s, library_s, conv_gflops, fma_gflops;
+    double step_s, cpu_s, forward_s, backward_s, update_s, library_s, conv_gflops, fma_gflops;
     double images_s, slowest_images_s, gflops;
 };
 
 static struct medians medians_of(const struct bench *b)
 {
     struct medians m = {.step_s = MEDIAN(b, step),
+                        .cpu_s = MEDIAN(b, cpu),
                         .forward_s = MEDIAN(b, forward),
                         .backward_s = MEDIAN(b, backward),
                         .update_s = MEDIAN(b, update),
@@ -303,9 +314,9 @@ static void report_json(const struct bench *b, const struct medians *m)
 {
     printf("{\"bench\":\"net\",\"net\":\"%s\",\"backend\":\"%s\",\"precision\":\"%s\",\"batch\":%u,"
            "\"threads\":%u,\"repetitions\":%zu,\"images_s\":%.2f,\"images_s_min\":%.2f,\"step_ms\":%.4f,"
-           "\"library_ms\":%.4f,\"gflops\":%.2f",
+           "\"cpu_ms\":%.4f,\"library_ms\":%.4f,\"gflops\":%.2f",
            b->opt.net, cnn_net_backend(b->net), cnn_precision_name(b->opt.precision), b->opt.batch,
-           b->opt.threads, b->n_samples, m->images_s, m->slowest_images_s, m->step_s * 1e3,
+           b->opt.threads, b->n_samples, m->images_s, m->slowest_images_s, m->step_s * 1e3, m->cpu_s * 1e3,
            m->library_s * 1e3, m->gflops);
     if (!b->opt.only_steps) {
         printf(",\"forward_ms\":%.4f,\"backward_ms\":%.4f,\"update_ms\":%.4f,", m->forward_s * 1e3,
