@@ -96,16 +96,24 @@ static void blend(const uint8_t *top, const uint8_t *low, uint8_t weight, size_t
     blend_vector(top + n - BYTES, low + n - BYTES, weights, out + n - BYTES);
 }
 
+static __m256i load(const void *from)
+{
+    return _mm256_loadu_si256(from);
+}
+
+/* The table is read where it lies: parts of a copy, which was just written in other parts, would be slow. */
 static void pick(const uint8_t *row, const struct cnn_columns *c, uint8_t *out)
 {
-    for (uint32_t x = 0; x < c->n; x += GROUP, out += 3 * GROUP) {
-        struct group g;
-        memcpy(&g, c->table + x / GROUP * sizeof g, sizeof g);
-        __m128i low = _mm_loadu_si128((const void *)(row + 3 * (size_t)g.first[0]));
-        __m128i high = _mm_loadu_si128((const void *)(row + 3 * (size_t)g.first[1]));
+    const uint8_t *g = c->table;
+
+    for (uint32_t x = 0; x < c->n; x += GROUP, out += 3 * GROUP, g += sizeof(struct group)) {
+        uint32_t first[2];
+        memcpy(first, g + offsetof(struct group, first), sizeof first);
+        __m128i low = _mm_loadu_si128((const void *)(row + 3 * (size_t)first[0]));
+        __m128i high = _mm_loadu_si128((const void *)(row + 3 * (size_t)first[1]));
         __m256i pixels =
-            _mm256_shuffle_epi8(_mm256_set_m128i(high, low), _mm256_loadu_si256((const void *)g.shuffle));
-        __m256i sums = round_off(_mm256_maddubs_epi16(pixels, _mm256_loadu_si256((const void *)g.weights)));
+            _mm256_shuffle_epi8(_mm256_set_m128i(high, low), load(g + offsetof(struct group, shuffle)));
+        __m256i sums = round_off(_mm256_maddubs_epi16(pixels, load(g + offsetof(struct group, weights))));
         __m256i packed = _mm256_packus_epi16(sums, sums);
         _mm_storel_epi64((void *)out, _mm256_castsi256_si128(packed));
         _mm_storel_epi64((void *)(out + 6), _mm256_extracti128_si256(packed, 1));
