@@ -162,7 +162,10 @@ unpack_cifar10() { # FOLDER
 # unpack_images NAME FOLDER: unpacks imagenette or cifar-100 into FOLDER/NAME, unless it is there, and prints its path.
 unpack_images() {
     local unpack=../shared/data/$1/unpack.sh
-    [[ -x $unpack ]] && command -v zstd >/dev/null || { echo "$1 is not available: ${unpack%/*}" >&2; return 1; }
+    if [[ ! -x $unpack ]] || ! command -v zstd >/dev/null; then
+        echo "$1 is not available: ${unpack%/*}, with zstd" >&2
+        return 1
+    fi
     if [[ ! -e $2/$1.done ]]; then
         mkdir -p "$2"
         "$unpack" "$2" >&2 || return

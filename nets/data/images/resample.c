@@ -97,7 +97,7 @@ static int reserve(struct cnn_resampler *r, uint32_t view, uint32_t picture, str
     size_t n_line = 3 * (size_t)view + CNN_RESAMPLE_SLACK;
     size_t needed = view * sizeof *r->at + n_table + view + n_row + n_line;
     if (needed > r->room) { /* the old contents are not needed */
-        void *memory = malloc(needed);
+        void *memory = calloc(needed, 1);
         if (memory == NULL)
             return ps_fail(err, -ENOMEM, "no memory for a view of %u columns", view);
         free(r->memory);
