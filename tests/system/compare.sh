@@ -119,6 +119,31 @@ for out in "$dir"/epochs/sync-sgd-seed1/worker-[01].log "$dir"/psworker-[01].out
     grep -q '"event":"finished".*"step":8,' "$out" || wrong "$out has not 8 steps: $(tail -n 2 "$out")"
 done
 
+# Folders of images and their archives: three classes, of 4 training images each, which test images and other files do not
+# change; without train/ nine of ten images.
+for class in a b c; do
+    mkdir -p "$dir/photos/train/$class" "$dir/photos/val/$class"
+    touch "$dir/photos/train/$class"/{1.jpg,2.JPEG,3.png,4.jpg,notes.txt} "$dir/photos/val/$class"/{5,6}.jpg
+done
+mkdir -p "$dir/flat/a" "$dir/flat/b"
+touch "$dir"/flat/{a,b}/{0,1,2,3,4}.png
+tar -cf "$dir/photos.tar" -C "$dir" photos
+preset() { # SPEC
+    root=$root bash -c 'source "$root/scripts/lib.sh"; source "$root/scripts/job.sh"; data_preset "$1"' _ "$1"
+}
+for what in photos photos.tar; do
+    [[ $(preset "images:$dir/$what") == "resnet18:classes=3,size=128 40 12" ]] || wrong "$what: $(preset "images:$dir/$what")"
+done
+[[ $(preset "images:$dir/flat") == "resnet18:classes=2,size=128 40 9" ]] || wrong "flat: $(preset "images:$dir/flat")"
+[[ $(preset "cifar100:$dir/photos") == "cifar100-cnn 30 12 0.01" ]] || wrong "cifar100: $(preset "cifar100:$dir/photos")"
+
+# Options after -- reach the workers, and those of the data the evaluator; psworker refuses what it does not know.
+compare async-sgd --out "$dir/given" -- --prefetch 2 --clip-norm 5 || wrong "exit $?: $(<"$dir/log")"
+grep -q -- '--prefetch 2 --clip-norm 5' "$dir/given/settings" || wrong "the settings do not name options after --"
+compare async-sgd --out "$dir/unknown" -- --no-such 1 && wrong "an unknown option after --"
+compare async-sgd --out "$dir/short" -- --prefetch && wrong "an option without a value after --"
+grep -q 'options of psworker, each with its value' "$dir/log" || wrong "no value after --: $(<"$dir/log")"
+
 # 80 steps of 30 ms are 2.4 s at least; of the last worker, whose steps are twice as long, 4.8 s.
 compare async-sgd sgd --step-ms 30 --slow 2 --out "$dir/slow" || wrong "exit $?: $(<"$dir/log")"
 wall() { # ROW WORKER
