@@ -193,7 +193,7 @@ static struct psc_state_head head_of(struct psc *c, size_t extra_bytes)
     }
     pthread_mutex_lock(&c->session.shared.lock);
     h.exchanges = c->session.shared.counts.exchanges;
-    h.center_version = c->session.shared.counts.center_version - psc_exchanges_ahead(c);
+    h.center_version = c->session.shared.counts.center_version;
     snprintf(h.method, sizeof h.method, "%s", c->method_name);
     pthread_mutex_unlock(&c->session.shared.lock);
     snprintf(h.rule, sizeof h.rule, "%s", c->rule_name);

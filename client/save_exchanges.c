@@ -54,12 +54,6 @@ void psc_exchanges_describe(const struct psc *c, struct psc_state_head *h)
     h->samples = a->samples;
 }
 
-uint64_t psc_exchanges_ahead(const struct psc *c)
-{
-    const struct psc_counts *n = &c->session.shared.counts;
-    return c->worker.pacing.fragment > 0 && psc_among_members(c) && n->center_version > 0;
-}
-
 /* The place of fragment i's exchange in the order in which they began. */
 static uint32_t place_of(const struct psc *c, uint32_t i)
 {
@@ -120,31 +114,15 @@ static bool server_lacks(struct psc *c, const struct psc_state_head *h, const st
     return lacks;
 }
 
-/* A member of a job with rounds joins like a new worker: its first exchange is of the first fragment. Whether
- * that is the place of the file: nothing of the cycle was sent, or the server lacks all that was. */
-static bool begins_a_cycle(struct psc *c, const struct psc_state_head *h, const struct psc_state_parts *p)
-{
-    uint32_t lacked = 0;
-    for (uint32_t k = 0; k < n_under_way(c, h); k++) {
-        struct psc_state_exchange e = exchange_of(h, p, k);
-        if (!server_lacks(c, h, &e))
-            continue;
-        if (e.fragment != lacked)
-            return false;
-        lacked++;
-    }
-    return lacked == h->fragment;
-}
-
-/* Restores the position in the period. A member that joins elsewhere than at the begin of a cycle begins with
+/* Restores the position in the period. A member of a job with rounds joins like a new worker and begins with
  * the first fragment; the unsent part of the others is still in x - start. Returns whether it has the file's
  * position. */
-static bool take_tempo(struct psc *c, const struct psc_state_head *h, const struct psc_state_parts *p)
+static bool take_tempo(struct psc *c, const struct psc_state_head *h)
 {
     uint32_t n = psc_pacing_fragments(c);
     psc_pacing_restart(c);
     c->worker.pacing.period = h->period;
-    if (psc_state_fragments(h) != n || (n > 1 && psc_among_members(c) && !begins_a_cycle(c, h, p)))
+    if (psc_state_fragments(h) != n || (n > 1 && psc_among_members(c)))
         return false;
     c->worker.pacing.since = h->version > PSC_STATE_OLDEST ? h->since : h->clock % c->worker.hyper.period;
     c->worker.pacing.fragment = h->fragment;
@@ -177,7 +155,7 @@ static void restore_exchange(struct psc *c, const struct psc_state_head *h,
 
 void psc_exchanges_restore(struct psc *c, const struct psc_state_head *h, const struct psc_state_parts *p)
 {
-    bool again = take_tempo(c, h, p);
+    bool again = take_tempo(c, h);
     for (uint32_t k = 0; k < n_under_way(c, h); k++) {
         struct psc_state_exchange e = exchange_of(h, p, k);
         restore_exchange(c, h, &e, again);

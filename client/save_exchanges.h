@@ -16,10 +16,6 @@ bool psc_exchanges_wait(struct psc *c);
  * from a checkpoint before them gets them again. Without overlap of many steps rules that answer into x save
  * before an exchange begins: they have no message. */
 void psc_exchanges_describe(const struct psc *c, struct psc_state_head *h);
-/* After that: versions by which the newest answer is ahead of the center that the state goes with. Under
- * rounds this is the one of the last whole cycle of fragments, and answers of the next cycle have the next
- * version. */
-uint64_t psc_exchanges_ahead(const struct psc *c);
 /* The table that the head announces, to be freed by the caller; NULL: none. False: no memory. */
 bool psc_exchanges_table(const struct psc *c, const struct psc_state_head *h, unsigned char **out);
 /* Restores the position in the period and the exchanges, after the vectors. */

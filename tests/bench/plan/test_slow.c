@@ -95,7 +95,7 @@ START_TEST(a_window_that_is_not_given_fills_the_link)
 {
     struct slow_link l = link1;
     struct slow_job job = job1;
-    struct slow_candidate c = {.period = 32, .fragments = 1, .codec = &ps_codec_raw};
+    struct slow_candidate c = {.period = 20, .fragments = 1, .codec = &ps_codec_raw};
     l.delay_s = 0.490;
     job.window = 0;
     slow_predict(&l, &job, &c);
