@@ -134,9 +134,11 @@ class KVStore:
         return out
 
     def set_optimizer(self, optimizer: str, **parameters: object) -> None:
-        """Sets the server's rule while the job runs; all workers call it, and the values of rank 0 count. Afterwards all use
-        it. All are those that have joined, or the constructor's `workers`, of whom it waits for the last. optimizer: a rule of psd, such as "sgd", "momentum", "adagrad" or "adam"; parameters: its keys (docs/METHODS.md),
-        and others of the method: set_optimizer("momentum", learning_rate=0.1, momentum=0.9). Refused names a wrong one."""
+        """Sets the server's rule while the job runs. All workers call it, and the values of rank 0 count; afterwards all use
+        it. All are those that have joined, or the constructor's `workers`, of whom it waits for the last.
+
+        optimizer: a rule of psd, such as "sgd", "momentum", "adagrad" or "adam"; parameters: its keys (docs/METHODS.md), and
+        others of the method: set_optimizer("momentum", learning_rate=0.1, momentum=0.9). Refused names a wrong one."""
         if not isinstance(optimizer, str):
             raise TypeError(
                 f"set_optimizer: {optimizer!r} is a {type(optimizer).__name__}; allowed is the name of a rule of psd, such as "
