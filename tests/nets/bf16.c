@@ -1,5 +1,5 @@
-/* bf16.c: nets that compute in bf16, against ref and float32; on a CPU without the units, or with
- * ONEDNN_MAX_CPU_ISA below them, how they are refused. */
+/* bf16.c: nets that compute in bf16 on onednn, or on the backend of TEST_BACKEND, against ref and float32; on
+ * a CPU without the units, or with ONEDNN_MAX_CPU_ISA below them, how they are refused. */
 #include <check.h>
 #include <errno.h>
 #include <math.h>
@@ -33,11 +33,20 @@ static bool chooses(const struct cnn_model *m)
     return false;
 }
 
+static const char *backend_of_bf16(void)
+{
+    const char *asked = getenv("TEST_BACKEND");
+    return asked != NULL ? asked : "onednn";
+}
+
 static struct cnn_net *create(const struct cnn_model *model, enum cnn_precision precision, uint32_t batch,
                               uint32_t threads)
 {
-    const struct cnn_net_options opt = {
-        .model = model, .backend = "onednn", .batch = batch, .threads = threads, .precision = precision};
+    const struct cnn_net_options opt = {.model = model,
+                                        .backend = backend_of_bf16(),
+                                        .batch = batch,
+                                        .threads = threads,
+                                        .precision = precision};
     struct cnn_net *net = NULL;
     struct ps_error err = {""};
     int rc = cnn_net_create(&opt, &net, &err);
@@ -279,7 +288,7 @@ END_TEST
 START_TEST(values_take_half_the_memory)
 {
     struct cnn_net_options opt = {
-        .model = cnn_model_find("resnet18"), .backend = "onednn", .batch = 8, .threads = 1};
+        .model = cnn_model_find("resnet18"), .backend = backend_of_bf16(), .batch = 8, .threads = 1};
     struct cnn_net_memory full, half;
 
     ck_assert_int_eq(cnn_net_plan_memory(&opt, &full, NULL), 0);
@@ -293,7 +302,7 @@ END_TEST
 START_TEST(auto_measures)
 {
     const struct cnn_net_options opt = {
-        .model = cnn_model_find("linear"), .backend = "onednn", .batch = 8, .threads = 1};
+        .model = cnn_model_find("linear"), .backend = backend_of_bf16(), .batch = 8, .threads = 1};
     struct cnn_precision_choice choice;
 
     ck_assert_int_eq(cnn_precision_choose(&opt, &choice, NULL), 0);
@@ -338,7 +347,7 @@ END_TEST
 static bool has_units(void)
 {
     const struct cnn_net_options opt = {
-        .model = cnn_model_find("linear"), .backend = "onednn", .batch = 1, .precision = CNN_BF16};
+        .model = cnn_model_find("linear"), .backend = backend_of_bf16(), .batch = 1, .precision = CNN_BF16};
     struct cnn_net_memory memory;
     return cnn_net_plan_memory(&opt, &memory, NULL) == 0;
 }
@@ -346,9 +355,10 @@ static bool has_units(void)
 int main(void)
 {
     Suite *s = suite_create("nets-bf16");
-    TCase *t = tcase_create("bf16");
+    TCase *t = tcase_create("gradients"), *training = tcase_create("training"),
+          *refused = tcase_create("refused");
 
-    tcase_add_test(t, ref_refuses);
+    tcase_add_test(refused, ref_refuses);
     tcase_add_test(t, own_loops_make_the_same_bits_on_any_number_of_threads);
     if (has_units()) {
         tcase_add_test(t, gradients_are_near_those_of_ref);
@@ -356,12 +366,14 @@ int main(void)
         tcase_add_test(t, and_in_bf16);
         tcase_add_test(t, the_same_bits_from_every_net);
         tcase_add_test(t, images_in_every_form_make_the_same_bits);
-        tcase_add_loop_test(t, training_reaches_the_loss_of_float32, 0, 3);
         tcase_add_test(t, values_take_half_the_memory);
-        tcase_add_test(t, auto_measures);
+        tcase_add_loop_test(training, training_reaches_the_loss_of_float32, 0, 3);
+        tcase_add_test(training, auto_measures);
     } else {
-        tcase_add_test(t, a_cpu_without_the_units_is_refused);
+        tcase_add_test(refused, a_cpu_without_the_units_is_refused);
     }
     suite_add_tcase(s, t);
+    suite_add_tcase(s, training);
+    suite_add_tcase(s, refused);
     return unit_run(s);
 }
