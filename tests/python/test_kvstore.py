@@ -69,12 +69,13 @@ class Store(PsdCase):
         optimizer: Any = object()
         with self.assertRaisesRegex(TypeError, "is a object; allowed is the name of a rule"):
             kv.set_optimizer(optimizer)
-        for name, parameters, sentence in (
+        wrong: list[tuple[str, dict[str, object], str]] = [
             ("sgdd", {}, "sgdd"),
             ("sgd", {"speed": 1}, "speed"),
             ("sgd", {"learning_rate": -1}, "learning_rate"),
             ("sgd", {"limits.silence_s": 1}, "limits.silence_s"),
-        ):
+        ]
+        for name, parameters, sentence in wrong:
             with self.assertRaisesRegex(psclient.Refused, sentence):
                 kv.set_optimizer(name, **parameters)
         with self.assertRaisesRegex(psclient.InvalidArgument, "one line for each key"):
