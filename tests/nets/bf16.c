@@ -129,16 +129,22 @@ START_TEST(gradients_of_whole_models_are_near_too)
 END_TEST
 
 /* Only loops of our own: their bits do not depend on the number of threads. 48 images of 128 classes are
- * enough logits for the loss to be divided. */
+ * enough logits for the loss to be divided. Three images are fewer than the threads, which then divide the
+ * channels. */
 static const struct cnn_layer_spec own_layers[] = {
     {.kind = CNN_BATCHNORM, .name = "norm"},
     {.kind = CNN_RELU, .name = "relu"},
+    {.kind = CNN_AVGPOOL, .name = "average", .kernel = 2, .stride = 1},
+    {.kind = CNN_BATCHNORM, .name = "norm2"},
+    {.kind = CNN_MAXPOOL, .name = "overlapping", .kernel = 3, .stride = 2, .pad = 1},
+    {.kind = CNN_RELU, .name = "relu2"},
     {.kind = CNN_MAXPOOL, .name = "pool", .kernel = 2, .stride = 2},
     {.kind = CNN_TANH, .name = "tanh"},
     {.kind = CNN_GLOBAL_AVGPOOL, .name = "mean"},
     {.kind = CNN_SOFTMAX_LOSS, .name = "loss"},
 };
-static const struct cnn_model own_model = {"own", 128, 4, 4, 128, own_layers, 6, "a test"};
+static const struct cnn_model own_model = {
+    "own", 128, 6, 6, 128, own_layers, sizeof own_layers / sizeof own_layers[0], "a test"};
 
 static void gradient_of(const struct bed *b, enum cnn_precision precision, uint32_t threads, float *g,
                         struct cnn_score *score)
@@ -149,12 +155,12 @@ static void gradient_of(const struct bed *b, enum cnn_precision precision, uint3
     cnn_net_destroy(net);
 }
 
-static void check_threads(enum cnn_precision precision)
+static void check_threads(enum cnn_precision precision, uint32_t batch)
 {
     struct bed b;
     struct cnn_score first, score;
 
-    bed_create(&b, &own_model, 48);
+    bed_create(&b, &own_model, batch);
     float *g = malloc(b.n_floats * sizeof *g);
     ck_assert_ptr_nonnull(g);
     gradient_of(&b, precision, 1, g, &first);
@@ -170,13 +176,15 @@ static void check_threads(enum cnn_precision precision)
 
 START_TEST(own_loops_make_the_same_bits_on_any_number_of_threads)
 {
-    check_threads(CNN_FLOAT32);
+    check_threads(CNN_FLOAT32, 48);
+    check_threads(CNN_FLOAT32, 3);
 }
 END_TEST
 
 START_TEST(and_in_bf16)
 {
-    check_threads(CNN_BF16);
+    check_threads(CNN_BF16, 48);
+    check_threads(CNN_BF16, 3);
 }
 END_TEST
 
