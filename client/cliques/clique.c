@@ -397,12 +397,17 @@ int psc_clique_use(struct psc_clique *q, const char *algorithm)
     return rc;
 }
 
+void psc_clique_give_up(struct psc_clique *q)
+{
+    if (q->kind != NULL)
+        q->kind->give_up(q->state);
+}
+
 void psc_clique_close(struct psc_clique *q)
 {
     if (q == NULL || check_process(q) != PSC_OK)
         return;
-    if (q->kind != NULL)
-        q->kind->give_up(q->state);
+    psc_clique_give_up(q);
     if (q->runs) {
         pthread_mutex_lock(&q->lock);
         q->stop = true;

@@ -37,7 +37,8 @@ struct psc_clique_ops {
     /* Uses this enum psc_algorithm_kind for sums from now on. All members call it with the same value. A
      * failure breaks the clique. NULL: the kind has its own algorithm. */
     int (*use)(void *state, uint8_t algorithm, struct ps_error *err);
-    /* Any thread: makes a collective in progress fail soon. Called once, before destroy. */
+    /* Any thread: makes a collective in progress fail soon, and all later ones. Called before destroy, once
+     * or more often. */
     void (*give_up)(void *state);
     void (*destroy)(void *state);
 };
@@ -51,6 +52,9 @@ size_t psc_clique_stripe(const struct psc_clique *q);
 /* Calls struct psc_clique_ops.use while no collective is in progress. PSC_EUNSUPPORTED: the kind has its own
  * algorithm, and the name is not "ring". */
 int psc_clique_use(struct psc_clique *q, const char *algorithm);
+/* Any thread: makes the collective in progress fail soon, and all later ones. The handle stays to be closed.
+ */
+void psc_clique_give_up(struct psc_clique *q);
 /* A handle that only carries an error; NULL: no memory. */
 struct psc_clique *psc_clique_failed(const struct ps_error *err);
 

@@ -1,0 +1,322 @@
+/* devices.c: a thread for each device of a member. Together they are one member of the clique below: the
+ * outer one, which device 0 alone calls.
+ *
+ * The devices meet, agree and sum in an inner clique of threads, so what is known about that holds here: a
+ * thread that does not come, leaves, or makes another call is named. A sum is made in parts (grouped.h): an
+ * inner reduce to device 0, the outer sum, an inner broadcast. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cliques/vectors/grouped.h"
+#include "client/cliques/wire.h"
+#include "client/psclique_vectors.h"
+#include "client/session/errors.h"
+
+/* What the devices share. */
+struct board {
+    struct psc_clique *outer;
+    int devices, users;
+    int member;           /* this one's rank in the outer clique */
+    size_t stripe;        /* of the outer clique; changes while the devices meet */
+    pthread_mutex_t lock; /* guards the members above that change, and those below */
+    bool calls;           /* device 0 is in an outer call, or may be */
+    bool given_up;
+    int failed_rc;       /* of the outer clique; PSC_OK */
+    struct ps_error why; /* it has failed */
+};
+
+struct device {
+    struct board *board;
+    struct psc_clique *inner;
+    int rank; /* in the inner clique */
+    const struct psc_collective *op;
+};
+
+/* What failed: the outer clique, for all devices, or this device's call. */
+static int fail_inner(const struct device *d, int rc, struct ps_error *err)
+{
+    struct board *b = d->board;
+    pthread_mutex_lock(&b->lock);
+    if (b->failed_rc != PSC_OK) {
+        rc = b->failed_rc;
+        *err = b->why;
+    } else {
+        ps_fail(err, rc, "the devices of member %d: %s", b->member, psc_clique_error(d->inner));
+    }
+    pthread_mutex_unlock(&b->lock);
+    return rc;
+}
+
+/* The other devices, which wait for device 0, fail with the same sentence. */
+static int fail_outer(struct device *d, int rc, const struct ps_error *why)
+{
+    struct board *b = d->board;
+    pthread_mutex_lock(&b->lock);
+    if (b->failed_rc == PSC_OK) {
+        b->failed_rc = rc;
+        b->why = *why;
+    }
+    pthread_mutex_unlock(&b->lock);
+    psc_clique_give_up(d->inner);
+    return rc;
+}
+
+static float *floats_at(const struct device *d, size_t at)
+{
+    return (float *)d->op->data + at;
+}
+
+static int sum(void *arg, size_t at, size_t n, struct ps_error *err)
+{
+    struct device *d = arg;
+    int rc = psc_reduce(d->inner, floats_at(d, at), n, 0, NULL);
+    return rc == PSC_OK ? rc : fail_inner(d, rc, err);
+}
+
+static int copy(void *arg, size_t at, size_t n, struct ps_error *err)
+{
+    struct device *d = arg;
+    int rc = psc_broadcast(d->inner, floats_at(d, at), n * sizeof(float), 0);
+    return rc == PSC_OK ? rc : fail_inner(d, rc, err);
+}
+
+/* A sum that one device needs is copied only where that is not device 0 of its member. */
+static bool copies(const struct device *d)
+{
+    const struct psc_collective *op = d->op;
+    return op->kind == PSC_ALLREDUCE ||
+           (op->root / d->board->devices == d->board->member && op->root % d->board->devices != 0);
+}
+
+static int run_sum(struct device *d, struct ps_error *err)
+{
+    const struct psc_collective *op = d->op;
+    struct board *b = d->board;
+    const struct psc_grouped g = {.q = d->rank == 0 ? b->outer : NULL,
+                                  .x = op->data,
+                                  .n = op->n,
+                                  .part_floats = psc_grouped_part(op->n, 0, b->stripe),
+                                  .kind = op->kind,
+                                  .root = op->root / b->devices,
+                                  .codec = op->codec->name,
+                                  .sum = sum,
+                                  .copy = copies(d) ? copy : NULL,
+                                  .arg = d};
+    return psc_grouped_run(&g, err);
+}
+
+static int fail_call(const struct device *d, int rc, struct ps_error *err)
+{
+    return ps_fail(err, rc, "%s", psc_clique_error(d->board->outer));
+}
+
+/* From a device of the root's member to all of them, to the other members, and to their devices. */
+static int run_broadcast(struct device *d, struct ps_error *err)
+{
+    const struct psc_collective *op = d->op;
+    struct board *b = d->board;
+    int root = op->root / b->devices, rc = PSC_OK;
+    bool has_root = root == b->member;
+    if (has_root && (rc = psc_broadcast(d->inner, op->data, op->n, op->root % b->devices)) != PSC_OK)
+        return fail_inner(d, rc, err);
+    if (d->rank == 0 && (rc = psc_broadcast(b->outer, op->data, op->n, root)) != PSC_OK)
+        return fail_call(d, rc, err);
+    if (!has_root && (rc = psc_broadcast(d->inner, op->data, op->n, 0)) != PSC_OK)
+        return fail_inner(d, rc, err);
+    return rc;
+}
+
+static int run_barrier(struct device *d, struct ps_error *err)
+{
+    int rc = psc_barrier(d->inner);
+    if (rc != PSC_OK)
+        return fail_inner(d, rc, err);
+    if (d->rank == 0 && (rc = psc_barrier(d->board->outer)) != PSC_OK)
+        return fail_call(d, rc, err);
+    rc = psc_barrier(d->inner);
+    return rc == PSC_OK ? rc : fail_inner(d, rc, err);
+}
+
+static int (*const kinds[])(struct device *d, struct ps_error *err) = {[PSC_ALLREDUCE] = run_sum,
+                                                                       [PSC_REDUCE] = run_sum,
+                                                                       [PSC_BROADCAST] = run_broadcast,
+                                                                       [PSC_BARRIER] = run_barrier};
+
+static bool begin(struct board *b)
+{
+    pthread_mutex_lock(&b->lock);
+    b->calls = !b->given_up;
+    bool begun = b->calls;
+    pthread_mutex_unlock(&b->lock);
+    return begun;
+}
+
+static void end(struct board *b)
+{
+    pthread_mutex_lock(&b->lock);
+    b->calls = false;
+    pthread_mutex_unlock(&b->lock);
+}
+
+static int run(void *state, const struct psc_collective *op, struct ps_error *err)
+{
+    struct device *d = state;
+    d->op = op;
+    if (d->rank > 0)
+        return kinds[op->kind](d, err);
+    if (!begin(d->board))
+        return ps_fail(err, PSC_ECLIQUE, "a device of member %d has left the clique", d->board->member);
+    int rc = kinds[op->kind](d, err);
+    end(d->board);
+    return rc == PSC_OK ? rc : fail_outer(d, rc, err);
+}
+
+static size_t stripe(const void *state)
+{
+    return ((const struct device *)state)->board->stripe;
+}
+
+/* Between two meetings of the devices: none of them sums meanwhile. */
+static int use_outer(struct device *d, uint8_t algorithm, struct ps_error *err)
+{
+    struct board *b = d->board;
+    int rc = run_barrier(d, err);
+    if (rc == PSC_OK && d->rank == 0) {
+        if ((rc = psc_clique_use(b->outer, psc_algorithm_name(algorithm))) != PSC_OK)
+            return fail_call(d, rc, err);
+        b->stripe = psc_clique_stripe(b->outer);
+    }
+    return rc == PSC_OK ? run_barrier(d, err) : rc;
+}
+
+static int use(void *state, uint8_t algorithm, struct ps_error *err)
+{
+    struct device *d = state;
+    int rc = use_outer(d, algorithm, err);
+    return rc == PSC_OK || d->rank > 0 ? rc : fail_outer(d, rc, err);
+}
+
+/* The outer call of device 0 ends, too, if there is one. */
+static void give_up(void *state)
+{
+    struct device *d = state;
+    struct board *b = d->board;
+    psc_clique_give_up(d->inner);
+    pthread_mutex_lock(&b->lock);
+    bool calls = b->calls;
+    b->given_up = true;
+    pthread_mutex_unlock(&b->lock);
+    if (calls)
+        psc_clique_give_up(b->outer);
+}
+
+static void drop(struct board *b)
+{
+    pthread_mutex_lock(&b->lock);
+    bool last = --b->users == 0;
+    pthread_mutex_unlock(&b->lock);
+    if (!last)
+        return;
+    pthread_mutex_destroy(&b->lock);
+    free(b);
+}
+
+static void destroy(void *state)
+{
+    struct device *d = state;
+    psc_clique_close(d->inner);
+    drop(d->board);
+    free(d);
+}
+
+static const struct psc_clique_ops devices_kind = {.size = sizeof(struct psc_clique_ops),
+                                                   .name = "devices",
+                                                   .any_thread = true,
+                                                   .run = run,
+                                                   .stripe = stripe,
+                                                   .use = use,
+                                                   .give_up = give_up,
+                                                   .destroy = destroy};
+
+void psc_devices_options_init(struct psc_devices_options *opt, size_t size)
+{
+    const struct psc_devices_options defaults = {.size = size, .step_ms = 3600000};
+    memset(opt, 0, size);
+    memcpy(opt, &defaults, size < sizeof defaults ? size : sizeof defaults);
+}
+
+static struct board *board_make(struct psc_clique *outer, int devices)
+{
+    struct board *b = calloc(1, sizeof *b);
+    if (b == NULL)
+        return NULL;
+    b->outer = outer;
+    b->devices = devices;
+    b->users = 1; /* who opens it */
+    b->member = psc_clique_rank(outer);
+    b->stripe = psc_clique_stripe(outer);
+    pthread_mutex_init(&b->lock, NULL);
+    return b;
+}
+
+/* The device's handle. Takes over `inner`, and a share of the board. */
+static int join(struct board *b, struct psc_clique *inner, struct psc_clique **out)
+{
+    struct device *d = calloc(1, sizeof *d);
+    if (d == NULL) {
+        psc_clique_close(inner);
+        return PSC_ENOMEM;
+    }
+    d->board = b;
+    d->inner = inner;
+    d->rank = psc_clique_rank(inner);
+    pthread_mutex_lock(&b->lock);
+    b->users++;
+    pthread_mutex_unlock(&b->lock);
+    return psc_clique_create(&devices_kind, d, b->member * b->devices + d->rank,
+                             psc_clique_size(b->outer) * b->devices, out);
+}
+
+/* Joins all, or none. */
+static int join_all(struct board *b, struct psc_clique **inner, struct psc_clique **out)
+{
+    int rc = PSC_OK, n = 0;
+    for (int i = 0; i < b->devices; i++) {
+        rc = rc == PSC_OK ? join(b, inner[i], &out[i]) : rc;
+        if (rc == PSC_OK)
+            n++;
+        else if (i > n)
+            psc_clique_close(inner[i]);
+    }
+    while (rc != PSC_OK && n > 0)
+        psc_clique_close(out[--n]);
+    return rc;
+}
+
+int psc_devices_open(struct psc_clique *q, const struct psc_devices_options *given, struct psc_clique **out)
+{
+    struct psc_devices_options o;
+    struct psc_threads_options threads;
+    struct psc_clique *inner[PSC_MAX_VECTORS];
+    psc_devices_options_init(&o, sizeof o);
+    psc_threads_options_init(&threads, sizeof threads);
+    if (q == NULL || psc_clique_size(q) < 1 || given == NULL || given->size < sizeof given->size ||
+        given->size > 4096 || out == NULL ||
+        psc_take_struct(&o, sizeof o, given, given->size, "devices", NULL) != PSC_OK || o.devices < 1 ||
+        o.devices > PSC_MAX_VECTORS || o.step_ms < 100)
+        return PSC_EINVAL;
+    int rc = psc_memory_check(o.memory, "devices", NULL);
+    if (rc != PSC_OK)
+        return rc;
+    threads.members = o.devices;
+    threads.step_ms = o.step_ms;
+    struct board *b = board_make(q, (int)o.devices);
+    if (b == NULL)
+        return PSC_ENOMEM;
+    rc = psc_threads_open(&threads, inner);
+    if (rc == PSC_OK)
+        rc = join_all(b, inner, out);
+    drop(b);
+    return rc;
+}
