@@ -21,9 +21,9 @@ struct board {
     size_t stripe;        /* of the outer clique; changes while the devices meet */
     pthread_mutex_t lock; /* guards the members above that change, and those below */
     bool calls;           /* device 0 is in an outer call, or may be */
-    bool given_up;
-    int failed_rc;       /* of the outer clique; PSC_OK */
-    struct ps_error why; /* it has failed */
+    bool given_up;        /* device 0 has left */
+    int failed_rc;        /* of the outer clique; PSC_OK */
+    struct ps_error why;  /* it has failed */
 };
 
 struct device {
@@ -166,7 +166,7 @@ static int run(void *state, const struct psc_collective *op, struct ps_error *er
     if (d->rank > 0)
         return kinds[op->kind](d, err);
     if (!begin(d->board))
-        return ps_fail(err, PSC_ECLIQUE, "a device of member %d has left the clique", d->board->member);
+        return ps_fail(err, PSC_ECLIQUE, "device 0 of member %d has left the clique", d->board->member);
     int rc = kinds[op->kind](d, err);
     end(d->board);
     return rc == PSC_OK ? rc : fail_outer(d, rc, err);
@@ -197,12 +197,15 @@ static int use(void *state, uint8_t algorithm, struct ps_error *err)
     return rc == PSC_OK || d->rank > 0 ? rc : fail_outer(d, rc, err);
 }
 
-/* The outer call of device 0 ends, too, if there is one. */
+/* Device 0 abandons the outer call that it is in. What the others had to do with that call they have done,
+ * and may leave: it goes on without them. */
 static void give_up(void *state)
 {
     struct device *d = state;
     struct board *b = d->board;
     psc_clique_give_up(d->inner);
+    if (d->rank > 0)
+        return;
     pthread_mutex_lock(&b->lock);
     bool calls = b->calls;
     b->given_up = true;

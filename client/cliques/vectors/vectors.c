@@ -1,4 +1,5 @@
 /* vectors.c: the vectors of a member, summed and copied by the calling thread. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

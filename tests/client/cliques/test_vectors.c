@@ -337,6 +337,58 @@ START_TEST(a_lost_member_is_named_by_all_devices)
 }
 END_TEST
 
+/* A device that has what it needs leaves while the rest of the call goes on: member 1 comes only then. */
+struct leaving {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool left;
+};
+
+static void broadcast_ten(struct psc_clique *q)
+{
+    float x[10] = {0};
+    for (int i = 0; i < 10 && psc_clique_rank(q) == 0; i++)
+        x[i] = (float)i;
+    ck_assert_msg(psc_broadcast(q, x, sizeof x, 0) == PSC_OK, "%s", psc_clique_error(q));
+    ck_assert(x[9] == 9);
+}
+
+static void leave_early(struct device_thread *d)
+{
+    struct leaving *w = d->arg;
+    bool stays = psc_clique_rank(d->q) != 1;
+    uint64_t until_ns = ps_ns_after(UNIT_HANG_S);
+    pthread_mutex_lock(&w->lock);
+    while (psc_clique_rank(d->q) > 1 && !w->left)
+        ck_assert_int_eq(ps_cond_wait_until(&w->changed, &w->lock, until_ns), 0);
+    pthread_mutex_unlock(&w->lock);
+    broadcast_ten(d->q);
+    if (stays)
+        return;
+    psc_clique_close(d->q);
+    d->q = NULL;
+    pthread_mutex_lock(&w->lock);
+    w->left = true;
+    ps_cond_wake(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void leave_by_devices(struct rig_member *m)
+{
+    rig_ok(m, m->rc);
+    devices_run(m->q, 2, leave_early, m->arg);
+    rig_ok(m, psc_barrier(m->q));
+}
+
+START_TEST(a_device_may_leave_before_the_other_members_have_come)
+{
+    struct leaving w = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    ps_cond_init(&w.changed);
+    rig_run(rig_kind_of(_i), 2, leave_by_devices, &w);
+    ck_assert(w.left);
+}
+END_TEST
+
 /* Part 0 of one member is not summed before the other has summed part 1: so the sums of the vectors run while
  * the transfer of the part before is under way. */
 struct meeting {
@@ -439,6 +491,7 @@ int main(void)
     tcase_add_loop_test(kinds, vectors_are_summed, 0, RIG_N_KINDS);
     tcase_add_loop_test(kinds, devices_make_every_call, 0, RIG_N_KINDS);
     tcase_add_loop_test(kinds, vectors_are_summed_while_the_part_before_is_sent, 0, RIG_N_KINDS);
+    tcase_add_loop_test(kinds, a_device_may_leave_before_the_other_members_have_come, 0, RIG_N_KINDS);
     tcase_add_test(kinds, a_lost_member_is_named_by_all_devices);
     tcase_add_loop_test(bits, bits_depend_on_the_vectors_alone, 0, 2);
     tcase_add_test(bits, vectors_of_members_are_members_of_a_tree);
