@@ -163,7 +163,7 @@ unpack_cifar10() { # FOLDER
 # missing; tools for linting, fuzzing and coverage.
 ensure_ci_packages() (
     # shellcheck disable=SC2034 # used by lib.sh
-    PACKAGES=(chromium zstd jq clang libclang-rt-14-dev clang-format clang-tidy cppcheck shellcheck gcovr
+    PACKAGES=(ccache chromium zstd jq clang libclang-rt-14-dev clang-format clang-tidy cppcheck shellcheck gcovr
         libopenmpi-dev openmpi-bin slurm-wlm slurm-wlm-basic-plugins munge iproute2
         libmunge-dev libibverbs-dev librdmacm-dev ibverbs-providers qemu-system-x86 busybox-static cpio xz-utils dash)
     ensure_packages

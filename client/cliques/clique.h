@@ -9,18 +9,24 @@
 
 #include <stdbool.h>
 
-#include "client/psclique.h"
+#include "client/cliques/values.h"
 #include "proto/codecs/codec.h"
 #include "proto/error.h"
 
-enum psc_collective_kind { PSC_ALLREDUCE, PSC_REDUCE, PSC_BROADCAST, PSC_BARRIER };
-
+/* What a kind runs. The calls in place and out of place are the same to it: clique.c copies. */
 struct psc_collective {
     enum psc_collective_kind kind;
-    void *data;                   /* float [n]; of a broadcast, n bytes */
+    /* The values, which the result replaces. [n]; with parts (psc_call_has_parts) [members * n], of which the
+     * rank-th n are this member's. */
+    void *data;
     size_t n;                     /* may be 0, or less than the number of members */
-    int root;                     /* of REDUCE and BROADCAST */
-    const struct ps_codec *codec; /* of ALLREDUCE and REDUCE */
+    int root;                     /* of REDUCE and BROADCAST, else 0 */
+    uint8_t type, operation;      /* enum psc_type; enum psc_operation, of which PSC_MEAN is a sum here */
+    const struct ps_codec *codec; /* of sums of float32, else NULL */
+    /* Moves no values: it only finds out whether all members make this call. Afterwards `compared` is set in
+     * the same call. */
+    bool compares, compared;
+    double until_s; /* by ps_now_s: it fails then at every member. 0: the kind's own limits only */
 };
 
 struct psc_clique_ops {
@@ -55,6 +61,24 @@ int psc_clique_use(struct psc_clique *q, const char *algorithm);
 /* Any thread: makes the collective in progress fail soon, and all later ones. The handle stays to be closed.
  */
 void psc_clique_give_up(struct psc_clique *q);
+/* For calls.c. A collective and the arrays of its caller. */
+struct psc_task {
+    struct psc_collective op;
+    bool compare;    /* first, that all members make this call */
+    const void *in;  /* NULL: the values are in op.data already */
+    void *out;       /* receives this member's part of the result; NULL: it stays in op.data */
+    bool needs_copy; /* op.data is memory of the clique, which has yet to be found */
+    uint32_t timeout_ms;
+    size_t memory_bytes; /* of that memory; 0: there is none */
+};
+int psc_clique_run(struct psc_clique *q, struct psc_task *t);
+int psc_clique_start(struct psc_clique *q, struct psc_task *t, uint64_t *ticket);
+/* Sets the sentence and returns rc. */
+int psc_clique_refuse(struct psc_clique *q, int rc, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Whether calls may have a root: the clique is open. */
+bool psc_clique_is_open(const struct psc_clique *q);
+
 /* A handle that only carries an error; NULL: no memory. */
 struct psc_clique *psc_clique_failed(const struct ps_error *err);
 

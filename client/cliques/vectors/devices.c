@@ -62,23 +62,52 @@ static int fail_outer(struct device *d, int rc, const struct ps_error *why)
     return rc;
 }
 
-static float *floats_at(const struct device *d, size_t at)
+static unsigned char *value_at(const struct device *d, size_t at)
 {
-    return (float *)d->op->data + at;
+    return (unsigned char *)d->op->data + at * psc_values_of(d->op->type)->bytes;
+}
+
+/* A mean is a sum until clique.c divides it, once. */
+static uint8_t part_of(const struct psc_collective *op)
+{
+    return op->operation == PSC_MEAN && !op->compares ? PSC_SUM : op->operation;
+}
+
+/* The device's part in a collective of all devices of this member: of n values from `at` on. */
+static int run_inner(struct device *d, enum psc_collective_kind kind, size_t at, size_t n, int root,
+                     struct ps_error *err)
+{
+    struct psc_task t = {.op = *d->op};
+    t.op.kind = kind;
+    t.op.data = value_at(d, at);
+    t.op.n = n;
+    t.op.root = root;
+    t.op.operation = part_of(d->op);
+    int rc = psc_clique_run(d->inner, &t);
+    return rc == PSC_OK ? rc : fail_inner(d, rc, err);
+}
+
+/* The member's part in one of all members, by device 0. */
+static int run_outer(struct device *d, size_t n, int root, struct ps_error *err)
+{
+    struct psc_task t = {.op = *d->op};
+    if (d->rank > 0)
+        return PSC_OK;
+    t.op.n = n;
+    t.op.root = root;
+    t.op.operation = part_of(d->op);
+    int rc = psc_clique_run(d->board->outer, &t);
+    return rc == PSC_OK ? rc : ps_fail(err, rc, "%s", psc_clique_error(d->board->outer));
 }
 
 static int sum(void *arg, size_t at, size_t n, struct ps_error *err)
 {
-    struct device *d = arg;
-    int rc = psc_reduce(d->inner, floats_at(d, at), n, 0, NULL);
-    return rc == PSC_OK ? rc : fail_inner(d, rc, err);
+    return run_inner(arg, PSC_REDUCE, at, n, 0, err);
 }
 
 static int copy(void *arg, size_t at, size_t n, struct ps_error *err)
 {
-    struct device *d = arg;
-    int rc = psc_broadcast(d->inner, floats_at(d, at), n * sizeof(float), 0);
-    return rc == PSC_OK ? rc : fail_inner(d, rc, err);
+    return run_inner(arg, PSC_BROADCAST, at, n, 0, err);
 }
 
 /* A sum that one device needs is copied only where that is not device 0 of its member. */
@@ -91,24 +120,16 @@ static bool copies(const struct device *d)
 
 static int run_sum(struct device *d, struct ps_error *err)
 {
-    const struct psc_collective *op = d->op;
     struct board *b = d->board;
-    const struct psc_grouped g = {.q = d->rank == 0 ? b->outer : NULL,
-                                  .x = op->data,
-                                  .n = op->n,
-                                  .part_floats = psc_grouped_part(op->n, 0, b->stripe),
-                                  .kind = op->kind,
-                                  .root = op->root / b->devices,
-                                  .codec = op->codec->name,
-                                  .sum = sum,
-                                  .copy = copies(d) ? copy : NULL,
-                                  .arg = d};
+    struct psc_grouped g = {.q = d->rank == 0 ? b->outer : NULL,
+                            .op = *d->op,
+                            .part = psc_grouped_part(d->op->n, 0, b->stripe),
+                            .sum = sum,
+                            .copy = copies(d) ? copy : NULL,
+                            .arg = d};
+    g.op.root /= b->devices;
+    g.op.operation = part_of(d->op);
     return psc_grouped_run(&g, err);
-}
-
-static int fail_call(const struct device *d, int rc, struct ps_error *err)
-{
-    return ps_fail(err, rc, "%s", psc_clique_error(d->board->outer));
 }
 
 /* From a device of the root's member to all of them, to the other members, and to their devices. */
@@ -118,30 +139,52 @@ static int run_broadcast(struct device *d, struct ps_error *err)
     struct board *b = d->board;
     int root = op->root / b->devices, rc = PSC_OK;
     bool has_root = root == b->member;
-    if (has_root && (rc = psc_broadcast(d->inner, op->data, op->n, op->root % b->devices)) != PSC_OK)
-        return fail_inner(d, rc, err);
-    if (d->rank == 0 && (rc = psc_broadcast(b->outer, op->data, op->n, root)) != PSC_OK)
-        return fail_call(d, rc, err);
-    if (!has_root && (rc = psc_broadcast(d->inner, op->data, op->n, 0)) != PSC_OK)
-        return fail_inner(d, rc, err);
-    return rc;
+    if (has_root)
+        rc = run_inner(d, PSC_BROADCAST, 0, op->n, op->root % b->devices, err);
+    if (rc == PSC_OK)
+        rc = run_outer(d, op->n, root, err);
+    return rc == PSC_OK && !has_root ? run_inner(d, PSC_BROADCAST, 0, op->n, 0, err) : rc;
 }
 
-static int run_barrier(struct device *d, struct ps_error *err)
+/* The devices' parts lie side by side: they are the member's part. */
+static int run_scatter(struct device *d, struct ps_error *err)
 {
-    int rc = psc_barrier(d->inner);
-    if (rc != PSC_OK)
-        return fail_inner(d, rc, err);
-    if (d->rank == 0 && (rc = psc_barrier(d->board->outer)) != PSC_OK)
-        return fail_call(d, rc, err);
-    rc = psc_barrier(d->inner);
-    return rc == PSC_OK ? rc : fail_inner(d, rc, err);
+    struct board *b = d->board;
+    size_t n = d->op->n * (size_t)b->devices, own = n * (size_t)b->member;
+    int rc = run_inner(d, PSC_REDUCE, 0, n * (size_t)psc_clique_size(b->outer), 0, err);
+    if (rc == PSC_OK)
+        rc = run_outer(d, n, 0, err);
+    return rc == PSC_OK ? run_inner(d, PSC_BROADCAST, own, n, 0, err) : rc;
 }
 
-static int (*const kinds[])(struct device *d, struct ps_error *err) = {[PSC_ALLREDUCE] = run_sum,
-                                                                       [PSC_REDUCE] = run_sum,
-                                                                       [PSC_BROADCAST] = run_broadcast,
-                                                                       [PSC_BARRIER] = run_barrier};
+static int run_gather(struct device *d, struct ps_error *err)
+{
+    struct board *b = d->board;
+    size_t n = d->op->n * (size_t)b->devices, own = n * (size_t)b->member;
+    int rc = run_inner(d, PSC_ALLGATHER, own, d->op->n, 0, err);
+    if (rc == PSC_OK)
+        rc = run_outer(d, n, 0, err);
+    return rc == PSC_OK ? run_inner(d, PSC_BROADCAST, 0, n * (size_t)psc_clique_size(b->outer), 0, err) : rc;
+}
+
+/* A barrier, or the comparison of calls, which moves nothing either. */
+static int run_meeting(struct device *d, struct ps_error *err)
+{
+    int rc = run_inner(d, d->op->kind, 0, d->op->n, d->op->root, err);
+    if (rc == PSC_OK)
+        rc = run_outer(d, d->op->n, d->op->root, err);
+    return rc == PSC_OK ? run_inner(d, d->op->kind, 0, d->op->n, d->op->root, err) : rc;
+}
+
+static int (*const kinds[PSC_N_COLLECTIVES])(struct device *d, struct ps_error *err) = {
+    [PSC_ALLREDUCE] = run_sum,          [PSC_REDUCE] = run_sum,
+    [PSC_BROADCAST] = run_broadcast,    [PSC_BARRIER] = run_meeting,
+    [PSC_REDUCE_SCATTER] = run_scatter, [PSC_ALLGATHER] = run_gather};
+
+static int run_kind(struct device *d, struct ps_error *err)
+{
+    return (d->op->compares ? run_meeting : kinds[d->op->kind])(d, err);
+}
 
 static bool begin(struct board *b)
 {
@@ -164,10 +207,10 @@ static int run(void *state, const struct psc_collective *op, struct ps_error *er
     struct device *d = state;
     d->op = op;
     if (d->rank > 0)
-        return kinds[op->kind](d, err);
+        return run_kind(d, err);
     if (!begin(d->board))
         return ps_fail(err, PSC_ECLIQUE, "device 0 of member %d has left the clique", d->board->member);
-    int rc = kinds[op->kind](d, err);
+    int rc = run_kind(d, err);
     end(d->board);
     return rc == PSC_OK ? rc : fail_outer(d, rc, err);
 }
@@ -180,14 +223,18 @@ static size_t stripe(const void *state)
 /* Between two meetings of the devices: none of them sums meanwhile. */
 static int use_outer(struct device *d, uint8_t algorithm, struct ps_error *err)
 {
+    const struct psc_collective barrier = {.kind = PSC_BARRIER};
     struct board *b = d->board;
-    int rc = run_barrier(d, err);
+    d->op = &barrier;
+    int rc = run_meeting(d, err);
     if (rc == PSC_OK && d->rank == 0) {
         if ((rc = psc_clique_use(b->outer, psc_algorithm_name(algorithm))) != PSC_OK)
-            return fail_call(d, rc, err);
+            return ps_fail(err, rc, "%s", psc_clique_error(b->outer));
         b->stripe = psc_clique_stripe(b->outer);
     }
-    return rc == PSC_OK ? run_barrier(d, err) : rc;
+    rc = rc == PSC_OK ? run_meeting(d, err) : rc;
+    d->op = NULL;
+    return rc;
 }
 
 static int use(void *state, uint8_t algorithm, struct ps_error *err)

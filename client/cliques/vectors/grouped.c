@@ -19,7 +19,7 @@ size_t psc_grouped_part(size_t n, size_t wanted, size_t stripe)
 
 static size_t length_of(const struct psc_grouped *g, size_t at)
 {
-    return g->n - at < g->part_floats ? g->n - at : g->part_floats;
+    return g->op.n - at < g->part ? g->op.n - at : g->part;
 }
 
 static int fail(const struct psc_grouped *g, int rc, struct ps_error *err)
@@ -30,12 +30,13 @@ static int fail(const struct psc_grouped *g, int rc, struct ps_error *err)
 /* Sums a part in this member and hands it to the clique. */
 static int send(const struct psc_grouped *g, size_t at, uint64_t *ticket, struct ps_error *err)
 {
-    size_t n = length_of(g, at);
-    int rc = g->sum(g->arg, at, n, err);
+    struct psc_task t = {.op = g->op};
+    int rc = g->sum(g->arg, at, length_of(g, at), err);
     if (rc != PSC_OK || g->q == NULL)
         return rc;
-    rc = g->kind == PSC_REDUCE ? psc_reduce_start(g->q, g->x + at, n, g->root, g->codec, ticket)
-                               : psc_allreduce_start(g->q, g->x + at, n, g->codec, ticket);
+    t.op.n = length_of(g, at);
+    t.op.data = (unsigned char *)g->op.data + at * psc_values_of(g->op.type)->bytes;
+    rc = psc_clique_start(g->q, &t, ticket);
     return rc == PSC_OK ? rc : fail(g, rc, err);
 }
 
@@ -50,14 +51,14 @@ static int land(const struct psc_grouped *g, size_t at, uint64_t ticket, struct 
 int psc_grouped_run(const struct psc_grouped *g, struct ps_error *err)
 {
     uint64_t tickets[AHEAD] = {0};
-    size_t parts = (g->n + g->part_floats - 1) / g->part_floats;
+    size_t parts = (g->op.n + g->part - 1) / g->part;
     int rc = PSC_OK;
     for (size_t k = 0; k < parts + AHEAD && rc == PSC_OK; k++) {
         uint64_t *ticket = &tickets[k % AHEAD];
         if (k >= AHEAD && k - AHEAD < parts)
-            rc = land(g, (k - AHEAD) * g->part_floats, *ticket, err);
+            rc = land(g, (k - AHEAD) * g->part, *ticket, err);
         if (rc == PSC_OK && k < parts)
-            rc = send(g, k * g->part_floats, ticket, err);
+            rc = send(g, k * g->part, ticket, err);
     }
     if (rc != PSC_OK && g->q != NULL)
         psc_clique_wait(g->q, 0);

@@ -15,25 +15,24 @@
 
 struct psc_grouped {
     struct psc_clique *q; /* of the members; NULL: another thread of this member calls it */
-    float *x;             /* the first vector, from the sum's first float on */
-    size_t n, part_floats;
-    enum psc_collective_kind kind; /* PSC_ALLREDUCE, or PSC_REDUCE to the member `root` */
-    int root;
-    const char *codec;
-    /* Sums floats [at, at + n) of the member's vectors into the first. PSC_OK, or a result with a sentence.
+    /* The whole sum, in the first vector: PSC_ALLREDUCE, or PSC_REDUCE to the member `root`. */
+    struct psc_collective op;
+    size_t part; /* values of a part */
+    /* Sums values [at, at + n) of the member's vectors into the first. PSC_OK, or a result with a sentence.
      */
     int (*sum)(void *arg, size_t at, size_t n, struct ps_error *err);
-    /* Copies floats [at, at + n) of the first vector into the others. NULL: they do not receive the result.
+    /* Copies values [at, at + n) of the first vector into the others. NULL: they do not receive the result.
      */
     int (*copy)(void *arg, size_t at, size_t n, struct ps_error *err);
     void *arg;
 };
 
-/* Floats of a part in a sum of n. wanted: 0: the library's choice. The result depends on nothing else but the
+/* Values of a part in a sum of n. wanted: 0: the library's choice. The result depends on nothing else but the
  * clique's stripe: all threads and members make the same parts. */
 size_t psc_grouped_part(size_t n, size_t wanted, size_t stripe);
 
-/* Runs the sum to its end. PSC_OK, or a result with a sentence; the clique uses no float of x afterwards. */
+/* Runs the sum to its end. PSC_OK, or a result with a sentence; the clique uses no value of the vector
+ * afterwards. */
 int psc_grouped_run(const struct psc_grouped *g, struct ps_error *err);
 
 /* The kinds of memory that can be summed. PSC_OK; PSC_EUNSUPPORTED or PSC_EINVAL with a sentence that begins

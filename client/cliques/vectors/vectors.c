@@ -67,20 +67,20 @@ static int copy(void *arg, size_t at, size_t n, struct ps_error *err)
 
 int psc_vectors_allreduce(struct psc_vectors *v, size_t begin, size_t count, const char *codec)
 {
-    struct psc_grouped g = {.q = v->q,
-                            .x = v->data[0] + begin,
-                            .n = count,
-                            .kind = PSC_ALLREDUCE,
-                            .codec = codec,
-                            .sum = sum,
-                            .copy = copy,
-                            .arg = v};
+    struct psc_grouped g = {.q = v->q, .sum = sum, .copy = copy, .arg = v};
     if (begin > v->n_floats || count > v->n_floats - begin)
         return ps_fail(&v->error, PSC_EINVAL,
                        "psc_vectors_allreduce: floats %zu to %zu; allowed are 0 to %zu", begin, begin + count,
                        v->n_floats);
+    g.op = (struct psc_collective){.kind = PSC_ALLREDUCE,
+                                   .data = v->data[0] + begin,
+                                   .n = count,
+                                   .codec = ps_codec_named_for_values(codec != NULL ? codec : "raw")};
+    if (g.op.codec == NULL)
+        return ps_fail(&v->error, PSC_EINVAL,
+                       "psc_vectors_allreduce: codec '%.32s' is not known, or not for sums", codec);
     v->begin = begin;
-    g.part_floats = psc_grouped_part(count, v->part_floats, psc_clique_stripe(v->q));
+    g.part = psc_grouped_part(count, v->part_floats, psc_clique_stripe(v->q));
     return psc_grouped_run(&g, &v->error);
 }
 

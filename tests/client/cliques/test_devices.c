@@ -77,7 +77,8 @@ START_TEST(devices_that_disagree_are_told_how)
     for (int i = 0; i < DEVICES; i++)
         device_start(&devices[i]);
     for (int i = 0; i < DEVICES; i++)
-        expect_loss(i, "rank 0 calls reduce of 5000 with root 0, rank 1 reduce of 4999 with root 0");
+        expect_loss(
+            i, "rank 0 calls reduce of 5000 floats with root 0, rank 1 reduce of 4999 floats with root 0");
     close_all();
 }
 END_TEST

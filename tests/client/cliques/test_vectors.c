@@ -258,6 +258,55 @@ START_TEST(steps_of_devices_are_steps_of_members_of_a_tree)
 }
 END_TEST
 
+static void collect(struct device_thread *d, struct psc_collective_options o, void *out)
+{
+    o.size = sizeof o;
+    o.out = out;
+    o.compare = 1;
+    device_ok(d, psc_collective_run(d->q, &o));
+}
+
+/* Other types and operations; sums of ranks, below 100 for each. */
+static void call_typed(struct device_thread *d)
+{
+    enum { EACH = 700 };
+    int size = psc_clique_size(d->q), rank = psc_clique_rank(d->q);
+    size_t all = (size_t)size * EACH;
+    double *doubles = malloc(all * sizeof *doubles);
+    int64_t *longs = malloc(all * sizeof *longs);
+    unsigned char *bytes = malloc(all);
+    for (size_t i = 0; i < all; i++)
+        doubles[i] = rank + (double)i;
+    collect(d, (struct psc_collective_options){.n = all, .type = PSC_FLOAT64, .operation = PSC_MEAN},
+            doubles);
+    for (size_t i = 0; i < all; i++) /* exact, as the sum is */
+        assert_quick(doubles[i] == (size * (size - 1) / 2 + size * (double)i) / size);
+    for (int root = 0; root < size; root++) {
+        for (size_t i = 0; i < all; i++)
+            longs[i] = (rank == (int)i % size ? 1000 : 0) - (int64_t)i;
+        collect(d,
+                (struct psc_collective_options){
+                    .kind = PSC_REDUCE, .root = root, .n = all, .type = PSC_INT64, .operation = PSC_MAX},
+                longs);
+        for (size_t i = 0; i < all && rank == root; i++)
+            assert_quick(longs[i] == 1000 - (int64_t)i);
+    }
+    for (size_t i = 0; i < all; i++)
+        longs[i] = rank * 1000 + (int64_t)i;
+    collect(d, (struct psc_collective_options){.kind = PSC_REDUCE_SCATTER, .n = EACH, .type = PSC_INT64},
+            longs);
+    for (size_t i = (size_t)rank * EACH; i < ((size_t)rank + 1) * EACH; i++)
+        assert_quick(longs[i] == 500 * (int64_t)size * (size - 1) + size * (int64_t)i);
+    memset(bytes, 255, all);
+    memset(bytes + (size_t)rank * EACH, rank, EACH);
+    collect(d, (struct psc_collective_options){.kind = PSC_ALLGATHER, .n = EACH, .type = PSC_BYTES}, bytes);
+    for (size_t i = 0; i < all; i++)
+        assert_quick(bytes[i] == i / EACH);
+    free(doubles);
+    free(longs);
+    free(bytes);
+}
+
 /* All calls of a clique, by devices. */
 static void call_all(struct device_thread *d)
 {
@@ -288,6 +337,7 @@ static void call_all(struct device_thread *d)
     for (size_t i = 0; i < FLOATS; i++)
         assert_quick(x[i] == (float)size);
     ck_assert_int_eq(psc_allreduce(d->q, x, FLOATS, "zip"), PSC_EINVAL); /* and it goes on */
+    call_typed(d);
     device_ok(d, psc_barrier(d->q));
     free(x);
 }
@@ -449,10 +499,11 @@ static void run_watched(struct rig_member *m)
     float *x = vector_make(m->index, (size_t)PARTS * PART);
     rig_ok(m, m->rc);
     const struct psc_grouped g = {.q = m->q,
-                                  .x = x,
-                                  .n = (size_t)PARTS * PART,
-                                  .part_floats = PART,
-                                  .kind = PSC_ALLREDUCE,
+                                  .op = {.kind = PSC_ALLREDUCE,
+                                         .data = x,
+                                         .n = (size_t)PARTS * PART,
+                                         .codec = ps_codec_named_for_values("raw")},
+                                  .part = PART,
                                   .sum = watch_sum,
                                   .copy = watch_copy,
                                   .arg = &w};
