@@ -229,7 +229,7 @@ static int run_task(struct psc_clique *q, struct psc_task *t, struct ps_error *e
         copy_in(q, t);
     if (rc == PSC_OK && q->members > 1 && !(t->op.compared && t->op.kind == PSC_BARRIER))
         rc = q->kind->run(q->state, &t->op, err);
-    if (rc == PSC_OK)
+    if (rc == PSC_OK && !t->op.compares)
         finish_values(q, t);
     return rc;
 }

@@ -123,7 +123,7 @@ static void train_by_two(const char *const *settings, int n, int members, int (*
             parts[p][p + 2 + k] = settings[k];
         }
     rig_start(&head, parts[0]);
-    snprintf(address, sizeof address, "servers.head=%s", head.endpoint);
+    snprintf(address, sizeof address, "servers.head=\"%s\"", head.endpoint);
     rig_start(&other, parts[1]);
     run(&head, n, members, work);
     assert_all_ok(n);

@@ -223,7 +223,7 @@ static size_t stripe(const void *state)
 /* Between two meetings of the devices: none of them sums meanwhile. */
 static int use_outer(struct device *d, uint8_t algorithm, struct ps_error *err)
 {
-    const struct psc_collective barrier = {.kind = PSC_BARRIER};
+    static const struct psc_collective barrier = {.kind = PSC_BARRIER};
     struct board *b = d->board;
     d->op = &barrier;
     int rc = run_meeting(d, err);
