@@ -159,6 +159,21 @@ unpack_cifar10() { # FOLDER
     ../shared/data/cifar-10/unpack.sh "$PSD_CIFAR10"
 }
 
+# unpack_images NAME FOLDER: unpacks imagenette or cifar-100 into FOLDER/NAME, unless it is there, and prints its path.
+unpack_images() {
+    local unpack=../shared/data/$1/unpack.sh
+    if [[ ! -x $unpack ]] || ! command -v zstd >/dev/null; then
+        echo "$1 is not available: ${unpack%/*}, with zstd" >&2
+        return 1
+    fi
+    if [[ ! -e $2/$1.done ]]; then
+        mkdir -p "$2"
+        "$unpack" "$2" >&2 || return
+        touch "$2/$1.done"
+    fi
+    realpath "$2/$1"
+}
+
 # Further packages for CI and soak: a browser for the test of the live page; MPI, Slurm and munge, whose tests are skipped if
 # missing; tools for linting, fuzzing and coverage.
 ensure_ci_packages() (

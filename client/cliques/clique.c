@@ -123,6 +123,12 @@ size_t psc_clique_stripe(const struct psc_clique *q)
     return q->members > 1 && q->kind->stripe != NULL ? q->kind->stripe(q->state) : 1;
 }
 
+bool psc_clique_keeps_bits(const struct psc_clique *q, const char *codec)
+{
+    return q->kind != NULL && q->kind->stripe != NULL &&
+           !(q->kind->raw_varies && ps_codec_named_for_values(codec) == ps_codec_named("raw"));
+}
+
 bool psc_clique_is_open(const struct psc_clique *q)
 {
     return q->kind != NULL;
