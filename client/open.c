@@ -191,6 +191,10 @@ int psc_open(const struct psc_options *opt, struct psc **out)
     const struct psc_local *local = NULL;
     struct psc_clique *clique = NULL;
     struct psc *c = calloc(1, sizeof *c);
+    if (c != NULL && !psc_prefetch_make(c, 1)) {
+        free(c);
+        c = NULL;
+    }
     *out = c;
     if (c == NULL)
         return PSC_ENOMEM;
@@ -304,7 +308,7 @@ static void start_vectors(struct psc *c, const float *x)
 {
     static const enum psc_vector starts[] = {PSC_VECTOR_START, PSC_VECTOR_Z};
     c->begun = true;
-    c->worker.prefetch.first = PSC_NO_STEP;
+    c->worker.prefetch->first = PSC_NO_STEP;
     if (c->opt.kind != PSC_WORKER)
         return;
     c->worker.caller_x = x;
@@ -440,6 +444,7 @@ void psc_close(struct psc *c)
     free(ts->wire.known);
     ps_manifest_destroy(c->manifest);
     free(ts->scratch);
+    free(c->worker.prefetch);
     psc_buffers_finish(c);
     psc_ranges_free(&c->worker.open.ready);
     psc_gate_free(&c->worker.open.early.gate);
