@@ -235,7 +235,7 @@ static int run_task(struct psc_clique *q, struct psc_task *t, struct ps_error *e
         copy_in(q, t);
     if (rc == PSC_OK && q->members > 1 && !(t->op.compared && t->op.kind == PSC_BARRIER))
         rc = q->kind->run(q->state, &t->op, err);
-    if (rc == PSC_OK)
+    if (rc == PSC_OK && !t->op.compares)
         finish_values(q, t);
     return rc;
 }
@@ -470,12 +470,17 @@ int psc_clique_use(struct psc_clique *q, const char *algorithm)
     return rc;
 }
 
+void psc_clique_give_up(struct psc_clique *q)
+{
+    if (q->kind != NULL)
+        q->kind->give_up(q->state);
+}
+
 void psc_clique_close(struct psc_clique *q)
 {
     if (q == NULL || check_process(q) != PSC_OK)
         return;
-    if (q->kind != NULL)
-        q->kind->give_up(q->state);
+    psc_clique_give_up(q);
     if (q->runs) {
         pthread_mutex_lock(&q->lock);
         q->stop = true;

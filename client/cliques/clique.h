@@ -43,7 +43,8 @@ struct psc_clique_ops {
     /* Uses this enum psc_algorithm_kind for sums from now on. All members call it with the same value. A
      * failure breaks the clique. NULL: the kind has its own algorithm. */
     int (*use)(void *state, uint8_t algorithm, struct ps_error *err);
-    /* Any thread: makes a collective in progress fail soon. Called once, before destroy. */
+    /* Any thread: makes a collective in progress fail soon, and all later ones. Called before destroy, once
+     * or more often. */
     void (*give_up)(void *state);
     void (*destroy)(void *state);
 };
@@ -59,6 +60,9 @@ bool psc_clique_keeps_bits(const struct psc_clique *q, const char *codec);
 /* Calls struct psc_clique_ops.use while no collective is in progress. PSC_EUNSUPPORTED: the kind has its own
  * algorithm, and the name is not "ring". */
 int psc_clique_use(struct psc_clique *q, const char *algorithm);
+/* Any thread: makes the collective in progress fail soon, and all later ones. The handle stays to be closed.
+ */
+void psc_clique_give_up(struct psc_clique *q);
 /* For calls.c. A collective and the arrays of its caller. */
 struct psc_task {
     struct psc_collective op;

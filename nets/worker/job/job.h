@@ -58,6 +58,10 @@ void cnn_job_close(struct cnn_job *job);
 /* Opens job->data, for job->model, and reads its info. An enum cnn_exit, after logging the cause. */
 int cnn_job_open_data(struct cnn_job *job);
 
+/* Joins the clique of processes that the arguments name, if any, into job->clique. An enum cnn_exit, after
+ * logging the cause. job->stopped: a signal came meanwhile. */
+int cnn_job_open_clique(struct cnn_job *job);
+
 /* --init: reads the file into job->first, and logs which tensors it lacks. An enum cnn_exit, after logging
  * the cause. */
 int cnn_first_point_load(struct cnn_job *job);

@@ -1,6 +1,7 @@
 #include "tests/nets/worker/fake_server.h"
 
 #include "client/psclique_mpi.h"
+#include "client/psclique_vectors.h"
 
 #include <math.h>
 #include <signal.h>
@@ -258,6 +259,20 @@ void psc_threads_options_init(struct psc_threads_options *opt, size_t size)
 
 int psc_threads_open(const struct psc_threads_options *opt, struct psc_clique **out)
 {
+    (void)opt;
+    (void)out;
+    return PSC_ENOMEM;
+}
+
+void psc_devices_options_init(struct psc_devices_options *opt, size_t size)
+{
+    memset(opt, 0, size);
+    opt->size = size;
+}
+
+int psc_devices_open(struct psc_clique *q, const struct psc_devices_options *opt, struct psc_clique **out)
+{
+    (void)q;
     (void)opt;
     (void)out;
     return PSC_ENOMEM;
