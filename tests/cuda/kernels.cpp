@@ -6,6 +6,7 @@
 #include "tests/cuda/standin.h"
 #include "tests/cuda/words.h"
 
+#include "client/memory/cuda/kernels.cuh"
 #include "nets/cuda/kernels.cuh"
 
 namespace standin
@@ -50,6 +51,11 @@ static const Kernel kernels[] = {
     ROW(k_moments, true),        ROW(k_products, true),        ROW(k_sums_end, false),
     ROW(k_norm_measured, false), ROW(k_norm_running, false),   ROW(k_norm, false),
     ROW(k_norm_back_end, false), ROW(k_norm_back, false),      ROW(k_loss, true),
+    ROW(kv_axpy, false),         ROW(kv_scale, false),         ROW(kv_copy, false),
+    ROW(kv_subtract, false),     ROW(kv_decay, false),         ROW(kv_elastic, false),
+    ROW(kv_rebase, false),       ROW(kv_heavy_ball, false),    ROW(kv_nesterov, false),
+    ROW(kv_admm_message, false), ROW(kv_admm_land, false),     ROW(kv_admm_restart, false),
+    ROW(kv_search, false),
     ROW(k_conv, false),          ROW(k_conv_back_data, false), ROW(k_conv_back_weights, false),
 };
 
