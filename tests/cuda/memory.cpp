@@ -230,6 +230,15 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *out, const void *p)
     return cudaSuccess;
 }
 
+// STANDIN_KILL_AT_COPY=N: the process dies in the N-th copy to or from registered memory.
+static void count_copy(const void *host)
+{
+    static unsigned long left = getenv("STANDIN_KILL_AT_COPY") != nullptr ? strtoul(getenv("STANDIN_KILL_AT_COPY"), nullptr, 10) : 0;
+    auto it = block_of(pinned, host);
+    if (left > 0 && it != pinned.end() && it->second.mapped_bytes == 0 && --left == 0)
+        raise(SIGKILL);
+}
+
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
@@ -241,6 +250,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
          is_device(to) != (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice)))
         fail("cudaMemcpyAsync: the kind of copy is not what the pointers are");
     void *t = numbers_at(to, bytes, "cudaMemcpyAsync"), *f = numbers_at(from, bytes, "cudaMemcpyAsync");
+    count_copy(is_device(to) ? from : to);
     return put(stream, "cudaMemcpyAsync", [=] { memcpy(t, f, bytes); });
 }
 
