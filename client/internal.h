@@ -94,6 +94,8 @@ int psc_change_method(struct psc *c, float *x);
 int psc_step_alone(struct psc *c, float *x, const float *g, size_t n_samples);
 /* Whether parts of the gradient leave before the step ends: into the sum of a clique, or to the server. */
 bool psc_leaves_early(const struct psc *c);
+/* Whether steps sum gradients over a clique. */
+bool psc_sums_gradients(const struct psc *c);
 /* Waits for the exchange that the step before started. */
 int psc_finish_overlapped(struct psc *c);
 /* Allocates what steps of the method need. PSC_ENOMEM, PSC_ESYSTEM; PSC_EUNSUPPORTED. */

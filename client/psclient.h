@@ -130,7 +130,7 @@ struct psc_local {
     uint64_t milestones[PSC_MAX_MILESTONES]; /* of multi-step: values of t, increasing */
     uint32_t n_milestones;                   /* 0 */
     uint64_t bucket_floats; /* of d-sync and pipe-sgd: size of the parts that are summed one by one, in
-                               floats; see psc_step_begin. 0: the library chooses. 0 */
+                               floats; see psc_step_begin. 0: member 0 measures and chooses. 0 */
     uint32_t pipeline;      /* K of pipe-sgd, 1 to 16: step t uses the mean gradient of step t - K + 1. 2 */
 };
 
@@ -254,6 +254,7 @@ struct psc_info {
      * of a clique. */
     uint32_t workers;
     uint32_t early; /* 1: parts of a gradient may leave before psc_step_end, see psc_step_begin; 0: none do */
+    uint64_t bucket_floats; /* of the next sum of gradients over a clique; 0: there is none */
 };
 
 /* Fills every field with its default. size: sizeof *opt; it is stored in opt->size. tensor_size: sizeof

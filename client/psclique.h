@@ -115,6 +115,74 @@ int psc_broadcast(struct psc_clique *q, void *data, size_t n_bytes, int root);
 /* Returns when all members have made the call. */
 int psc_barrier(struct psc_clique *q);
 
+/* Collectives of other types and operations, and out of place. */
+enum psc_collective_kind {
+    PSC_ALLREDUCE,      /* every member receives the result */
+    PSC_REDUCE,         /* member `root` receives it */
+    PSC_BROADCAST,      /* every member receives the values of `root` */
+    PSC_BARRIER,        /* returns when all members have made the call */
+    PSC_REDUCE_SCATTER, /* member r receives the r-th part of the result, n values */
+    PSC_ALLGATHER,      /* every member receives the n values of each, in the order of ranks */
+};
+
+enum psc_type {
+    PSC_FLOAT32,
+    PSC_FLOAT64,
+    PSC_INT32,
+    PSC_INT64,
+    /* IEEE half precision and bfloat16. Each operation is computed in float32 and rounded to nearest even; a
+     * finite result beyond the range becomes the largest value. */
+    PSC_FLOAT16,
+    PSC_BFLOAT16,
+    PSC_BYTES, /* for broadcast and allgather */
+};
+
+/* Where a value of any member is NaN, the result is NaN. -0 is less than +0. */
+enum psc_operation {
+    PSC_SUM,  /* of integers: modulo 2^32 or 2^64 */
+    PSC_MEAN, /* the sum as above, divided by the number of members; of integers rounded towards 0 */
+    PSC_MIN,
+    PSC_MAX,
+};
+
+enum psc_collective_memory { PSC_MEMORY_HOST };
+
+/* A number after a field's description is its default. */
+struct psc_collective_options {
+    size_t size;        /* set by psc_collective_options_init */
+    uint32_t kind;      /* enum psc_collective_kind. PSC_ALLREDUCE */
+    uint32_t type;      /* enum psc_type, of the values of in and out. PSC_FLOAT32 */
+    uint32_t operation; /* enum psc_operation, of calls that reduce. PSC_SUM */
+    int32_t root;       /* of PSC_REDUCE and PSC_BROADCAST. 0 */
+    uint64_t n; /* values. With PSC_REDUCE_SCATTER and PSC_ALLGATHER: values of each member's part. 0 */
+    /* This member's values, which are not changed: [n], of PSC_REDUCE_SCATTER [size * n]. NULL: in place.
+     * PSC_BROADCAST reads it at `root` only. NULL */
+    const void *in;
+    /* The result: [n], of PSC_ALLGATHER [size * n]. PSC_REDUCE with `in` writes it at `root` only, and it may
+     * be NULL elsewhere. In place, out holds this member's values first, at their place in the result:
+     * PSC_ALLGATHER reads the rank-th n values; PSC_REDUCE_SCATTER reads all [size * n] values, and the
+     * result replaces the rank-th n of them. After PSC_REDUCE_SCATTER in place the other parts are undefined,
+     * after PSC_REDUCE in place all values at the other members. in and out do not overlap, unless they are
+     * the same place. NULL */
+    void *out;
+    const char *codec;   /* of sums and means of PSC_FLOAT32, as of psc_allreduce. NULL */
+    uint32_t compare;    /* 1: the members compare kind, type, operation, n, root and codec before anything is
+                            written. 0: they do not, which saves one barrier; if members differ, the call fails
+                            in the same way, but out may have been changed. The same at every member. 1 */
+    uint32_t timeout_ms; /* if the call has not ended this long after it began to run, it fails at every
+                            member: 1 to 2^30. 0: the limits of the clique alone. 0 */
+    uint32_t memory;     /* enum psc_collective_memory: of in and out. PSC_MEMORY_HOST */
+};
+
+/* Fills every field with its default. size: sizeof *opt. */
+void psc_collective_options_init(struct psc_collective_options *opt, size_t size);
+/* Runs one collective. opt is read during the call only. Members that make different calls, in kind, type,
+ * operation, n, root or codec, all get PSC_ECLIQUE; the error names two of them, with their ranks. With
+ * `compare` no array has been written to then. Threads do not compare codecs, which they do not use. Errors:
+ * PSC_EINVAL: an option is not allowed; PSC_ENOMEM: no memory for a PSC_REDUCE or PSC_REDUCE_SCATTER out of
+ * place, before the call began. After another failure out is undefined. */
+int psc_collective_run(struct psc_clique *q, const struct psc_collective_options *opt);
+
 /* The non-blocking variants. Started calls run in the order in which they were started. *ticket identifies
  * the call for psc_clique_wait; ticket may be NULL. At most PSC_CLIQUE_MAX_STARTED are in progress; one more
  * waits for the oldest. */
@@ -123,6 +191,13 @@ int psc_allreduce_start(struct psc_clique *q, float *x, size_t n, const char *co
 int psc_reduce_start(struct psc_clique *q, float *x, size_t n, int root, const char *codec, uint64_t *ticket);
 int psc_broadcast_start(struct psc_clique *q, void *data, size_t n_bytes, int root, uint64_t *ticket);
 int psc_barrier_start(struct psc_clique *q, uint64_t *ticket);
+int psc_collective_start(struct psc_clique *q, const struct psc_collective_options *opt, uint64_t *ticket);
+/* *ended: 1 if the call has ended (ticket 0: all that were started), so that psc_clique_wait returns its
+ * result at once; otherwise 0. Errors: PSC_EINVAL. */
+int psc_clique_test(struct psc_clique *q, uint64_t ticket, int *ended);
+/* Like psc_clique_wait, for at most timeout_ms. *ended as of psc_clique_test; with 0 the result is PSC_OK,
+ * the call goes on, and its arrays stay the library's. */
+int psc_clique_wait_for(struct psc_clique *q, uint64_t ticket, uint32_t timeout_ms, int *ended);
 /* Waits until the call has ended and returns its result. ticket 0: waits for all started calls. Errors: those
  * of the call; PSC_EINVAL: no such ticket. */
 int psc_clique_wait(struct psc_clique *q, uint64_t ticket);

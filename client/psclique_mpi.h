@@ -8,14 +8,18 @@
  *
  * - Floats in a codec are summed by a ring of MPI messages, with the same bits as psc_ring_open's ring of the
  *   same ranks with the default segment_bytes.
- * - MPI sums raw floats, and chooses the order of additions. The MPI standard requires that all members get
- *   the same bits ("receive identical results", section All-Reduce). It only advises that the same call gives
- *   the same bits again. OpenMPI follows this advice for the same number of members on machines of one kind.
+ * - MPI runs all other collectives; half types, and minima and maxima of floats, by operations of this
+ *   library. It sums raw floats, and chooses the order of additions. The MPI standard requires that all
+ * members get the same bits ("receive identical results", section All-Reduce). It only advises that the same
+ * call gives the same bits again. OpenMPI follows this advice for the same number of members on machines of
+ * one kind.
  * - MPI cannot abandon a call, and cannot tell computing from silence. If a call waits for timeout_ms,
  *   whatever the other members do, the library prints one line to stderr with the state of the call and
- *   ends the process with exit code PSC_MPI_EXIT_SILENT. on_silence replaces both.
- * - Before each call a small reduction compares the members' calls. If they differ (another function, count,
- *   root or codec), or a member has closed the clique, the call fails at every member with PSC_ECLIQUE. */
+ *   ends the process with exit code PSC_MPI_EXIT_SILENT. on_silence replaces both. A timeout_ms of struct
+ *   psc_collective_options that is shorter replaces this limit in its call.
+ * - Before each call a small reduction compares the members' calls, whatever `compare` says. If they differ
+ *   (another function, type, operation, count, root or codec), or a member has closed the clique, the call
+ *   fails at every member with PSC_ECLIQUE. */
 #ifndef PSCLIQUE_MPI_H
 #define PSCLIQUE_MPI_H
 

@@ -190,9 +190,14 @@ static bool is_led(const struct psc *c)
     return c->group.size > 1 && !c->rule->collective;
 }
 
+bool psc_sums_gradients(const struct psc *c)
+{
+    return c->group.size > 1 && (is_led(c) || c->rule->begin != NULL);
+}
+
 bool psc_leaves_early(const struct psc *c)
 {
-    return (c->group.size > 1 && (is_led(c) || c->rule->begin != NULL)) || psc_early_is_possible(c);
+    return psc_sums_gradients(c) || psc_early_is_possible(c);
 }
 
 /* Where gradients are summed over a clique the sum begins now. Under other rules an exchange is known before

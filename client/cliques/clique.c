@@ -1,7 +1,7 @@
-/* The code shared by all kinds of cliques: the checks of arguments, the queue of started collectives, and the
- * communication thread that runs them in order. The thread starts with the first call that needs it; while
- * the queue is empty the caller's thread runs a collective itself, if the kind allows that, without waking
- * another thread. A clique of one member runs nothing.
+/* The code shared by all kinds of cliques: the queue of started collectives, the communication thread that
+ * runs them in order, and the copies of calls that are out of place. The thread starts with the first call
+ * that needs it; while the queue is empty the caller's thread runs a collective itself, if the kind allows
+ * that, without waking another thread. A clique of one member runs nothing.
  *
  * Tickets number the started collectives. The first failure breaks a clique: that ticket and all later ones
  * have failed, and all earlier ones have not. So one number holds all results. */
@@ -36,12 +36,13 @@ struct psc_clique {
     uint64_t failed;           /* 0: none; the first ticket that failed, or that would be the next */
     int failed_rc;
     struct ps_error failure;
-    struct psc_collective slots[PSC_CLIQUE_MAX_STARTED];
+    struct psc_task slots[PSC_CLIQUE_MAX_STARTED];
+    /* The largest memory of an ended call that needed some, for the next one. */
+    void *spare;
+    size_t spare_bytes;
 };
 
-static int refuse(struct psc_clique *q, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-
-static int refuse(struct psc_clique *q, int rc, const char *fmt, ...)
+int psc_clique_refuse(struct psc_clique *q, int rc, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -55,8 +56,9 @@ static int check_process(struct psc_clique *q)
 {
     return getpid() == q->owner
                ? PSC_OK
-               : refuse(q, PSC_EINVAL, "the clique belongs to process %d; a forked child opens its own",
-                        (int)q->owner);
+               : psc_clique_refuse(q, PSC_EINVAL,
+                                   "the clique belongs to process %d; a forked child opens its own",
+                                   (int)q->owner);
 }
 
 static struct psc_clique *allocate(void)
@@ -67,7 +69,7 @@ static struct psc_clique *allocate(void)
     q->owner = getpid();
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->queued, NULL);
-    pthread_cond_init(&q->ended, NULL);
+    ps_cond_init(&q->ended);
     return q;
 }
 
@@ -121,6 +123,17 @@ size_t psc_clique_stripe(const struct psc_clique *q)
     return q->members > 1 && q->kind->stripe != NULL ? q->kind->stripe(q->state) : 1;
 }
 
+bool psc_clique_keeps_bits(const struct psc_clique *q, const char *codec)
+{
+    return q->kind != NULL && q->kind->stripe != NULL &&
+           !(q->kind->raw_varies && ps_codec_named_for_values(codec) == ps_codec_named("raw"));
+}
+
+bool psc_clique_is_open(const struct psc_clique *q)
+{
+    return q->kind != NULL;
+}
+
 const char *psc_clique_error(const struct psc_clique *q)
 {
     return q != NULL ? q->error.text : "no memory";
@@ -136,6 +149,97 @@ static void note_failure(struct psc_clique *q, uint64_t ticket, int rc, const st
     q->failure = *err;
 }
 
+static size_t bytes_of(const struct psc_clique *q, const struct psc_collective *op)
+{
+    return op->n * psc_values_of(op->type)->bytes * (psc_call_has_parts(op->kind) ? (size_t)q->members : 1);
+}
+
+/* The values that are this member's in a call with parts, else all. */
+static unsigned char *own_part(const struct psc_clique *q, const struct psc_collective *op)
+{
+    bool parts = psc_call_has_parts(op->kind);
+    return (unsigned char *)op->data + (parts ? op->n * psc_values_of(op->type)->bytes * (size_t)q->rank : 0);
+}
+
+/* With the lock held. Finds memory for a call that is out of place. */
+static int take_memory(struct psc_clique *q, struct psc_task *t)
+{
+    size_t bytes = t->needs_copy ? bytes_of(q, &t->op) : 0;
+    if (bytes == 0)
+        return PSC_OK;
+    if (bytes <= q->spare_bytes) {
+        t->op.data = q->spare;
+        t->memory_bytes = q->spare_bytes;
+        q->spare = NULL;
+        q->spare_bytes = 0;
+        return PSC_OK;
+    }
+    t->op.data = malloc(bytes);
+    t->memory_bytes = bytes;
+    return t->op.data != NULL
+               ? PSC_OK
+               : psc_clique_refuse(q, PSC_ENOMEM, "no memory for %zu bytes of a %s out of place", bytes,
+                                   psc_call_name(t->op.kind));
+}
+
+/* With the lock held. */
+static void return_memory(struct psc_clique *q, const struct psc_task *t)
+{
+    if (t->memory_bytes <= q->spare_bytes) {
+        if (t->memory_bytes > 0)
+            free(t->op.data);
+        return;
+    }
+    free(q->spare);
+    q->spare = t->op.data;
+    q->spare_bytes = t->memory_bytes;
+}
+
+/* Before the values move: those out of place are copied. An allgather copies this member's part only. */
+static void copy_in(const struct psc_clique *q, const struct psc_task *t)
+{
+    size_t bytes = t->op.n * psc_values_of(t->op.type)->bytes;
+    if (t->in == NULL || bytes == 0)
+        return;
+    if (t->op.kind == PSC_ALLGATHER)
+        memcpy(own_part(q, &t->op), t->in, bytes);
+    else
+        memcpy(t->op.data, t->in, bytes_of(q, &t->op));
+}
+
+static void finish_values(const struct psc_clique *q, const struct psc_task *t)
+{
+    const struct psc_values *values = psc_values_of(t->op.type);
+    if (t->op.kind == PSC_REDUCE && q->rank != t->op.root)
+        return;
+    if (psc_call_reduces(t->op.kind) && t->op.operation == PSC_MEAN && q->members > 1)
+        values->divide(own_part(q, &t->op), t->op.n, q->members);
+    if (t->out != NULL && t->op.n > 0)
+        memcpy(t->out, own_part(q, &t->op), t->op.n * values->bytes);
+}
+
+/* Nothing is written to the caller's arrays before it is known that all members make the same call, if the
+ * caller wants that. */
+static int run_task(struct psc_clique *q, struct psc_task *t, struct ps_error *err)
+{
+    int rc = PSC_OK;
+    if (t->timeout_ms > 0)
+        t->op.until_s = ps_now_s() + t->timeout_ms * 1e-3;
+    if (t->compare && q->members > 1) {
+        t->op.compares = true;
+        rc = q->kind->run(q->state, &t->op, err);
+        t->op.compares = false;
+        t->op.compared = true;
+    }
+    if (rc == PSC_OK)
+        copy_in(q, t);
+    if (rc == PSC_OK && q->members > 1 && !(t->op.compared && t->op.kind == PSC_BARRIER))
+        rc = q->kind->run(q->state, &t->op, err);
+    if (rc == PSC_OK)
+        finish_values(q, t);
+    return rc;
+}
+
 static void *communicate(void *arg)
 {
     struct psc_clique *q = arg;
@@ -146,16 +250,17 @@ static void *communicate(void *arg)
             continue;
         }
         uint64_t ticket = q->finished + 1;
-        const struct psc_collective *op =
+        struct psc_task *t =
             &q->slots[ticket % PSC_CLIQUE_MAX_STARTED]; /* valid until the collective has ended */
         if (q->failed == 0) {
             struct ps_error err = {""};
             pthread_mutex_unlock(&q->lock);
-            int rc = q->kind->run(q->state, op, &err);
+            int rc = run_task(q, t, &err);
             pthread_mutex_lock(&q->lock);
             if (rc != PSC_OK)
                 note_failure(q, ticket, rc, &err);
         }
+        return_memory(q, t);
         q->finished = ticket;
         ps_cond_wake(&q->ended);
     }
@@ -182,27 +287,32 @@ static int start_thread(struct psc_clique *q)
 {
     int rc = q->runs ? 0 : ps_thread_create(&q->thread, communicate, q);
     if (rc != 0)
-        return refuse(q, PSC_ESYSTEM, "cannot start the clique's thread: %s", strerror(rc));
+        return psc_clique_refuse(q, PSC_ESYSTEM, "cannot start the clique's thread: %s", strerror(rc));
     q->runs = true;
     return PSC_OK;
 }
 
 /* With the lock held, and a free place in the queue. */
-static uint64_t put(struct psc_clique *q, const struct psc_collective *op)
+static uint64_t put(struct psc_clique *q, const struct psc_task *t)
 {
     uint64_t ticket = ++q->issued;
-    q->slots[ticket % PSC_CLIQUE_MAX_STARTED] = *op;
+    q->slots[ticket % PSC_CLIQUE_MAX_STARTED] = *t;
     ps_cond_wake(&q->queued);
     return ticket;
 }
 
 /* With the lock held. */
-static int start_locked(struct psc_clique *q, const struct psc_collective *op, uint64_t *ticket)
+static int start_locked(struct psc_clique *q, struct psc_task *t, uint64_t *ticket)
 {
     int rc;
     if (q->failed != 0)
         return tell_failure(q);
     if (q->members == 1) {
+        struct ps_error err = {""};
+        if ((rc = take_memory(q, t)) != PSC_OK)
+            return rc;
+        run_task(q, t, &err); /* only copies */
+        return_memory(q, t);
         q->finished = ++q->issued;
         *ticket = q->issued;
         return PSC_OK;
@@ -212,144 +322,107 @@ static int start_locked(struct psc_clique *q, const struct psc_collective *op, u
     if (q->issued - q->finished >= PSC_CLIQUE_MAX_STARTED &&
         (rc = await(q, q->issued + 1 - PSC_CLIQUE_MAX_STARTED)) != PSC_OK)
         return rc;
-    *ticket = put(q, op);
-    return PSC_OK;
+    if ((rc = take_memory(q, t)) == PSC_OK)
+        *ticket = put(q, t);
+    return rc;
 }
 
-static int start(struct psc_clique *q, const struct psc_collective *op, uint64_t *ticket)
+int psc_clique_start(struct psc_clique *q, struct psc_task *t, uint64_t *ticket)
 {
-    uint64_t t = 0;
+    uint64_t issued = 0;
     int rc = check_process(q);
     if (rc != PSC_OK)
         return rc;
     pthread_mutex_lock(&q->lock);
-    rc = start_locked(q, op, &t);
+    rc = start_locked(q, t, &issued);
     pthread_mutex_unlock(&q->lock);
     if (rc == PSC_OK && ticket != NULL)
-        *ticket = t;
+        *ticket = issued;
     return rc;
 }
 
-static int run_collective(struct psc_clique *q, const struct psc_collective *op)
+/* With the lock held, which is released while the call runs; no other is in progress. */
+static int run_here(struct psc_clique *q, struct psc_task *t)
 {
     struct ps_error err = {""};
+    int rc = take_memory(q, t);
+    if (rc != PSC_OK)
+        return rc;
+    pthread_mutex_unlock(&q->lock); /* tickets are issued by this thread alone */
+    rc = run_task(q, t, &err);
+    pthread_mutex_lock(&q->lock);
+    return_memory(q, t);
+    if (rc != PSC_OK) {
+        note_failure(q, q->issued + 1, rc, &err);
+        tell_failure(q);
+    }
+    return rc;
+}
+
+int psc_clique_run(struct psc_clique *q, struct psc_task *t)
+{
     uint64_t ticket = 0;
     int rc = check_process(q);
 
     if (rc != PSC_OK)
         return rc;
     pthread_mutex_lock(&q->lock);
-    if (q->failed != 0 || q->members == 1) {
-        rc = q->failed != 0 ? tell_failure(q) : PSC_OK;
-    } else if (q->kind->any_thread && q->finished == q->issued) {
-        pthread_mutex_unlock(&q->lock); /* tickets are issued by this thread alone */
-        rc = q->kind->run(q->state, op, &err);
-        pthread_mutex_lock(&q->lock);
-        if (rc != PSC_OK) {
-            note_failure(q, q->issued + 1, rc, &err);
-            tell_failure(q);
-        }
-    } else if ((rc = start_locked(q, op, &ticket)) == PSC_OK) {
+    if (q->failed != 0)
+        rc = tell_failure(q);
+    else if (q->members == 1 || (q->kind->any_thread && q->finished == q->issued))
+        rc = run_here(q, t);
+    else if ((rc = start_locked(q, t, &ticket)) == PSC_OK)
         rc = await(q, ticket);
-    }
     pthread_mutex_unlock(&q->lock);
     return rc;
 }
 
-/* The name may have a parameter. */
-static bool is_for_moves(const char *name)
+/* With the lock held: whether the calls up to the ticket have ended; 0: all. */
+static bool has_ended(const struct psc_clique *q, uint64_t ticket)
 {
-    size_t n;
-    const struct ps_codec *const *rows = ps_codec_rows(&n);
-    for (size_t i = 0; i < n; i++)
-        if (rows[i]->for_moves && ps_codec_is(name, rows[i]->name))
-            return true;
-    return false;
+    return q->finished >= (ticket == 0 ? q->issued : ticket);
 }
 
-static int codec_of(struct psc_clique *q, const char *call, const char *name, const struct ps_codec **out)
+/* With the lock held. */
+static int result_of(struct psc_clique *q, uint64_t ticket)
 {
-    size_t n, at = 0;
-    char names[128] = "";
-    const struct ps_codec *const *rows = ps_codec_value_rows(&n);
-    *out = ps_codec_named_for_values(name != NULL ? name : "raw");
-    if (*out != NULL)
-        return PSC_OK;
-    for (size_t i = 0; i < n && at < sizeof names; i++)
-        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i > 0 ? ", " : "", rows[i]->name);
-    return refuse(q, PSC_EINVAL, "%s: codec '%.32s' %s; allowed are %s", call, name,
-                  is_for_moves(name) ? "needs error feedback, which sums do not have" : "is not known",
-                  names);
+    return q->failed != 0 && (ticket == 0 || ticket >= q->failed) ? tell_failure(q) : PSC_OK;
 }
 
-/* Checks common to all collectives; n counts units of unit_bytes. */
-static int check(struct psc_clique *q, const char *call, const struct psc_collective *op, size_t unit_bytes)
+static int check_ticket(struct psc_clique *q, const char *call, uint64_t ticket)
 {
-    if (op->n > 0 && op->data == NULL)
-        return refuse(q, PSC_EINVAL, "%s: no array for %zu values", call, op->n);
-    if (op->n > PTRDIFF_MAX / unit_bytes)
-        return refuse(q, PSC_EINVAL, "%s: %zu values are more than an array can hold", call, op->n);
-    if (q->kind != NULL && (op->root < 0 || op->root >= q->members))
-        return refuse(q, PSC_EINVAL, "%s: root is %d; allowed are 0 to %d", call, op->root, q->members - 1);
-    return PSC_OK;
+    return ticket <= q->issued
+               ? PSC_OK
+               : psc_clique_refuse(q, PSC_EINVAL, "%s: ticket %" PRIu64 " was never issued", call, ticket);
 }
 
-static int floats_of(struct psc_clique *q, const char *call, struct psc_collective *op, const char *codec)
+int psc_clique_test(struct psc_clique *q, uint64_t ticket, int *ended)
 {
-    int rc = check(q, call, op, sizeof(float));
-    return rc == PSC_OK ? codec_of(q, call, codec, &op->codec) : rc;
+    int rc = check_process(q);
+    if (rc != PSC_OK)
+        return rc;
+    pthread_mutex_lock(&q->lock);
+    if ((rc = check_ticket(q, "psc_clique_test", ticket)) == PSC_OK)
+        *ended = has_ended(q, ticket);
+    pthread_mutex_unlock(&q->lock);
+    return rc;
 }
 
-int psc_allreduce(struct psc_clique *q, float *x, size_t n, const char *codec)
+int psc_clique_wait_for(struct psc_clique *q, uint64_t ticket, uint32_t timeout_ms, int *ended)
 {
-    struct psc_collective op = {.kind = PSC_ALLREDUCE, .data = x, .n = n};
-    int rc = floats_of(q, "psc_allreduce", &op, codec);
-    return rc == PSC_OK ? run_collective(q, &op) : rc;
-}
-
-int psc_allreduce_start(struct psc_clique *q, float *x, size_t n, const char *codec, uint64_t *ticket)
-{
-    struct psc_collective op = {.kind = PSC_ALLREDUCE, .data = x, .n = n};
-    int rc = floats_of(q, "psc_allreduce_start", &op, codec);
-    return rc == PSC_OK ? start(q, &op, ticket) : rc;
-}
-
-int psc_reduce(struct psc_clique *q, float *x, size_t n, int root, const char *codec)
-{
-    struct psc_collective op = {.kind = PSC_REDUCE, .data = x, .n = n, .root = root};
-    int rc = floats_of(q, "psc_reduce", &op, codec);
-    return rc == PSC_OK ? run_collective(q, &op) : rc;
-}
-
-int psc_reduce_start(struct psc_clique *q, float *x, size_t n, int root, const char *codec, uint64_t *ticket)
-{
-    struct psc_collective op = {.kind = PSC_REDUCE, .data = x, .n = n, .root = root};
-    int rc = floats_of(q, "psc_reduce_start", &op, codec);
-    return rc == PSC_OK ? start(q, &op, ticket) : rc;
-}
-
-int psc_broadcast(struct psc_clique *q, void *data, size_t n_bytes, int root)
-{
-    struct psc_collective op = {.kind = PSC_BROADCAST, .data = data, .n = n_bytes, .root = root};
-    int rc = check(q, "psc_broadcast", &op, 1);
-    return rc == PSC_OK ? run_collective(q, &op) : rc;
-}
-
-int psc_broadcast_start(struct psc_clique *q, void *data, size_t n_bytes, int root, uint64_t *ticket)
-{
-    struct psc_collective op = {.kind = PSC_BROADCAST, .data = data, .n = n_bytes, .root = root};
-    int rc = check(q, "psc_broadcast_start", &op, 1);
-    return rc == PSC_OK ? start(q, &op, ticket) : rc;
-}
-
-int psc_barrier(struct psc_clique *q)
-{
-    return run_collective(q, &(struct psc_collective){.kind = PSC_BARRIER});
-}
-
-int psc_barrier_start(struct psc_clique *q, uint64_t *ticket)
-{
-    return start(q, &(struct psc_collective){.kind = PSC_BARRIER}, ticket);
+    uint64_t until_ns = ps_ns_after(timeout_ms * 1e-3);
+    int rc = check_process(q), waited = 0;
+    if (rc != PSC_OK)
+        return rc;
+    pthread_mutex_lock(&q->lock);
+    if ((rc = check_ticket(q, "psc_clique_wait_for", ticket)) == PSC_OK) {
+        while (!has_ended(q, ticket) && waited == 0)
+            waited = ps_cond_wait_until(&q->ended, &q->lock, until_ns);
+        *ended = has_ended(q, ticket);
+        rc = *ended ? result_of(q, ticket) : PSC_OK;
+    }
+    pthread_mutex_unlock(&q->lock);
+    return rc;
 }
 
 int psc_clique_wait(struct psc_clique *q, uint64_t ticket)
@@ -358,12 +431,11 @@ int psc_clique_wait(struct psc_clique *q, uint64_t ticket)
     if (rc != PSC_OK)
         return rc;
     pthread_mutex_lock(&q->lock);
-    if (ticket > q->issued)
-        rc = refuse(q, PSC_EINVAL, "psc_clique_wait: ticket %" PRIu64 " was never issued", ticket);
-    else if (ticket == 0)
-        rc = await(q, q->issued) == PSC_OK && q->failed == 0 ? PSC_OK : tell_failure(q);
-    else
-        rc = await(q, ticket);
+    if ((rc = check_ticket(q, "psc_clique_wait", ticket)) == PSC_OK) {
+        while (!has_ended(q, ticket))
+            pthread_cond_wait(&q->ended, &q->lock);
+        rc = result_of(q, ticket);
+    }
     pthread_mutex_unlock(&q->lock);
     return rc;
 }
@@ -376,11 +448,12 @@ int psc_clique_use(struct psc_clique *q, const char *algorithm)
         return rc;
     int kind = psc_algorithm_find(algorithm);
     if (kind < 0)
-        return refuse(q, PSC_EINVAL, "algorithm is '%.32s'; allowed are ring, tree and auto", algorithm);
+        return psc_clique_refuse(q, PSC_EINVAL, "algorithm is '%.32s'; allowed are ring, tree and auto",
+                                 algorithm);
     if (q->kind != NULL && q->kind->use == NULL)
         return strcmp(algorithm, "ring") == 0
                    ? PSC_OK
-                   : refuse(
+                   : psc_clique_refuse(
                          q, PSC_EUNSUPPORTED,
                          "clique.algorithm: found %.32s; a clique over %s has its own algorithm; allowed is "
                          "ring",
@@ -412,6 +485,10 @@ void psc_clique_close(struct psc_clique *q)
     }
     if (q->kind != NULL)
         q->kind->destroy(q->state);
+    for (uint64_t ticket = q->finished + 1; ticket <= q->issued; ticket++)
+        if (q->slots[ticket % PSC_CLIQUE_MAX_STARTED].memory_bytes > 0)
+            free(q->slots[ticket % PSC_CLIQUE_MAX_STARTED].op.data);
+    free(q->spare);
     pthread_cond_destroy(&q->queued);
     pthread_cond_destroy(&q->ended);
     pthread_mutex_destroy(&q->lock);

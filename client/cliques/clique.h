@@ -9,18 +9,24 @@
 
 #include <stdbool.h>
 
-#include "client/psclique.h"
+#include "client/cliques/values.h"
 #include "proto/codecs/codec.h"
 #include "proto/error.h"
 
-enum psc_collective_kind { PSC_ALLREDUCE, PSC_REDUCE, PSC_BROADCAST, PSC_BARRIER };
-
+/* What a kind runs. The calls in place and out of place are the same to it: clique.c copies. */
 struct psc_collective {
     enum psc_collective_kind kind;
-    void *data;                   /* float [n]; of a broadcast, n bytes */
+    /* The values, which the result replaces. [n]; with parts (psc_call_has_parts) [members * n], of which the
+     * rank-th n are this member's. */
+    void *data;
     size_t n;                     /* may be 0, or less than the number of members */
-    int root;                     /* of REDUCE and BROADCAST */
-    const struct ps_codec *codec; /* of ALLREDUCE and REDUCE */
+    int root;                     /* of REDUCE and BROADCAST, else 0 */
+    uint8_t type, operation;      /* enum psc_type; enum psc_operation, of which PSC_MEAN is a sum here */
+    const struct ps_codec *codec; /* of sums of float32, else NULL */
+    /* Moves no values: it only finds out whether all members make this call. Afterwards `compared` is set in
+     * the same call. */
+    bool compares, compared;
+    double until_s; /* by ps_now_s: it fails then at every member. 0: the kind's own limits only */
 };
 
 struct psc_clique_ops {
@@ -31,9 +37,9 @@ struct psc_clique_ops {
      * Never called with fewer than two members. */
     int (*run)(void *state, const struct psc_collective *op, struct ps_error *err);
     /* Floats in a stripe. If a vector is summed by several calls and each begins at a multiple of a stripe,
-     * the result has the same bits as that of one call; over MPI only in a codec. NULL: the kind does not
-     * promise that. */
+     * the result has the same bits as that of one call. NULL: the kind does not promise that. */
     size_t (*stripe)(const void *state);
+    bool raw_varies; /* raw floats are excepted from that promise */
     /* Uses this enum psc_algorithm_kind for sums from now on. All members call it with the same value. A
      * failure breaks the clique. NULL: the kind has its own algorithm. */
     int (*use)(void *state, uint8_t algorithm, struct ps_error *err);
@@ -48,9 +54,29 @@ int psc_clique_create(const struct psc_clique_ops *kind, void *state, int rank, 
                       struct psc_clique **out);
 /* The kind's stripe; 1: it has none, or there is one member. */
 size_t psc_clique_stripe(const struct psc_clique *q);
+/* Whether the kind promises the same bits for a vector that is cut at stripes. codec: a name. */
+bool psc_clique_keeps_bits(const struct psc_clique *q, const char *codec);
 /* Calls struct psc_clique_ops.use while no collective is in progress. PSC_EUNSUPPORTED: the kind has its own
  * algorithm, and the name is not "ring". */
 int psc_clique_use(struct psc_clique *q, const char *algorithm);
+/* For calls.c. A collective and the arrays of its caller. */
+struct psc_task {
+    struct psc_collective op;
+    bool compare;    /* first, that all members make this call */
+    const void *in;  /* NULL: the values are in op.data already */
+    void *out;       /* receives this member's part of the result; NULL: it stays in op.data */
+    bool needs_copy; /* op.data is memory of the clique, which has yet to be found */
+    uint32_t timeout_ms;
+    size_t memory_bytes; /* of that memory; 0: there is none */
+};
+int psc_clique_run(struct psc_clique *q, struct psc_task *t);
+int psc_clique_start(struct psc_clique *q, struct psc_task *t, uint64_t *ticket);
+/* Sets the sentence and returns rc. */
+int psc_clique_refuse(struct psc_clique *q, int rc, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Whether calls may have a root: the clique is open. */
+bool psc_clique_is_open(const struct psc_clique *q);
+
 /* A handle that only carries an error; NULL: no memory. */
 struct psc_clique *psc_clique_failed(const struct ps_error *err);
 

@@ -173,13 +173,15 @@ void psc_head_pack(const struct psc_head *h, unsigned char *bytes)
     struct cursor c = begin(bytes, PSC_HEAD_BYTES, h->type);
     put(&c, &h->kind, sizeof h->kind);
     put(&c, &h->codec, sizeof h->codec);
-    c.to += 2;
+    put(&c, &h->values, sizeof h->values);
+    put(&c, &h->operation, sizeof h->operation);
     put(&c, &h->rank, sizeof h->rank);
     put(&c, &h->seq, sizeof h->seq);
     put(&c, &h->n, sizeof h->n);
     put(&c, &h->hop, sizeof h->hop);
     put(&c, &h->index, sizeof h->index);
     put(&c, &h->bytes, sizeof h->bytes);
+    put(&c, &h->compares, sizeof h->compares);
 }
 
 int psc_head_parse(struct psc_head *out, const unsigned char *bytes, struct ps_error *err)
@@ -191,16 +193,20 @@ int psc_head_parse(struct psc_head *out, const unsigned char *bytes, struct ps_e
         return rc;
     get(&c, &h.kind, sizeof h.kind);
     get(&c, &h.codec, sizeof h.codec);
-    c.from += 2;
+    get(&c, &h.values, sizeof h.values);
+    get(&c, &h.operation, sizeof h.operation);
     get(&c, &h.rank, sizeof h.rank);
     get(&c, &h.seq, sizeof h.seq);
     get(&c, &h.n, sizeof h.n);
     get(&c, &h.hop, sizeof h.hop);
     get(&c, &h.index, sizeof h.index);
     get(&c, &h.bytes, sizeof h.bytes);
-    if (!is_zero(bytes + 10, bytes + 12) || !is_zero(c.from, bytes + PSC_HEAD_BYTES))
+    get(&c, &h.compares, sizeof h.compares);
+    if (!is_zero(c.from, bytes + PSC_HEAD_BYTES))
         return ps_fail(err, -EPROTO, "a segment with padding that is not zero");
-    if (h.kind > PSC_BARRIER || h.rank < 0 || h.rank >= PSC_MAX_MEMBERS)
+    if (h.values >= PSC_N_TYPES || h.operation >= PSC_N_OPERATIONS || h.compares > 1)
+        return ps_fail(err, -EPROTO, "a segment of type %u and operation %u", h.values, h.operation);
+    if (h.kind >= PSC_N_COLLECTIVES || h.rank < 0 || h.rank >= PSC_MAX_MEMBERS)
         return ps_fail(err, -EPROTO, "a segment of call %u and rank %d", h.kind, h.rank);
     if (h.type != PSC_HEAD_SEGMENT && h.bytes != (h.type == PSC_HEAD_NEWS ? PSC_NEWS_BYTES : 0))
         return ps_fail(err, -EPROTO, "a beat or error report with %u bytes of payload", h.bytes);

@@ -11,7 +11,7 @@
 
 #include "proto/error.h"
 
-enum { PSC_WIRE_VERSION = 3 };
+enum { PSC_WIRE_VERSION = 4 };
 enum { PSC_HELLO_BYTES = 256, PSC_REPLY_BYTES = 672, PSC_HEAD_BYTES = 48, PSC_NEWS_BYTES = 512 };
 enum { PSC_NAME_BYTES = 64, PSC_ADDRESS_BYTES = 128 }; /* with the terminator */
 enum { PSC_MAX_MEMBERS = 1024, PSC_MAX_LINKS = 16 };
@@ -70,8 +70,10 @@ enum psc_head_type { PSC_HEAD_SEGMENT = 1, PSC_HEAD_ALIVE, PSC_HEAD_NEWS };
 /* Every segment names the call that it belongs to, so that members in different calls notice it. */
 struct psc_head {
     uint8_t type;
-    uint8_t kind;   /* enum psc_collective_kind */
-    uint8_t codec;  /* its id; 0 where there is none */
+    uint8_t kind;              /* enum psc_collective_kind */
+    uint8_t codec;             /* its id; 0 where there is none */
+    uint8_t values, operation; /* enum psc_type; enum psc_operation */
+    uint8_t compares;          /* 1: the call only compares, before the values move */
     int32_t rank;   /* SEGMENT: root of the call; ALIVE: the sender; NEWS: the member that forwards it */
     uint64_t seq;   /* number of the call; ALIVE: how long the sender has been away from calls, in ms */
     uint64_t n;     /* n of the call; ALIVE: the longest silence that the sender tolerates, in ms */

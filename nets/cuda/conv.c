@@ -22,8 +22,8 @@ struct conv {
     struct product forward, back_data, back_weights;
     struct cnn_cuda_window window; /* as run: over the padded input, if there is one */
     struct cnn_cuda_window pad;    /* input -> padded input */
-    bool is_padded, is_turned;     /* is_turned: weights are copied from x to another order */
-    float *weights;                /* in cuDNN's order; NULL: x is used */
+    bool is_padded, is_turned;     /* is_turned: weights are copied from x to another order or type */
+    void *weights;                 /* in cuDNN's order; NULL: x is used */
 };
 
 static bool pads_differ(const struct cnn_layer *l)
@@ -31,18 +31,18 @@ static bool pads_differ(const struct cnn_layer *l)
     return l->window.pad[0] != l->window.pad_end[0] || l->window.pad[1] != l->window.pad_end[1];
 }
 
-static size_t padded_bytes(const struct cnn_layer *l, uint32_t batch)
+static size_t padded_bytes(const struct cnn_layer *l, const struct cnn_setup *setup)
 {
     const struct cnn_window *w = &l->window;
     size_t h = (size_t)l->in.h + w->pad[0] + w->pad_end[0],
            wide = (size_t)l->in.w + w->pad[1] + w->pad_end[1];
-    return pads_differ(l) ? batch * h * wide * l->in.c * sizeof(float) : 0;
+    return pads_differ(l) ? setup->batch * h * wide * l->in.c * cnn_cuda_value_bytes(setup->precision) : 0;
 }
 
 /* The padded input is kept for the weights' gradient. Its gradient is computed padded, too. */
 static void needs(const struct cnn_setup *setup, const struct cnn_layer *l, struct cnn_needs *out)
 {
-    size_t padded = padded_bytes(l, setup->batch);
+    size_t padded = padded_bytes(l, setup);
 
     if (padded == 0) {
         out->back_reads_in = l->trains ? CNN_READS_VALUE : CNN_READS_NOTHING;
@@ -66,31 +66,38 @@ static void set_windows(const struct cnn_layer *l, uint32_t batch, struct conv *
         c->window.pad[d] = c->window.pad_end[d] = 0;
 }
 
-static cudnnStatus_t describe_tensor(cudnnTensorDescriptor_t *t, struct cnn_cuda_shape s)
+static cudnnDataType_t dnn_type(const struct cnn_cuda *d)
+{
+    return d->type == CNN_CUDA_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+}
+
+static cudnnStatus_t describe_tensor(const struct cnn_cuda *d, struct cnn_cuda_shape s,
+                                     cudnnTensorDescriptor_t *t)
 {
     cudnnStatus_t st = cudnnCreateTensorDescriptor(t);
     return st != CUDNN_STATUS_SUCCESS ? st
-                                      : cudnnSetTensor4dDescriptor(*t, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT,
+                                      : cudnnSetTensor4dDescriptor(*t, CUDNN_TENSOR_NHWC, dnn_type(d),
                                                                    (int)s.n, (int)s.c, (int)s.h, (int)s.w);
 }
 
-/* What the algorithms of a net may be: CUDNN_DEFAULT_MATH permits tf32. */
+/* What the algorithms of a net may be: CUDNN_DEFAULT_MATH permits tf32 for float32, and tensor cores for
+ * bf16. */
 static cudnnMathType_t math_of(const struct cnn_cuda *d)
 {
-    return d->precision == CNN_TF32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
+    return d->precision == CNN_FLOAT32 ? CUDNN_FMA_MATH : CUDNN_DEFAULT_MATH;
 }
 
 static cudnnStatus_t describe(const struct cnn_cuda *d, struct conv *c)
 {
     const struct cnn_cuda_window *w = &c->window;
-    cudnnStatus_t st = describe_tensor(&c->in, w->in);
+    cudnnStatus_t st = describe_tensor(d, w->in, &c->in);
 
     if (st == CUDNN_STATUS_SUCCESS)
-        st = describe_tensor(&c->out, w->out);
+        st = describe_tensor(d, w->out, &c->out);
     if (st == CUDNN_STATUS_SUCCESS)
         st = cudnnCreateFilterDescriptor(&c->weight);
     if (st == CUDNN_STATUS_SUCCESS)
-        st = cudnnSetFilter4dDescriptor(c->weight, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NHWC, (int)w->out.c,
+        st = cudnnSetFilter4dDescriptor(c->weight, dnn_type(d), CUDNN_TENSOR_NHWC, (int)w->out.c,
                                         (int)(w->in.c / w->groups), w->kernel[0], w->kernel[1]);
     if (st == CUDNN_STATUS_SUCCESS)
         st = cudnnCreateConvolutionDescriptor(&c->conv);
@@ -114,13 +121,13 @@ static bool is_good(const struct cnn_cuda *d, cudnnStatus_t status, cudnnDetermi
 {
     return status == CUDNN_STATUS_SUCCESS && determinism == CUDNN_DETERMINISTIC &&
            (math == CUDNN_FMA_MATH || math == CUDNN_DEFAULT_MATH ||
-            (math == CUDNN_TENSOR_OP_MATH && d->precision == CNN_TF32));
+            (math == CUDNN_TENSOR_OP_MATH && d->precision != CNN_FLOAT32));
 }
 
 /* Sets the descriptor for an algorithm: at float32 always the same. */
 static cudnnStatus_t use_math(const struct cnn_cuda *d, struct conv *c, cudnnMathType_t math)
 {
-    return d->precision == CNN_TF32 ? cudnnSetConvolutionMathType(c->conv, math) : CUDNN_STATUS_SUCCESS;
+    return d->precision != CNN_FLOAT32 ? cudnnSetConvolutionMathType(c->conv, math) : CUDNN_STATUS_SUCCESS;
 }
 
 /* Accepts an algorithm that fits into the workspace. */
@@ -199,9 +206,9 @@ static void choose_back_weights(struct cnn_cuda *d, struct conv *c)
 
 /* Weights of one channel or one tap are already in cuDNN's order. But cuDNN reads 16 bytes at a time, and
  * weights in x may not be aligned. */
-static bool needs_turning(const struct cnn_layer *l)
+static bool needs_turning(const struct cnn_cuda *d, const struct cnn_layer *l)
 {
-    return l->weight_at * sizeof(float) % 16 != 0 ||
+    return d->type != CNN_CUDA_FLOAT || l->weight_at * sizeof(float) % 16 != 0 ||
            (l->weight_shape[1] > 1 && l->weight_shape[2] * l->weight_shape[3] > 1);
 }
 
@@ -230,8 +237,8 @@ static int create(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error 
         choose_back_weights(d, c);
         use_workspace(d, &c->back_weights);
     }
-    c->is_turned = needs_turning(p);
-    return c->is_turned ? cnn_cuda_alloc(d, p->n_weights * sizeof(float), &c->weights, err) : 0;
+    c->is_turned = needs_turning(d, p);
+    return c->is_turned ? cnn_cuda_alloc(d, p->n_weights * d->value_bytes, &c->weights, err) : 0;
 }
 
 static void destroy(struct cnn_cuda_layer *l)
@@ -248,14 +255,15 @@ static void destroy(struct cnn_cuda_layer *l)
         cudnnDestroyConvolutionDescriptor(c->conv);
 }
 
-static int run_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, const float *in, const float *weights,
+static int run_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, const void *in, const void *weights,
                        struct ps_error *err)
 {
     struct conv *c = l->state;
     const float one = 1, zero = 0;
 
     if (c->forward.is_own)
-        return cnn_cuda_check(cu_conv(d->compute, c->window, in, weights, l->out), ": forward", l, err);
+        return cnn_cuda_check(cu_conv(d->compute, d->type, c->window, in, weights, l->out), ": forward", l,
+                              err);
     int rc = cnn_cuda_check_dnn(use_math(d, c, c->forward.math), ": forward", l, err);
     if (rc < 0)
         return rc;
@@ -266,15 +274,15 @@ static int run_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, const float
                               ": forward", l, err);
 }
 
-static int run_back_data(struct cnn_cuda *d, struct cnn_cuda_layer *l, const float *weights, float *din,
+static int run_back_data(struct cnn_cuda *d, struct cnn_cuda_layer *l, const void *weights, void *din,
                          struct ps_error *err)
 {
     struct conv *c = l->state;
     const float one = 1, zero = 0;
 
     if (c->back_data.is_own)
-        return cnn_cuda_check(cu_conv_back_data(d->compute, c->window, weights, l->dout, din), ": backward",
-                              l, err);
+        return cnn_cuda_check(cu_conv_back_data(d->compute, d->type, c->window, weights, l->dout, din),
+                              ": backward", l, err);
     int rc = cnn_cuda_check_dnn(use_math(d, c, c->back_data.math), ": backward", l, err);
     if (rc < 0)
         return rc;
@@ -285,14 +293,14 @@ static int run_back_data(struct cnn_cuda *d, struct cnn_cuda_layer *l, const flo
         ": backward", l, err);
 }
 
-static int run_back_weights(struct cnn_cuda *d, struct cnn_cuda_layer *l, const float *in, float *dweights,
+static int run_back_weights(struct cnn_cuda *d, struct cnn_cuda_layer *l, const void *in, void *dweights,
                             struct ps_error *err)
 {
     struct conv *c = l->state;
     const float one = 1, zero = 0;
 
     if (c->back_weights.is_own)
-        return cnn_cuda_check(cu_conv_back_weights(d->compute, c->window, in, l->dout, dweights),
+        return cnn_cuda_check(cu_conv_back_weights(d->compute, d->type, c->window, in, l->dout, dweights),
                               ": backward", l, err);
     int rc = cnn_cuda_check_dnn(use_math(d, c, c->back_weights.math), ": backward", l, err);
     if (rc < 0)
@@ -305,7 +313,7 @@ static int run_back_weights(struct cnn_cuda *d, struct cnn_cuda_layer *l, const 
 }
 
 /* The weights in the order that the products read. */
-static const float *weights_of(const struct cnn_cuda *d, const struct cnn_cuda_layer *l)
+static const void *weights_of(const struct cnn_cuda *d, const struct cnn_cuda_layer *l)
 {
     const struct conv *c = l->state;
     return c->is_turned ? c->weights : d->x + l->plan->weight_at;
@@ -320,16 +328,17 @@ static int forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error
     cudaError_t e = cudaSuccess;
 
     if (c->is_turned)
-        e = cu_turn(d->compute, p->n_weights, deep, taps, d->x + p->weight_at, c->weights);
+        e = cu_turn_in(d->compute, d->type, p->n_weights, deep, taps, d->x + p->weight_at, c->weights);
     if (e == cudaSuccess && c->is_padded)
-        e = cu_pad(d->compute, c->pad, l->in[0], l->kept);
+        e = cu_pad(d->compute, d->type, c->pad, l->in[0], l->kept);
     int rc = cnn_cuda_check(e, ": forward", l, err);
     if (rc == 0)
         rc = run_forward(d, l, c->is_padded ? l->kept : l->in[0], weights_of(d, l), err);
     if (rc < 0 || p->n_biases == 0)
         return rc;
-    return cnn_cuda_check(cu_bias(d->compute, cnn_cuda_count(d, p->out), p->out.c, d->x + p->bias_at, l->out),
-                          ": forward", l, err);
+    return cnn_cuda_check(
+        cu_bias(d->compute, d->type, cnn_cuda_count(d, p->out), p->out.c, d->x + p->bias_at, l->out),
+        ": forward", l, err);
 }
 
 static int back_weights(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
@@ -338,17 +347,17 @@ static int back_weights(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_
     const struct cnn_layer *p = l->plan;
     const uint32_t deep = (uint32_t)p->weight_shape[1],
                    taps = (uint32_t)(p->weight_shape[2] * p->weight_shape[3]);
-    float *dweights = c->is_turned ? d->turned : d->g + p->weight_at;
+    void *dweights = c->is_turned ? d->turned : d->g + p->weight_at;
     int rc = run_back_weights(d, l, c->is_padded ? l->kept : l->in[0], dweights, err);
     cudaError_t e = cudaSuccess;
 
     if (rc < 0)
         return rc;
     if (c->is_turned)
-        e = cu_turn(d->compute, p->n_weights, taps, deep, d->turned, d->g + p->weight_at);
+        e = cu_turn_out(d->compute, d->type, p->n_weights, taps, deep, d->turned, d->g + p->weight_at);
     if (e == cudaSuccess && p->n_biases > 0)
-        e = cu_bias_back(d->compute, (uint64_t)d->batch * p->out.h * p->out.w, p->out.c, l->dout, d->part,
-                         d->g + p->bias_at);
+        e = cu_bias_back(d->compute, d->type, (uint64_t)d->batch * p->out.h * p->out.w, p->out.c, l->dout,
+                         d->part, d->g + p->bias_at);
     return cnn_cuda_check(e, ": backward", l, err);
 }
 
@@ -362,7 +371,8 @@ static int backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_erro
     rc = run_back_data(d, l, weights_of(d, l), c->is_padded ? l->back_work : l->din[0], err);
     if (rc < 0 || !c->is_padded)
         return rc;
-    return cnn_cuda_check(cu_crop(d->compute, c->pad, l->back_work, l->din[0]), ": backward", l, err);
+    return cnn_cuda_check(cu_crop(d->compute, d->type, c->pad, l->back_work, l->din[0]), ": backward", l,
+                          err);
 }
 
 const struct cnn_cuda_kind cnn_cuda_conv = {sizeof(struct conv), needs, create, destroy, forward, backward};

@@ -6,8 +6,9 @@
  * time, as soon as an event signals that the bucket is final. The host waits for each bucket and at the end
  * of a call, so no work is pending when a call returns.
  *
- * Values are NHWC, weights of convolutions [out][row][column][in]. x and g have the order of net.h; they are
- * transposed during the transfer. */
+ * Values are NHWC, weights of convolutions [out][row][column][in]. x and g are float32 in the order of net.h.
+ * In bf16, values, their gradients and copies of the weights are bf16; products and all other sums are
+ * float32 or double. The gradient of a convolution's weights is rounded to bf16 once: cuDNN has no other. */
 #ifndef CNN_CUDA_H
 #define CNN_CUDA_H
 
@@ -16,6 +17,7 @@
 #include <cudnn.h>
 
 #include "nets/backend.h"
+#include "nets/cuda/graph.h"
 #include "nets/cuda/launch.h"
 #include "nets/layers/layer.h"
 
@@ -28,10 +30,12 @@
 struct cnn_cuda_layer {
     const struct cnn_layer *plan;
     const struct cnn_cuda_kind *kind;
-    float *in[CNN_MAX_INPUTS], *out, *dout;
-    float *din[CNN_MAX_INPUTS]; /* NULL: not wanted */
-    float *sum[CNN_MAX_INPUTS]; /* the gradient to which the part din[k] is added; NULL: din[k] is the
-                                   gradient */
+    void *in[CNN_MAX_INPUTS], *out, *dout; /* values, of the net's type */
+    void *din[CNN_MAX_INPUTS];             /* NULL: not wanted */
+    void *sum[CNN_MAX_INPUTS]; /* the gradient to which the part din[k] is added; NULL: din[k] is the
+                                  gradient */
+    bool is_wide; /* of a fully connected layer: its output is float32, since only losses read it; of a
+                     loss: its input is */
     void *kept, *work, *back_work;
     void *state; /* of the kind of layer; zeroed */
 };
@@ -40,6 +44,8 @@ struct cnn_cuda {
     const struct cnn_plan *plan;
     uint32_t batch;
     enum cnn_precision precision; /* CNN_TF32: of products alone; values and sums are float32 */
+    enum cnn_cuda_type type;      /* of values */
+    size_t value_bytes;
     double label_smoothing;
     bool is_training; /* the pass that is being enqueued */
     bool has_run;     /* a gradient has run: the libraries have finished their lazy initialisation */
@@ -52,9 +58,9 @@ struct cnn_cuda {
 
     /* In device memory. */
     char *arena;
-    float *seen; /* in the arena: the net's input */
+    void *seen; /* in the arena: the net's input */
     float *x, *g;
-    float *turned;   /* the largest convolution's weight gradient in cuDNN's order */
+    void *turned;    /* the largest convolution's weight gradient in cuDNN's order, of the net's type */
     double *part;    /* partial sums of channels */
     double *stats;   /* means and variances of each batch norm */
     void *workspace; /* cuDNN's */
@@ -68,8 +74,8 @@ struct cnn_cuda {
 
     /* Pinned host memory: the other end of copies. */
     struct {
-        float *x, *g, *value_of, *logits;
-        void *images;
+        float *x, *g, *value_of;
+        void *images, *logits;
         uint16_t *labels;
         struct cnn_cuda_step *step;
         struct cnn_cuda_row *rows;
@@ -139,6 +145,9 @@ int cnn_cuda_hand_out_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b
 int cnn_cuda_move_buffers(struct cnn_cuda *d, float *x, bool to_host);
 /* Divides the layers into buckets. -ENOMEM. */
 int cnn_cuda_cut_buckets(struct cnn_cuda *d, struct ps_error *err);
+
+/* Whether a fully connected layer, or the layer that a loss reads, has an output that only losses read. */
+bool cnn_cuda_is_wide(const struct cnn_plan *p, const struct cnn_layer *l);
 
 /* The sizes of a layer's window, for kernels. */
 struct cnn_cuda_window cnn_cuda_window_of(const struct cnn_layer *l, uint32_t batch);

@@ -71,19 +71,16 @@ static cudaError_t place_images(struct cnn_cuda *d, const struct cnn_batch *batc
 {
     struct cnn_shape s = cnn_image_shape(d->plan);
     size_t n = cnn_shape_count(s) * batch->n, places = (size_t)s.h * s.w;
-    float *out = d->seen;
     cudaError_t e;
 
     if (batch->pixels == CNN_PIXELS_BYTE) {
         memcpy(d->host.value_of, batch->value_of, s.c * sizeof batch->value_of[0]);
         e = up(d, d->value_of, d->host.value_of, s.c * sizeof batch->value_of[0]);
         return e != cudaSuccess ? e
-                                : cu_bytes(d->compute, n, s.c, (uint32_t)places, batch->is_hwc, d->images,
-                                           d->value_of, out);
+                                : cu_bytes(d->compute, d->type, n, s.c, (uint32_t)places, batch->is_hwc,
+                                           d->images, d->value_of, d->seen);
     }
-    if (batch->is_hwc || s.c == 1 || places == 1)
-        return cudaMemcpyAsync(out, d->images, n * sizeof *out, cudaMemcpyDeviceToDevice, d->compute);
-    return cu_turn(d->compute, n, s.c, (uint32_t)places, d->images, out);
+    return cu_turn_in(d->compute, d->type, n, batch->is_hwc ? 1 : s.c, (uint32_t)places, d->images, d->seen);
 }
 
 int cnn_cuda_send_batch(struct cnn_cuda *d, const struct cnn_batch *batch, struct ps_error *err)

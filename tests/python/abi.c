@@ -66,7 +66,8 @@ static const struct field psc_info_fields[] = {
     FIELD(psc_info, update_seconds), FIELD(psc_info, learning_rate),  FIELD(psc_info, alpha),
     FIELD(psc_info, period),         FIELD(psc_info, generation),     FIELD(psc_info, method),
     FIELD(psc_info, optimizer),      FIELD(psc_info, transport),      FIELD(psc_info, save_version),
-    FIELD(psc_info, averaging),      FIELD(psc_info, workers),        FIELD(psc_info, early)};
+    FIELD(psc_info, averaging),      FIELD(psc_info, workers),        FIELD(psc_info, early),
+    FIELD(psc_info, bucket_floats)};
 static const struct field psc_ring_options_fields[] = {
     FIELD(psc_ring_options, size),       FIELD(psc_ring_options, members),
     FIELD(psc_ring_options, rank),       FIELD(psc_ring_options, rendezvous),

@@ -15,12 +15,14 @@ struct wave {
     const struct psc_coded_sum *s;
     size_t first, end;
     uint32_t blocks; /* of a stripe */
-    size_t stripe;   /* floats */
+    size_t stripe;   /* floats; of a reduce-scatter, in the part of each member */
 };
 
 static struct psc_span block_of(const struct wave *w, size_t stripe, uint32_t k)
 {
     size_t at = stripe * w->stripe, left = w->s->op->n - at;
+    if (w->s->op->kind == PSC_REDUCE_SCATTER)
+        return (struct psc_span){k * w->s->op->n + at, left < w->stripe ? left : w->stripe};
     return psc_block_cut((struct psc_span){at, left < w->stripe ? left : w->stripe}, k, w->blocks);
 }
 
@@ -63,6 +65,31 @@ static void swap(struct psc_coded_room *room)
     room->in = out;
 }
 
+static int exchange(const struct wave *w, uint32_t out, uint32_t in, struct ps_error *err)
+{
+    const struct psc_coded_sum *s = w->s;
+    int next = (int)(s->rank + 1 < s->members ? s->rank + 1 : 0);
+    int previous = (int)(s->rank > 0 ? s->rank : s->members) - 1;
+    int rc = MPI_Sendrecv(s->room->out, (int)bytes_of(w, out), MPI_BYTE, next, TAG, s->room->in,
+                          (int)bytes_of(w, in), MPI_BYTE, previous, TAG, s->comm, MPI_STATUS_IGNORE);
+    return rc == MPI_SUCCESS ? PSC_OK : psc_mpi_fail(err, "MPI_Sendrecv", rc);
+}
+
+/* At hop h a member sends block rank - 1 - h and receives block rank - 2 - h: the last one is its own. */
+static int reduce_scatter(const struct wave *w, struct ps_error *err)
+{
+    uint32_t p = w->s->members, out = (w->s->rank + p - 1) % p;
+    int rc = PSC_OK;
+    for (uint32_t hop = 0; hop + 1 < p && rc == PSC_OK; hop++) {
+        uint32_t in = (out > 0 ? out : p) - 1;
+        encode(w, out);
+        if ((rc = exchange(w, out, in, err)) == PSC_OK)
+            land(w, in, w->s->room->in, w->s->op->codec->add);
+        out = in;
+    }
+    return rc;
+}
+
 /* At hop h a member sends block rank - h and receives block rank - h - 1. From hop p - 1 on blocks are whole:
  * they replace what was there, and are forwarded as they came. */
 static int allreduce(const struct wave *w, struct ps_error *err)
@@ -70,17 +97,15 @@ static int allreduce(const struct wave *w, struct ps_error *err)
     const struct psc_coded_sum *s = w->s;
     const struct ps_codec *codec = s->op->codec;
     uint32_t p = s->members, out = s->rank;
-    int next = (int)(s->rank + 1 < p ? s->rank + 1 : 0), previous = (int)(s->rank > 0 ? s->rank : p) - 1;
     for (uint32_t hop = 0; hop + 2 < 2 * p; hop++) {
         uint32_t in = (out > 0 ? out : p) - 1;
         if (hop < p)
             encode(w, out);
         if (hop == p - 1) /* as all others will decode it */
             land(w, out, s->room->out, codec->decode);
-        int rc = MPI_Sendrecv(s->room->out, (int)bytes_of(w, out), MPI_BYTE, next, TAG, s->room->in,
-                              (int)bytes_of(w, in), MPI_BYTE, previous, TAG, s->comm, MPI_STATUS_IGNORE);
-        if (rc != MPI_SUCCESS)
-            return psc_mpi_fail(err, "MPI_Sendrecv", rc);
+        int rc = exchange(w, out, in, err);
+        if (rc != PSC_OK)
+            return rc;
         land(w, in, s->room->in, hop < p - 1 ? codec->add : codec->decode);
         if (hop >= p - 1)
             swap(s->room);
@@ -139,17 +164,18 @@ size_t psc_coded_stripe(uint32_t members)
 
 int psc_coded_sum(const struct psc_coded_sum *s, struct ps_error *err)
 {
-    bool all = s->op->kind == PSC_ALLREDUCE;
-    struct wave w = {.s = s, .blocks = all ? s->members : 1};
+    static int (*const by_kind[])(const struct wave *w, struct ps_error *err) = {
+        [PSC_ALLREDUCE] = allreduce, [PSC_REDUCE] = reduce, [PSC_REDUCE_SCATTER] = reduce_scatter};
+    struct wave w = {.s = s, .blocks = s->op->kind == PSC_REDUCE ? 1 : s->members};
     size_t segment = psc_segment_floats(PSC_SEGMENT_BYTES, w.blocks);
-    w.stripe = w.blocks * segment;
+    w.stripe = s->op->kind == PSC_ALLREDUCE ? w.blocks * segment : segment;
     size_t stripes = (s->op->n + w.stripe - 1) / w.stripe, each = MESSAGE_BYTES / (segment * sizeof(float));
     int rc = make_room(s->room, each * s->op->codec->payload_bytes(s->op->codec, segment), err);
     for (size_t i = 0; i < stripes && rc == PSC_OK; i += each) {
         w.first = i;
         w.end = i + each < stripes ? i + each : stripes;
         s->lives(s->arg, i, stripes);
-        rc = (all ? allreduce : reduce)(&w, err);
+        rc = by_kind[s->op->kind](&w, err);
     }
     return rc;
 }

@@ -15,7 +15,7 @@ struct psc_coded_room {
 struct psc_coded_sum {
     MPI_Comm comm;
     uint32_t rank, members;
-    const struct psc_collective *op; /* an allreduce or a reduce */
+    const struct psc_collective *op; /* an allreduce, a reduce or a reduce-scatter */
     struct psc_coded_room *room;
     void (*lives)(void *arg, size_t done, size_t all); /* called before each wave */
     void *arg;

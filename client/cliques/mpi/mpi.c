@@ -4,7 +4,7 @@
  * Before each collective the members compare their calls by one reduction of a few words: the maximum of each
  * word and of its negative, which is minus the minimum. If maximum and minimum are equal, all members make
  * the same call. The reduction is also a barrier. The watchdog is told of progress after it and after each
- * piece. Floats in a codec are summed by a ring of messages (coded_sum.c), raw ones by MPI itself. */
+ * piece. Floats in a codec are summed by a ring of messages (coded_sum.c), all else is MPI's (pieces.c). */
 #include "client/cliques/mpi/mpi.h"
 
 #include <inttypes.h>
@@ -13,14 +13,12 @@
 #include <string.h>
 
 #include "client/cliques/mpi/coded_sum.h"
+#include "client/cliques/mpi/pieces.h"
 #include "client/cliques/mpi/watchdog.h"
 #include "proto/clock.h"
 
-/* Floats in a piece; bytes in a piece of a broadcast. Far below INT_MAX, and large enough for full speed. */
-#define PIECE ((size_t)1 << 24)
-
-enum { CLOSING = PSC_BARRIER + 1 }; /* in place of a collective: the member has closed the clique */
-enum { W_KIND, W_COUNT, W_ROOT, W_CODEC, W_NUMBER, N_WORDS };
+enum { CLOSING = PSC_N_COLLECTIVES }; /* in place of a collective: the member has closed the clique */
+enum { W_KIND, W_COUNT, W_ROOT, W_CODEC, W_TYPE, W_OPERATION, W_COMPARES, W_NUMBER, N_WORDS };
 enum { NAP_US = 200 };
 
 struct mpi {
@@ -31,10 +29,9 @@ struct mpi {
     uint64_t number; /* number of the current collective, from 1 */
     bool broken;
     struct psc_coded_room room;
+    struct psc_mpi_kinds kinds;
     int64_t both[2 * N_WORDS], most[2 * N_WORDS]; /* the values that are compared, and the result */
 };
-
-static const char *const kind_names[] = {"allreduce", "reduce", "broadcast", "barrier", "close"};
 
 int psc_mpi_fail(struct ps_error *err, const char *call, int code)
 {
@@ -50,31 +47,36 @@ static void fill_words(const struct mpi *s, int kind, const struct psc_collectiv
     words[W_COUNT] = (int64_t)op->n;
     words[W_ROOT] = kind == PSC_REDUCE || kind == PSC_BROADCAST ? op->root : 0;
     words[W_CODEC] = op->codec != NULL ? op->codec->id : 0;
+    words[W_TYPE] = op->type;
+    words[W_OPERATION] = op->operation;
+    words[W_COMPARES] = op->compares;
     words[W_NUMBER] = (int64_t)s->number;
 }
 
 static void describe(const int64_t *words, char *text, size_t size)
 {
-    const char *name = kind_names[words[W_KIND]],
-               *units = words[W_KIND] == PSC_BROADCAST ? "bytes" : "floats";
+    const char *name = words[W_KIND] == CLOSING ? "close" : psc_call_name((uint32_t)words[W_KIND]);
+    const char *units = psc_values_of((uint32_t)words[W_TYPE])->units;
     const struct ps_codec *codec = ps_codec_find((uint8_t)words[W_CODEC]);
-    char root[24] = "", coded[32] = "";
+    char root[24] = "", coded[32] = "", of[24] = "";
     if (words[W_KIND] == PSC_BARRIER || words[W_KIND] == CLOSING) {
         snprintf(text, size, "%s", name);
         return;
     }
-    if (words[W_KIND] != PSC_ALLREDUCE)
+    if (words[W_OPERATION] != PSC_SUM)
+        snprintf(of, sizeof of, " (%s)", psc_operation_name((uint32_t)words[W_OPERATION]));
+    if (words[W_KIND] == PSC_REDUCE || words[W_KIND] == PSC_BROADCAST)
         snprintf(root, sizeof root, ", root %" PRId64, words[W_ROOT]);
     if (words[W_CODEC] != 0)
         snprintf(coded, sizeof coded, " in %s", codec != NULL ? codec->name : "an unknown codec");
-    snprintf(text, size, "%s of %" PRId64 " %s%s%s", name, words[W_COUNT], units, coded, root);
+    snprintf(text, size, "%s%s of %" PRId64 " %s%s%s", name, of, words[W_COUNT], units, coded, root);
 }
 
 /* All members know that they disagree: exchanges their calls, for the error. */
 static int name_both_sides(const struct mpi *s, const int64_t *words, struct ps_error *err)
 {
     int64_t *all = malloc((size_t)s->members * N_WORDS * sizeof *all);
-    char first[100], other[100];
+    char first[120], other[120];
     int r = 1, rc;
 
     if (all == NULL)
@@ -130,48 +132,22 @@ static int compare(struct mpi *s, const int64_t *words, struct ps_error *err)
     return all_agree(s) ? PSC_OK : name_both_sides(s, words, err);
 }
 
-static int run_piece(const struct mpi *s, const struct psc_collective *op, size_t at, int n)
-{
-    float *x = op->kind != PSC_BROADCAST ? (float *)op->data + at : NULL;
-    if (op->kind == PSC_ALLREDUCE)
-        return MPI_Allreduce(MPI_IN_PLACE, x, n, MPI_FLOAT, MPI_SUM, s->comm);
-    if (op->kind == PSC_BROADCAST)
-        return MPI_Bcast((char *)op->data + at, n, MPI_BYTE, op->root, s->comm);
-    if (s->rank == op->root)
-        return MPI_Reduce(MPI_IN_PLACE, x, n, MPI_FLOAT, MPI_SUM, op->root, s->comm);
-    return MPI_Reduce(x, NULL, n, MPI_FLOAT, MPI_SUM, op->root, s->comm);
-}
-
-static int run_pieces(struct mpi *s, const struct psc_collective *op, const char *what, struct ps_error *err)
-{
-    size_t pieces = op->kind == PSC_BARRIER ? 0 : (op->n + PIECE - 1) / PIECE;
-    for (size_t k = 0; k < pieces; k++) {
-        size_t at = k * PIECE, n = op->n - at < PIECE ? op->n - at : PIECE;
-        psc_watchdog_wait(s->dog, "collective %" PRIu64 ", %s, piece %zu of %zu", s->number, what, k + 1,
-                          pieces);
-        int rc = run_piece(s, op, at, (int)n);
-        if (rc != MPI_SUCCESS)
-            return psc_mpi_fail(err, kind_names[op->kind], rc);
-    }
-    return PSC_OK;
-}
-
-/* A sum whose floats travel in a codec. */
-struct coded {
+/* The collective in progress, as the watchdog names it. */
+struct progress {
     struct mpi *s;
     const char *what;
 };
 
 static void show_life(void *arg, size_t done, size_t all)
 {
-    const struct coded *k = arg;
-    psc_watchdog_wait(k->s->dog, "collective %" PRIu64 ", %s, stripe %zu of %zu", k->s->number, k->what,
+    const struct progress *k = arg;
+    psc_watchdog_wait(k->s->dog, "collective %" PRIu64 ", %s, piece %zu of %zu", k->s->number, k->what,
                       done + 1, all);
 }
 
 static int run_coded(struct mpi *s, const struct psc_collective *op, const char *what, struct ps_error *err)
 {
-    struct coded k = {s, what};
+    struct progress k = {s, what};
     const struct psc_coded_sum sum = {.comm = s->comm,
                                       .rank = (uint32_t)s->rank,
                                       .members = (uint32_t)s->members,
@@ -182,19 +158,44 @@ static int run_coded(struct mpi *s, const struct psc_collective *op, const char 
     return psc_coded_sum(&sum, err);
 }
 
+static int run_pieces(struct mpi *s, const struct psc_collective *op, const char *what, struct ps_error *err)
+{
+    struct progress k = {s, what};
+    const struct psc_mpi_pieces pieces = {.comm = s->comm,
+                                          .rank = s->rank,
+                                          .members = s->members,
+                                          .kinds = &s->kinds,
+                                          .op = op,
+                                          .lives = show_life,
+                                          .arg = &k};
+    return psc_mpi_run_pieces(&pieces, err);
+}
+
+/* The watchdog's limit for this call: the clique's, or less if the call's own comes before. */
+static void set_limit(const struct mpi *s, const struct psc_collective *op)
+{
+    double left_ms = op->until_s > 0 ? (op->until_s - ps_now_s()) * 1e3 : s->opt.timeout_ms;
+    psc_watchdog_limit(s->dog, left_ms >= s->opt.timeout_ms ? s->opt.timeout_ms
+                               : left_ms > 1                ? (uint32_t)(left_ms + 0.5)
+                                                            : 1);
+}
+
 static int run(void *state, const struct psc_collective *op, struct ps_error *err)
 {
     struct mpi *s = state;
     int64_t words[N_WORDS];
-    char what[100];
+    char what[120];
     bool coded = op->codec != NULL && !op->codec->in_place;
-    int rc;
+    int rc = PSC_OK;
 
-    s->number++;
+    s->number += !op->compared;
     fill_words(s, (int)op->kind, op, words);
     describe(words, what, sizeof what);
+    set_limit(s, op);
     psc_watchdog_wait(s->dog, "collective %" PRIu64 ", %s, before it begins", s->number, what);
-    if ((rc = compare(s, words, err)) == PSC_OK)
+    if (!op->compared)
+        rc = compare(s, words, err);
+    if (rc == PSC_OK && !op->compares)
         rc = (coded ? run_coded : run_pieces)(s, op, what, err);
     psc_watchdog_rest(s->dog);
     s->broken = rc != PSC_OK;
@@ -245,6 +246,7 @@ static void destroy(void *state)
     psc_watchdog_destroy(s->dog);
     if (answered) {
         psc_coded_room_free(&s->room);
+        psc_mpi_kinds_finish(&s->kinds);
         free(s);
     }
 }
@@ -260,6 +262,7 @@ static const struct psc_clique_ops psc_clique_mpi = {.size = sizeof(struct psc_c
                                                      .any_thread = true,
                                                      .run = run,
                                                      .stripe = stripe,
+                                                     .raw_varies = true,
                                                      .give_up = give_up,
                                                      .destroy = destroy};
 
@@ -325,6 +328,7 @@ int psc_mpi_open_on(const struct psc_mpi_options *opt, MPI_Comm comm, struct psc
         return psc_mpi_fail(err, "MPI_Comm_dup", rc);
     }
     MPI_Comm_set_errhandler(s->comm, MPI_ERRORS_RETURN);
+    psc_mpi_kinds_init(&s->kinds);
     return psc_clique_create(&psc_clique_mpi, s, s->rank, s->members, out);
 }
 

@@ -14,15 +14,6 @@
 
 static const double news_s = 0.3; /* for sending the error; slower neighbours are skipped */
 
-const char *psc_call_name(uint8_t kind)
-{
-    static const char *const names[] = {[PSC_ALLREDUCE] = "allreduce",
-                                        [PSC_REDUCE] = "reduce",
-                                        [PSC_BROADCAST] = "broadcast",
-                                        [PSC_BARRIER] = "barrier"};
-    return kind < sizeof names / sizeof *names ? names[kind] : "unknown call";
-}
-
 void psc_flow_finish(const struct psc_flow *f, int fd, double deadline_s)
 {
     if (!f->loaded || f->done == 0)
@@ -62,7 +53,7 @@ int psc_ring_fail(struct psc_ring *r, const char *fmt, ...)
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
     ps_fail(r->err, 0, "clique %s: %s (noticed by rank %u in call %" PRIu64 ", %s)", r->name, what, r->rank,
-            r->seq, psc_call_name((uint8_t)r->op->kind));
+            r->seq, psc_call_name(r->op->kind));
     send_error(r);
     return PSC_ECLIQUE;
 }
@@ -151,16 +142,20 @@ int psc_ring_lost(struct psc_ring *r, uint32_t rank, int error)
 static void describe(const struct psc_head *h, char *text, size_t size)
 {
     const struct ps_codec *codec = ps_codec_find(h->codec);
-    static const char *const forms[] = {[PSC_ALLREDUCE] = "%s of %" PRIu64 " floats as %s",
-                                        [PSC_REDUCE] = "%s of %" PRIu64 " floats as %s to rank %d",
-                                        [PSC_BROADCAST] = "%s of %" PRIu64 " bytes%.0s from rank %d",
-                                        [PSC_BARRIER] = "%s"};
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-#pragma GCC diagnostic ignored "-Wformat-extra-args"
-    snprintf(text, size, forms[h->kind], psc_call_name(h->kind), h->n,
-             codec != NULL ? codec->name : "an unknown codec", h->rank);
-#pragma GCC diagnostic pop
+    const char *name = psc_call_name(h->kind), *units = psc_values_of(h->values)->units;
+    bool sums = h->operation == PSC_SUM || h->operation == PSC_MEAN, reduces = psc_call_reduces(h->kind);
+    char of[24] = "", as[40] = "", root[24] = "";
+    if (reduces && h->operation != PSC_SUM)
+        snprintf(of, sizeof of, " (%s)", psc_operation_name(h->operation));
+    if (reduces && sums && h->values == PSC_FLOAT32)
+        snprintf(as, sizeof as, " as %.24s", codec != NULL ? codec->name : "an unknown codec");
+    if (h->kind == PSC_REDUCE || h->kind == PSC_BROADCAST)
+        snprintf(root, sizeof root, " %s rank %d", h->kind == PSC_REDUCE ? "to" : "from", h->rank);
+    if (h->kind == PSC_BARRIER)
+        snprintf(text, size, "%s%s", name, h->compares ? ", compared" : "");
+    else
+        snprintf(text, size, "%s%s of %" PRIu64 " %s%s%s%s", name, of, h->n, units, as, root,
+                 h->compares ? ", compared" : "");
 }
 
 static int disagree(struct psc_ring *r, uint32_t rank, const struct psc_head *theirs,

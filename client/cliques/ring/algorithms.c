@@ -4,7 +4,13 @@
  *
  *     alpha (p - 1 - L) / (beta (L - (p - 1)/p)) bytes
  *
- * which is 0 for p of 2 and 3, where the ring needs no more messages. `auto` measures both between
+ * which is 0 for p of 2 and 3, where the ring needs no more messages. Calls with parts take half as much in
+ * the ring, and in the tree the same, since they go through its top:
+ *
+ *     alpha (p - 1 - 2 L) / (beta (2 L - (p - 1)/p)) bytes
+ *
+ * A call that only compares goes by the tree if any does: members whose calls differ in size must not choose
+ * differently. `auto` measures both between
  * neighbours, once, at setup; member 0 decides and tells the others. */
 #include <math.h>
 #include <stdlib.h>
@@ -24,7 +30,9 @@ const struct psc_algorithm *psc_ring_choose(const struct psc_ring *r)
 {
     if (r->algorithm != PSC_ALGORITHM_AUTO)
         return rows[r->algorithm];
-    return rows[psc_payload_bytes(r, r->op->n) < r->tree_bytes ? PSC_ALGORITHM_TREE : PSC_ALGORITHM_RING];
+    bool parts = !r->op->compares && psc_call_has_parts(r->op->kind);
+    uint64_t limit = parts ? r->limits.parts_bytes : r->limits.bytes;
+    return rows[psc_payload_bytes(r, r->n) < limit ? PSC_ALGORITHM_TREE : PSC_ALGORITHM_RING];
 }
 
 /* The shortest time of a few calls: other work on the machine only makes a measured time longer. */
@@ -42,11 +50,22 @@ static int probe(struct psc_ring *r, const struct psc_collective *op, double *sh
     return PSC_OK;
 }
 
-uint64_t psc_tree_bytes(uint32_t members, double alpha, double beta)
+/* ways: how often a message passes the height of the tree, for each time that it goes round the ring. */
+static uint64_t limit(double p, double ways, double alpha, double beta)
 {
-    double p = members, hops = ceil(log2(p));
+    double hops = ways * ceil(log2(p));
     double bytes = alpha * (p - 1 - hops) / (fmax(beta, least_beta) * (hops - (p - 1) / p));
     return bytes > 0 && bytes < 0x1p62 ? (uint64_t)bytes : 0;
+}
+
+uint64_t psc_tree_bytes(uint32_t members, double alpha, double beta)
+{
+    return limit(members, 1, alpha, beta);
+}
+
+uint64_t psc_tree_parts_bytes(uint32_t members, double alpha, double beta)
+{
+    return limit(members, 2, alpha, beta);
 }
 
 /* A barrier is p - 1 messages one after the other; a sum takes 2 (p - 1) alpha + 2 (p - 1)/p bytes beta. */
@@ -63,9 +82,10 @@ static int measure(struct psc_ring *r, float *x, struct ps_error *err)
         return rc;
     double alpha = barrier_s / (p - 1);
     double beta = (sum_s - 2 * barrier_s) / (2 * (p - 1) / p * PROBE_FLOATS * sizeof(float));
-    r->tree_bytes = psc_tree_bytes(r->members, alpha, beta);
+    r->limits.bytes = psc_tree_bytes(r->members, alpha, beta);
+    r->limits.parts_bytes = psc_tree_parts_bytes(r->members, alpha, beta);
     const struct psc_collective tell = {
-        .kind = PSC_BROADCAST, .data = &r->tree_bytes, .n = sizeof r->tree_bytes, .root = 0};
+        .kind = PSC_BROADCAST, .data = &r->limits, .n = sizeof r->limits, .type = PSC_BYTES};
     return psc_ring_run(r, &tell, err);
 }
 

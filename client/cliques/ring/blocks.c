@@ -9,6 +9,11 @@ size_t psc_segment_bytes(size_t wanted, uint32_t blocks)
     return wanted < most ? wanted : most;
 }
 
+size_t psc_segment_values(size_t wanted_bytes, uint32_t blocks, size_t value_bytes)
+{
+    return psc_segment_bytes(wanted_bytes, blocks) / value_bytes / ALIGN_UNITS * ALIGN_UNITS;
+}
+
 size_t psc_segment_floats(size_t wanted_bytes, uint32_t blocks)
 {
     size_t codec_blocks = psc_segment_bytes(wanted_bytes, blocks) / (CODEC_FLOATS * sizeof(float));

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Units of the vector: floats, or bytes of a broadcast. */
+/* Units of the vector: its values. */
 struct psc_span {
     size_t begin, count;
 };
@@ -15,6 +15,8 @@ enum { PSC_SEGMENT_BYTES = 131072 }; /* of a segment, unless told otherwise */
 
 /* The most bytes of a segment where a stripe has so many blocks. */
 size_t psc_segment_bytes(size_t wanted, uint32_t blocks);
+/* The same in values of another size, at least one cache line of them. */
+size_t psc_segment_values(size_t wanted_bytes, uint32_t blocks, size_t value_bytes);
 /* The same in floats, whole blocks of a codec. */
 size_t psc_segment_floats(size_t wanted_bytes, uint32_t blocks);
 /* The k-th of `parts` blocks of a stripe: the last ones may be shorter or empty. */

@@ -78,6 +78,22 @@ static int check_step(struct psc_ring *r, uint32_t peer, double now, double *unt
     return 0;
 }
 
+/* The call has a deadline of its own. */
+static int check_deadline(struct psc_ring *r, const struct psc_waits *w, double now, double *until_s)
+{
+    uint32_t peer = 0;
+    if (r->op->until_s == 0)
+        return 0;
+    if (now < r->op->until_s) {
+        *until_s = r->op->until_s < *until_s ? r->op->until_s : *until_s;
+        return 0;
+    }
+    while (peer + 1 < r->beat.n_peers && !w->on[peer])
+        peer++;
+    return psc_ring_fail(r, "the call did not end within its timeout_ms: rank %u still waits for rank %u",
+                         r->rank, rank_of(r, peer));
+}
+
 /* Nothing can be sent or received now. *until_s: when the first silence is too long. */
 static int grow_impatient(struct psc_ring *r, const struct psc_waits *w, double *until_s)
 {
@@ -100,7 +116,7 @@ static int grow_impatient(struct psc_ring *r, const struct psc_waits *w, double 
         if (rc < 0)
             return rc;
     }
-    return 0;
+    return check_deadline(r, w, now, until_s);
 }
 
 /* News of the next member. */
@@ -169,8 +185,9 @@ int psc_ring_run(void *state, const struct psc_collective *op, struct ps_error *
     r->begun_s = ps_now_s();
     psc_beat_be_here(&r->beat, 0);
     r->op = op;
-    r->unit_bytes = op->kind == PSC_BROADCAST ? 1 : sizeof(float);
-    r->plain = op->kind == PSC_BROADCAST || op->codec == NULL || op->codec->in_place;
+    r->unit_bytes = psc_values_of(op->type)->bytes;
+    r->plain = op->compares || op->codec == NULL || op->codec->in_place;
+    r->n = op->compares ? 0 : op->n * (psc_call_has_parts(op->kind) ? r->members : 1);
     r->by = psc_ring_choose(r);
     int rc = r->by->begin(r);
     if (rc != PSC_OK) { /* the others would wait for this member, whose beat continues */

@@ -126,7 +126,7 @@ static size_t stripe(const void *state)
     case PSC_ALGORITHM_RING:
         return psc_ring_stripe(r);
     case PSC_ALGORITHM_TREE:
-        return psc_segment_units(r, false, 1);
+        return psc_segment_units(r, PSC_FLOAT32, 1);
     default:
         return 1;
     }

@@ -31,6 +31,10 @@ struct psc_schedule {
     uint32_t out_begin, out_end; /* hops */
     uint32_t in_begin, in_end;
     uint32_t adopt_from;
+    uint32_t shift; /* of blocks: at hop h a member sends block (rank + shift - h) mod blocks */
+    /* 0: a stripe is contiguous. Else block k is in member k's part of the vector, and the parts begin this
+     * many units apart. */
+    size_t apart;
 };
 
 /* One direction of a link: the segment that is moving. */
@@ -79,6 +83,11 @@ struct psc_ring_link {
     size_t store_bytes, slot_bytes;
 };
 
+/* auto: calls of fewer bytes in all go by the tree. Both are 0, or both may be more. */
+struct psc_tree_limits {
+    uint64_t bytes, parts_bytes; /* of calls with parts: PSC_REDUCE_SCATTER, PSC_ALLGATHER */
+};
+
 struct psc_ring {
     char name[PSC_NAME_BYTES], listen[PSC_ADDRESS_BYTES];
     uint32_t members, rank, links, segment_bytes, timeout_ms, step_ms;
@@ -90,7 +99,7 @@ struct psc_ring {
     uint8_t wanted;        /* enum psc_algorithm_kind, as the options have it */
     uint8_t algorithm;     /* in use */
     struct psc_tree *tree; /* NULL: there is none yet */
-    uint64_t tree_bytes;   /* auto: calls of fewer bytes go by the tree */
+    struct psc_tree_limits limits;
 
     /* Of the current collective. */
     const struct psc_collective *op;
@@ -100,6 +109,7 @@ struct psc_ring {
     uint32_t active; /* links that carry a part of it */
     size_t unit_bytes, segment_units;
     bool plain; /* values are sent as they are in memory */
+    size_t n;   /* units in all; a call that compares has none */
     struct psc_schedule schedule;
     /* Whether bytes were sent to a neighbour or received from it since the last wait, and when, as of the
      * last wait: moving bytes reads no clock. */
@@ -140,11 +150,13 @@ extern const struct psc_algorithm psc_algorithm_ring;
 /* psc_algorithm.begin of the ring. */
 int psc_flow_begin(struct psc_ring *r);
 /* Units of a segment in a stripe of this many blocks. */
-size_t psc_segment_units(const struct psc_ring *r, bool is_bytes, uint32_t blocks);
+size_t psc_segment_units(const struct psc_ring *r, uint8_t type, uint32_t blocks);
 /* The part of a link: whole stripes, except at the end of the vector. */
 struct psc_span psc_part_of(size_t n, size_t stripe, size_t n_stripes, uint32_t link, uint32_t links);
 size_t psc_payload_bytes(const struct psc_ring *r, size_t units);
 float *psc_floats_at(const struct psc_ring *r, struct psc_span s);
+/* Adds a received payload to this member's values. */
+void psc_fold_at(const struct psc_ring *r, struct psc_span s, const unsigned char *payload);
 unsigned char *psc_bytes_at(const struct psc_ring *r, struct psc_span s);
 /* Prepares the flow for a segment. */
 void psc_flow_load(const struct psc_ring *r, struct psc_flow *f, struct psc_span block, uint32_t index);
@@ -167,7 +179,6 @@ static inline bool psc_flow_ended(const struct psc_flow *f)
 {
     return f->left == 0;
 }
-const char *psc_call_name(uint8_t kind);
 
 /* Fails the call: completes the sentence with this member's rank and call, and tells the others. PSC_ECLIQUE.
  */

@@ -19,11 +19,15 @@ static struct psc_span block_at(const struct psc_ring *r, const struct psc_ring_
                                 uint32_t hop)
 {
     uint32_t blocks = r->schedule.blocks;
-    size_t whole = blocks * r->segment_units, at = stripe * whole;
+    uint32_t block = (r->rank + r->schedule.shift + 2 * blocks - hop % blocks) % blocks;
+    size_t whole = r->schedule.apart > 0 ? r->segment_units : blocks * r->segment_units, at = stripe * whole;
     at = at < l->part.count ? at : l->part.count; /* the last link's part may be the shorter one */
     size_t left = l->part.count - at;
     struct psc_span s = {l->part.begin + at, left < whole ? left : whole};
-    return psc_block_cut(s, (r->rank + 2 * blocks - hop % blocks) % blocks, blocks);
+    if (r->schedule.apart == 0)
+        return psc_block_cut(s, block, blocks);
+    s.begin += block * r->schedule.apart;
+    return s;
 }
 
 size_t psc_payload_bytes(const struct psc_ring *r, size_t units)
@@ -39,6 +43,16 @@ float *psc_floats_at(const struct psc_ring *r, struct psc_span s)
 unsigned char *psc_bytes_at(const struct psc_ring *r, struct psc_span s)
 {
     return (unsigned char *)r->op->data + s.begin * r->unit_bytes;
+}
+
+void psc_fold_at(const struct psc_ring *r, struct psc_span s, const unsigned char *payload)
+{
+    if (r->op->codec != NULL)
+        r->op->codec->add(r->op->codec, psc_floats_at(r, s), payload, s.count);
+    else if (r->op->kind == PSC_ALLGATHER)
+        psc_fold_bits(psc_bytes_at(r, s), payload, s.count * r->unit_bytes);
+    else
+        psc_values_of(r->op->type)->fold[r->op->operation](psc_bytes_at(r, s), payload, s.count);
 }
 
 /* The place of the encoded segment that arrives at `hop` and is sent at the next: two stripes may be waiting.
@@ -60,18 +74,28 @@ static struct psc_schedule schedule_of(const struct psc_ring *r, const struct ps
     uint32_t behind_root = (r->rank + p - root) % p;          /* hops from the root to here */
     uint32_t behind_first = (r->rank + 2 * p - root - 1) % p; /* the member after the root begins the sum */
     bool first = behind_first == 0, last = behind_first == p - 1;
-    switch (op->kind) {
+    switch (op->compares ? PSC_BARRIER : op->kind) {
     case PSC_ALLREDUCE:
-        return (struct psc_schedule){p, 1, 0, 2 * p - 2, 0, 2 * p - 2, p - 1};
+        return (struct psc_schedule){p, 1, 0, 2 * p - 2, 0, 2 * p - 2, p - 1, 0, 0};
+    case PSC_REDUCE_SCATTER: /* the block that arrives last is the member's own */
+        return (struct psc_schedule){p, 1, 0, p - 1, 0, p - 1, UINT32_MAX, p - 1, op->n};
+    case PSC_ALLGATHER:
+        return (struct psc_schedule){p, 1, 0, p - 1, 0, p - 1, 0, 0, op->n};
     case PSC_REDUCE:
         return (struct psc_schedule){
-            1, 1, behind_first, behind_first + !last, behind_first - !first, behind_first, UINT32_MAX};
+            1, 1, behind_first, behind_first + !last, behind_first - !first, behind_first, UINT32_MAX, 0, 0};
     case PSC_BROADCAST:
-        return (struct psc_schedule){
-            1,           1, behind_root, behind_root + (behind_root < p - 1), behind_root - (behind_root > 0),
-            behind_root, 0};
+        return (struct psc_schedule){1,
+                                     1,
+                                     behind_root,
+                                     behind_root + (behind_root < p - 1),
+                                     behind_root - (behind_root > 0),
+                                     behind_root,
+                                     0,
+                                     0,
+                                     0};
     default: /* after p - 1 hops all have arrived */
-        return (struct psc_schedule){1, 1, 0, p - 1, 0, p - 1, 0};
+        return (struct psc_schedule){1, 1, 0, p - 1, 0, p - 1, 0, 0, 0};
     }
 }
 
@@ -94,15 +118,15 @@ static int make_store(struct psc_ring *r, struct psc_ring_link *l)
 }
 
 /* Units of a segment in a stripe of this many blocks; for floats whole blocks of a codec. */
-size_t psc_segment_units(const struct psc_ring *r, bool is_bytes, uint32_t blocks)
+size_t psc_segment_units(const struct psc_ring *r, uint8_t type, uint32_t blocks)
 {
-    return is_bytes ? psc_segment_bytes(r->segment_bytes, blocks)
-                    : psc_segment_floats(r->segment_bytes, blocks);
+    return type == PSC_FLOAT32 ? psc_segment_floats(r->segment_bytes, blocks)
+                               : psc_segment_values(r->segment_bytes, blocks, psc_values_of(type)->bytes);
 }
 
 size_t psc_ring_stripe(const struct psc_ring *r)
 {
-    return r->members * psc_segment_units(r, false, r->members);
+    return r->members * psc_segment_units(r, PSC_FLOAT32, r->members);
 }
 
 static struct psc_flow first_of(const struct psc_ring *r, uint32_t begin, uint32_t end)
@@ -126,16 +150,16 @@ int psc_flow_begin(struct psc_ring *r)
 {
     const struct psc_collective *op = r->op;
     struct psc_schedule *s = &r->schedule;
-    bool bytes = op->kind == PSC_BROADCAST;
     *s = schedule_of(r, op);
-    r->segment_units = psc_segment_units(r, bytes, s->blocks);
-    size_t stripe = s->blocks * r->segment_units, n_stripes = (op->n + stripe - 1) / stripe;
+    r->segment_units = psc_segment_units(r, op->type, s->blocks);
+    size_t n = s->apart > 0 ? s->apart : r->n, stripe = (s->apart > 0 ? 1 : s->blocks) * r->segment_units;
+    size_t n_stripes = (n + stripe - 1) / stripe;
     n_stripes += n_stripes == 0;
     r->active = n_stripes < r->links ? (uint32_t)n_stripes : r->links;
     s->stripes = (uint32_t)((n_stripes + r->active - 1) / r->active);
     for (uint32_t i = 0; i < r->active; i++) {
         struct psc_ring_link *l = &r->link[i];
-        l->part = psc_part_of(op->n, stripe, n_stripes, i, r->active);
+        l->part = psc_part_of(n, stripe, n_stripes, i, r->active);
         l->out = first_of(r, s->out_begin, s->out_end);
         l->in = first_of(r, s->in_begin, s->in_end);
         l->next_quiet = false;
@@ -155,6 +179,9 @@ void psc_flow_load(const struct psc_ring *r, struct psc_flow *f, struct psc_span
     psc_head_pack(&(struct psc_head){.type = PSC_HEAD_SEGMENT,
                                      .kind = (uint8_t)r->op->kind,
                                      .codec = r->op->codec != NULL ? r->op->codec->id : 0,
+                                     .values = r->op->type,
+                                     .operation = r->op->operation,
+                                     .compares = r->op->compares,
                                      .rank = r->op->root,
                                      .seq = r->seq,
                                      .n = r->op->n,
@@ -302,7 +329,7 @@ static void land(struct psc_ring *r, struct psc_flow *f)
     if (final)
         r->op->codec->decode(r->op->codec, psc_floats_at(r, f->span), f->payload, f->span.count);
     else
-        r->op->codec->add(r->op->codec, psc_floats_at(r, f->span), f->payload, f->span.count);
+        psc_fold_at(r, f->span, f->payload);
 }
 
 int psc_flow_in(struct psc_ring *r, struct psc_ring_link *l)

@@ -73,21 +73,34 @@ static int begin_link(struct psc_ring *r, struct psc_tree_link *l, size_t slot_b
                          2 * slot_bytes);
 }
 
+/* An allgather is a sum of bits: every member has zeros in the place of the others' values. */
+static void clear_others(struct psc_ring *r)
+{
+    size_t part = r->op->n * r->unit_bytes, before = part * r->rank;
+    unsigned char *all = r->op->data;
+    if (part == 0 || r->n == 0)
+        return;
+    memset(all, 0, before);
+    memset(all + before + part, 0, part * r->members - part - before);
+}
+
 static int begin(struct psc_ring *r)
 {
     const struct psc_collective *op = r->op;
     struct psc_tree *t = r->tree;
-    size_t units = psc_segment_units(r, op->kind == PSC_BROADCAST, 1), n = (op->n + units - 1) / units;
-    bool to_all = op->kind == PSC_ALLREDUCE || op->kind == PSC_BARRIER;
+    size_t units = psc_segment_units(r, op->type, 1), n = (r->n + units - 1) / units;
+    bool to_all = op->compares || (op->kind != PSC_REDUCE && op->kind != PSC_BROADCAST);
     n += n == 0;
     r->segment_units = units;
+    if (op->kind == PSC_ALLGATHER)
+        clear_others(r);
     t->up = to_all || op->kind == PSC_REDUCE;
     t->down = to_all || op->kind == PSC_BROADCAST;
     t->towards = towards(r, to_all ? 0 : (uint32_t)op->root);
     t->active = n < r->links ? (uint32_t)n : r->links;
     for (uint32_t i = 0; i < t->active; i++) {
         struct psc_tree_link *l = &t->link[i];
-        l->part = psc_part_of(op->n, units, n, i, t->active);
+        l->part = psc_part_of(r->n, units, n, i, t->active);
         l->segments = (uint32_t)((l->part.count + units - 1) / units);
         l->segments += l->segments == 0; /* every call shows that its sender has reached it */
         int rc = begin_link(r, l, psc_payload_bytes(r, units));
@@ -193,7 +206,7 @@ static void land_gather(struct psc_ring *r, struct psc_tree_link *l)
 {
     struct psc_flow *f = &l->gather;
     if (f->span.count > 0)
-        r->op->codec->add(r->op->codec, psc_floats_at(r, f->span), f->payload, f->span.count);
+        psc_fold_at(r, f->span, f->payload);
     f->loaded = false;
     l->from = next_below(r->tree, l->from + 1);
     if (l->from < r->tree->n_peers)

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,8 +20,8 @@
 #include "proto/vec/vec.h"
 
 enum { MAX_MEMBERS = 1024, LEVELS = 11 }; /* 2^10 members, and the result */
-/* Floats that are summed at a time: the partial sums of all levels stay in the cache. */
-enum { BLOCK = 2048, LINE_FLOATS = 16 };
+/* Bytes that are summed at a time: the partial sums of all levels stay in the cache. */
+enum { BLOCK_BYTES = 8192, LINE_BYTES = 64 };
 
 struct circle {
     int members, users;
@@ -40,7 +41,10 @@ struct circle {
 struct seat {
     struct circle *circle;
     int rank;
-    float blocks[LEVELS][BLOCK];
+    union {
+        unsigned char bytes[BLOCK_BYTES];
+        double aligned;
+    } blocks[LEVELS];
 };
 
 /* With the lock. */
@@ -55,10 +59,14 @@ static void break_up(struct circle *c)
     ps_cond_wake(&c->changed);
 }
 
-static const char *const kind_names[] = {[PSC_ALLREDUCE] = "allreduce",
-                                         [PSC_REDUCE] = "reduce",
-                                         [PSC_BROADCAST] = "broadcast",
-                                         [PSC_BARRIER] = "barrier"};
+static void describe(const struct psc_collective *op, char *text, size_t size)
+{
+    char of[24] = "";
+    if (psc_call_reduces(op->kind) && op->operation != PSC_SUM)
+        snprintf(of, sizeof of, " (%s)", psc_operation_name(op->operation));
+    snprintf(text, size, "%s%s of %zu %s with root %d%s", psc_call_name(op->kind), of, op->n,
+             psc_values_of(op->type)->units, op->root, op->compares ? ", compared" : "");
+}
 
 /* With the lock, by the last to arrive: whether all make the same call. */
 static bool agree(struct circle *c)
@@ -66,32 +74,39 @@ static bool agree(struct circle *c)
     const struct psc_collective *first = &c->ops[0];
     for (int r = 1; r < c->members; r++) {
         const struct psc_collective *op = &c->ops[r];
-        if (op->kind == first->kind && op->n == first->n && op->root == first->root)
+        char ours[100], theirs[100];
+        if (op->kind == first->kind && op->n == first->n && op->root == first->root &&
+            op->type == first->type && op->operation == first->operation && op->compares == first->compares)
             continue;
-        ps_fail(&c->why, PSC_ECLIQUE, "rank 0 calls %s of %zu with root %d, rank %d %s of %zu with root %d",
-                kind_names[first->kind], first->n, first->root, r, kind_names[op->kind], op->n, op->root);
+        describe(first, ours, sizeof ours);
+        describe(op, theirs, sizeof theirs);
+        ps_fail(&c->why, PSC_ECLIQUE, "members make different calls: rank 0 calls %s, rank %d %s", ours, r,
+                theirs);
         return false;
     }
     return true;
 }
 
-static void blame_missing(struct circle *c)
+static void blame_missing(struct circle *c, double within_s)
 {
     int r = 0;
     while (c->here[r])
         r++;
-    ps_fail(&c->why, PSC_ECLIQUE, "rank %d did not join the call within %g s", r, c->step_ms / 1e3);
+    ps_fail(&c->why, PSC_ECLIQUE, "rank %d did not join the call within %.3g s", r, within_s);
     break_up(c);
 }
 
 /* With the lock: waits until all have arrived. */
-static void await_all(struct circle *c)
+static void await_all(struct circle *c, const struct psc_collective *op)
 {
-    uint64_t meeting = c->met, until_ns = ps_ns_after(c->step_ms / 1e3);
+    double wait_s = c->step_ms / 1e3;
+    if (op->until_s > 0 && op->until_s - ps_now_s() < wait_s)
+        wait_s = op->until_s > ps_now_s() ? op->until_s - ps_now_s() : 0;
+    uint64_t meeting = c->met, until_ns = ps_ns_after(wait_s);
     while (c->met == meeting && !c->broken)
         if (ps_cond_wait_until(&c->changed, &c->lock, until_ns) == -ETIMEDOUT && c->met == meeting &&
             !c->broken)
-            blame_missing(c);
+            blame_missing(c, wait_s);
 }
 
 static int meet(struct seat *s, const struct psc_collective *op, struct ps_error *err)
@@ -104,7 +119,7 @@ static int meet(struct seat *s, const struct psc_collective *op, struct ps_error
         c->ops[s->rank] = *op;
         c->here[s->rank] = true;
         if (++c->come < c->members) {
-            await_all(c);
+            await_all(c, op);
         } else if (!agree(c)) {
             break_up(c);
         } else {
@@ -130,41 +145,92 @@ static void part(struct circle *c)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* n floats from `at` on, of `count` members from `first` on, into block `level`: the sum of each half, then
+static void *at_unit(const struct psc_collective *op, size_t at)
+{
+    return (unsigned char *)op->data + at * psc_values_of(op->type)->bytes;
+}
+
+static void fold(const struct circle *c, const struct psc_collective *op, void *x, const void *y, size_t n)
+{
+    if (op->codec != NULL)
+        c->vec->axpy(x, y, 1, n);
+    else
+        psc_values_of(op->type)->fold[op->operation](x, y, n);
+}
+
+/* n values from `at` on, of `count` members from `first` on, into block `level`: the sum of each half, then
  * of both. */
 static void sum_tree(struct seat *s, int first, int count, size_t at, size_t n, int level)
 {
     const struct circle *c = s->circle;
-    float *sum = s->blocks[level];
-    const float *other = (const float *)c->ops[first + count / 2].data + at;
+    const struct psc_collective *op = &c->ops[s->rank];
+    void *sum = s->blocks[level].bytes;
+    const void *other = at_unit(&c->ops[first + count / 2], at);
     int low = count / 2, high = count - low;
     if (count == 1) {
-        c->vec->copy(sum, other, n);
+        memcpy(sum, other, n * psc_values_of(op->type)->bytes);
         return;
     }
     sum_tree(s, first, low, at, n, level);
     if (high > 1) {
         sum_tree(s, first + low, high, at, n, level + 1);
-        other = s->blocks[level + 1];
+        other = s->blocks[level + 1].bytes;
     }
-    c->vec->axpy(sum, other, 1, n);
+    fold(c, op, sum, other, n);
 }
 
-/* This member's part of the vectors, at whole cache lines. */
-static void sum_part(struct seat *s, const struct psc_collective *op)
+static bool receives(const struct seat *s, int rank)
+{
+    const struct psc_collective *op = &s->circle->ops[s->rank];
+    return op->kind == PSC_ALLREDUCE || rank == (op->kind == PSC_REDUCE ? op->root : s->rank);
+}
+
+/* Values `at` to `end` of all vectors, by this member. */
+static void sum_range(struct seat *s, size_t at, size_t end)
 {
     const struct circle *c = s->circle;
-    size_t lines = (op->n + LINE_FLOATS - 1) / LINE_FLOATS, members = (size_t)c->members;
-    size_t at = lines * (size_t)s->rank / members * LINE_FLOATS;
-    size_t end = lines * ((size_t)s->rank + 1) / members * LINE_FLOATS;
-    end = end < op->n ? end : op->n;
+    size_t bytes = psc_values_of(c->ops[s->rank].type)->bytes, block = BLOCK_BYTES / bytes;
     for (size_t n; at < end; at += n) {
-        n = end - at < BLOCK ? end - at : BLOCK;
+        n = end - at < block ? end - at : block;
         sum_tree(s, 0, c->members, at, n, 0);
         for (int r = 0; r < c->members; r++)
-            if (op->kind == PSC_ALLREDUCE || r == op->root)
-                c->vec->copy((float *)c->ops[r].data + at, s->blocks[0], n);
+            if (receives(s, r))
+                memcpy(at_unit(&c->ops[r], at), s->blocks[0].bytes, n * bytes);
     }
+}
+
+/* This member's share of the vectors, at whole cache lines. */
+static void sum_share(struct seat *s, const struct psc_collective *op)
+{
+    size_t line = LINE_BYTES / psc_values_of(op->type)->bytes, members = (size_t)s->circle->members;
+    size_t lines = (op->n + line - 1) / line;
+    size_t at = lines * (size_t)s->rank / members * line;
+    size_t end = lines * ((size_t)s->rank + 1) / members * line;
+    sum_range(s, at, end < op->n ? end : op->n);
+}
+
+/* Each member's part is read by the others, and written by none. */
+static void gather_parts(struct seat *s, const struct psc_collective *op)
+{
+    const struct circle *c = s->circle;
+    size_t bytes = op->n * psc_values_of(op->type)->bytes;
+    for (int r = 0; r < c->members; r++)
+        if (r != s->rank && bytes > 0)
+            memcpy(at_unit(op, (size_t)r * op->n), at_unit(&c->ops[r], (size_t)r * op->n), bytes);
+}
+
+static void move_values(struct seat *s, const struct psc_collective *op)
+{
+    const struct circle *c = s->circle;
+    size_t own = (size_t)s->rank * op->n;
+    if (op->kind == PSC_ALLREDUCE || op->kind == PSC_REDUCE)
+        sum_share(s, op);
+    else if (op->kind == PSC_REDUCE_SCATTER)
+        sum_range(s, own, own + op->n);
+    else if (op->kind == PSC_ALLGATHER)
+        gather_parts(s, op);
+    else if (op->kind == PSC_BROADCAST && s->rank != op->root && op->n > 0)
+        memcpy(op->data, c->ops[op->root].data, op->n * psc_values_of(op->type)->bytes);
 }
 
 static int run(void *state, const struct psc_collective *op, struct ps_error *err)
@@ -174,12 +240,10 @@ static int run(void *state, const struct psc_collective *op, struct ps_error *er
     int rc = meet(s, op, err);
     if (rc != PSC_OK)
         return rc;
-    if (op->kind == PSC_ALLREDUCE || op->kind == PSC_REDUCE)
-        sum_part(s, op);
-    else if (op->kind == PSC_BROADCAST && s->rank != op->root && op->n > 0)
-        memcpy(op->data, c->ops[op->root].data, op->n);
-    if (op->kind != PSC_BARRIER)
-        part(c);
+    if (op->compares || op->kind == PSC_BARRIER)
+        return PSC_OK;
+    move_values(s, op);
+    part(c);
     return PSC_OK;
 }
 

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "client/psclique_mpi.h"
+#include "tests/client/cliques/collective_cases.h"
 
 /* In the modes whose subject is silence, and in all others, where a slow machine is not to be taken for one.
  */
@@ -182,6 +183,24 @@ static void mode_disagree(struct psc_clique *q, const char *how)
 }
 
 /* Sums in a codec: those of a ring of the same ranks, bit for bit, in one call and by stripes. */
+static void check_coded_parts(struct psc_clique *q, struct psc_clique *ring, const char *codec, size_t n,
+                              float *x, float *want)
+{
+    size_t members = (size_t)psc_clique_size(q), own = n * (size_t)psc_clique_rank(q);
+    struct psc_collective_options o;
+    psc_collective_options_init(&o, sizeof o);
+    o.kind = PSC_REDUCE_SCATTER;
+    o.codec = codec;
+    o.n = n;
+    fill(x, n * members, psc_clique_rank(q));
+    fill(want, n * members, psc_clique_rank(q));
+    o.out = x;
+    check(psc_collective_run(q, &o) == PSC_OK, psc_clique_error(q));
+    o.out = want;
+    check(psc_collective_run(ring, &o) == PSC_OK, psc_clique_error(ring));
+    check(memcmp(x + own, want + own, n * sizeof *x) == 0, "a part of a sum has other bits than the ring's");
+}
+
 static void check_coded(struct psc_clique *q, struct psc_clique *ring, const char *codec, size_t n)
 {
     int rank = psc_clique_rank(q), root = (int)(n % (size_t)psc_clique_size(q));
@@ -198,8 +217,52 @@ static void check_coded(struct psc_clique *q, struct psc_clique *ring, const cha
     check(psc_reduce(ring, want, n, root, codec) == PSC_OK, psc_clique_error(ring));
     check(rank != root || memcmp(x, want, n * sizeof *x) == 0,
           "a reduced sum has other bits than the ring's");
+    check_coded_parts(q, ring, codec, n / (size_t)psc_clique_size(q), x, want);
     free(x);
     free(want);
+}
+
+/* Collectives of every type and operation. */
+static void mode_collectives(struct psc_clique *q)
+{
+    static const size_t sizes[] = {0, 5, 3001};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const char *wrong = collective_cases_run(q, sizes[i]);
+        check(wrong == NULL, wrong);
+    }
+    say("good");
+}
+
+/* Rank 1 makes another call: nothing is written. */
+static void mode_differ(struct psc_clique *q, const char *how)
+{
+    double x[10] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+    bool odd = psc_clique_rank(q) == 1;
+    struct psc_collective_options o;
+    psc_collective_options_init(&o, sizeof o);
+    o.type = odd && strcmp(how, "type") == 0 ? PSC_INT64 : PSC_FLOAT64;
+    o.operation = odd && strcmp(how, "operation") == 0 ? PSC_MIN : PSC_SUM;
+    o.n = 10;
+    o.out = x;
+    int rc = psc_collective_run(q, &o);
+    for (int i = 0; i < 10; i++)
+        check(x[i] == i, "a call that differs has written");
+    say("%d %s", rc, psc_clique_error(q));
+}
+
+/* Rank 1 does not come to a call that has a deadline of its own. */
+static void mode_deadline(struct psc_clique *q)
+{
+    float x = 1;
+    struct psc_collective_options o;
+    psc_collective_options_init(&o, sizeof o);
+    o.n = 1;
+    o.out = &x;
+    o.timeout_ms = 300;
+    if (psc_clique_rank(q) == 1)
+        pause();
+    psc_collective_run(q, &o);
+    say("NEVER: the call has ended");
 }
 
 static void mode_coded(struct psc_clique *q, const char *place)
@@ -314,6 +377,12 @@ static void run_mode(struct psc_clique *q, const char *mode, const char *arg)
         mode_disagree(q, arg);
     else if (strcmp(mode, "coded") == 0)
         mode_coded(q, arg);
+    else if (strcmp(mode, "collectives") == 0)
+        mode_collectives(q);
+    else if (strcmp(mode, "differ") == 0)
+        mode_differ(q, arg);
+    else if (strcmp(mode, "deadline") == 0)
+        mode_deadline(q);
     else if (strcmp(mode, "codec") == 0)
         mode_codec(q);
     else if (strcmp(mode, "stopped") == 0)
@@ -337,7 +406,7 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
     psc_mpi_options_init(&opt, sizeof opt);
     opt.timeout_ms = is_of_silence(mode) ? SILENCE_MS : PATIENCE_MS;
-    if (strcmp(mode, "callback") == 0) {
+    if (strcmp(mode, "callback") == 0 || strcmp(mode, "deadline") == 0) {
         opt.on_silence = on_silence;
         opt.silence_arg = word;
     }

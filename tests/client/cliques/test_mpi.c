@@ -130,6 +130,44 @@ START_TEST(codecs_give_the_bits_of_a_ring)
 }
 END_TEST
 
+START_TEST(collectives_of_every_type_give_their_results)
+{
+    struct run r;
+    mpirun(&r, _i, "collectives");
+    ASSERT_SAYS(&r, ": good\n", (unsigned)_i);
+    ck_assert_int_eq(r.code, 0);
+}
+END_TEST
+
+static const struct {
+    const char *how, *says;
+} odd_calls[] = {
+    {"differ type", "members disagree: rank 0 calls allreduce of 10 float64s, rank 1 allreduce of 10 int64s"},
+    {"differ operation",
+     "members disagree: rank 0 calls allreduce of 10 float64s, rank 1 allreduce (min) of 10 float64s"},
+};
+
+START_TEST(calls_that_differ_change_nothing)
+{
+    struct run r;
+    mpirun(&r, 3, odd_calls[_i].how);
+    ASSERT_SAYS(&r, odd_calls[_i].says, 3);
+    ASSERT_SAYS(&r, "WRONG", 0);
+    ck_assert_int_eq(r.code, 0);
+}
+END_TEST
+
+START_TEST(a_call_has_a_deadline_of_its_own)
+{
+    struct run r;
+    mpirun(&r, 3, "deadline");
+    ck_assert_msg(strstr(r.said, "callback of mine: rank ") != NULL, "%s", r.said);
+    ck_assert_msg(strstr(r.said, "allreduce of 1 floats") != NULL, "%s", r.said);
+    ASSERT_SAYS(&r, "NEVER", 0);
+    ck_assert_int_eq(r.code, 5);
+}
+END_TEST
+
 START_TEST(a_codec_for_moves_is_refused)
 {
     struct run r;
@@ -262,6 +300,9 @@ int main(void)
     tcase_add_loop_test(tc, members_that_disagree_are_all_told, 0, ROWS(differences));
     tcase_add_test(tc, one_that_closes_early_is_named);
     tcase_add_loop_test(tc, codecs_give_the_bits_of_a_ring, 1, 5);
+    tcase_add_loop_test(tc, collectives_of_every_type_give_their_results, 2, 4);
+    tcase_add_loop_test(tc, calls_that_differ_change_nothing, 0, ROWS(odd_calls));
+    tcase_add_test(tc, a_call_has_a_deadline_of_its_own);
     tcase_add_test(tc, a_codec_for_moves_is_refused);
     tcase_add_test(tc, a_job_may_have_a_codec);
     tcase_add_test(tc, mpi_for_one_thread_is_refused);

@@ -145,8 +145,9 @@ START_TEST(members_that_disagree_are_told_how)
     for (int i = 0; i < MEMBERS; i++) {
         if (i < 2)
             join(i);
-        assert_says(psc_clique_error(members[i].q),
-                    "rank 0 calls allreduce of 5000 with root 0, rank 2 broadcast of 16 with root 1");
+        assert_says(
+            psc_clique_error(members[i].q),
+            "rank 0 calls allreduce of 5000 floats with root 0, rank 2 broadcast of 16 bytes with root 1");
     }
     close_all();
 }

@@ -48,7 +48,7 @@ static void try_head(const unsigned char *bytes)
         promise(err.text[0] != 0);
         return;
     }
-    promise(h.type >= PSC_HEAD_SEGMENT && h.type <= PSC_HEAD_NEWS && h.kind <= PSC_BARRIER);
+    promise(h.type >= PSC_HEAD_SEGMENT && h.type <= PSC_HEAD_NEWS && h.kind <= PSC_ALLGATHER);
     promise(h.rank >= 0 && h.rank < PSC_MAX_MEMBERS);
     promise(h.type != PSC_HEAD_ALIVE ||
             (h.bytes == 0 && h.n >= PSC_MIN_TIMEOUT_MS && h.n <= PSC_MAX_TIMEOUT_MS));

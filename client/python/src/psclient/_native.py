@@ -121,6 +121,7 @@ class psc_info(C.Structure):
         ("averaging", C.c_char * 32),
         ("workers", C.c_uint32),
         ("early", C.c_uint32),
+        ("bucket_floats", C.c_uint64),
     ]
 
 

@@ -585,13 +585,23 @@ class Worker:
             values[name] = values[name].decode()
         return Info(**values)
 
+    def _number(self, field: str) -> int:
+        """One number of psc_info."""
+        out = _native.psc_info(C.sizeof(_native.psc_info))
+        with self._use(f"Worker.{field}"):
+            self._check(_lib.psc_info(self._handle, C.byref(out)))
+        return int(getattr(out, field))
+
     @property
     def save_version(self) -> int:
         """The center's version when the server last asked the workers to save; 0: never."""
-        out = _native.psc_info(C.sizeof(_native.psc_info))
-        with self._use("Worker.save_version"):
-            self._check(_lib.psc_info(self._handle, C.byref(out)))
-        return int(out.save_version)
+        return self._number("save_version")
+
+    @property
+    def early(self) -> bool:
+        """Whether parts of a gradient may leave before step_end, under the job's present method: a clique sums them, or the
+        server applies them chunk by chunk. False: step_begin is allowed, and gains nothing."""
+        return self._number("early") != 0
 
     @property
     def rank(self) -> int:
