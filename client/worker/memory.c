@@ -20,6 +20,8 @@ int psc_alloc(struct psc *c, size_t n_floats, float **x)
                        n_floats);
     if (c->memory.device != NULL) {
         rc = c->memory.kind->alloc(c->memory.device, n_floats * sizeof **x, &device, &c->error);
+        if (rc == 0) /* the zeros are there, whatever stream the caller uses */
+            rc = c->memory.kind->finish(c->work.queue, &c->error);
         if (rc == 0)
             *x = device;
         return psc_device_result(rc);
