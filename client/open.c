@@ -226,6 +226,10 @@ int psc_open(const struct psc_options *opt, struct psc **out)
     const struct psc_local *local = NULL;
     struct psc_clique *clique = NULL;
     struct psc *c = calloc(1, sizeof *c);
+    if (c != NULL && !psc_prefetch_make(c, 1)) {
+        free(c);
+        c = NULL;
+    }
     *out = c;
     if (c == NULL)
         return PSC_ENOMEM;
@@ -344,7 +348,7 @@ static void start_vectors(struct psc *c, const float *x)
 {
     static const enum psc_vector starts[] = {PSC_VECTOR_START, PSC_VECTOR_Z};
     c->begun = true;
-    c->worker.prefetch.first = PSC_NO_STEP;
+    c->worker.prefetch->first = PSC_NO_STEP;
     if (c->opt.kind != PSC_WORKER)
         return;
     c->worker.caller_x = x;
@@ -493,6 +497,7 @@ void psc_close(struct psc *c)
     ps_manifest_destroy(c->manifest);
     free(ts->scratch);
     psc_stage_finish(c);
+    free(c->worker.prefetch);
     psc_buffers_finish(c);
     if (c->memory.device != NULL)
         c->memory.kind->close(c->memory.device);

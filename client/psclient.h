@@ -353,7 +353,7 @@ int psc_step_end(struct psc *c);
  * - Rules that send g: the next gradient is computed before this step's answer is applied, so gradients are
  *   one step staler. N is at most 1.
  * - Rules that send the sum of the steps since the last answer: the answer is applied N steps later, and the
- *   steps made meanwhile are kept.
+ *   steps made meanwhile are kept. Of fragments several may be on their way.
  * - Rule admm cannot overlap: PSC_EUNSUPPORTED. */
 
 /* Copies the worker's own x into x, [n_floats]. With Nesterov's momentum it differs from the array that

@@ -67,6 +67,9 @@ int psc_step_prepare(struct psc *c)
     int rc = c->rule->begin != NULL ? psc_pipeline_prepare(c, pipeline_of(c)) : PSC_OK;
     if (rc != PSC_OK)
         return rc;
+    if (!psc_prefetch_make(c, psc_pacing_fragments(c)))
+        return ps_fail(&c->error, PSC_ENOMEM, "no memory for the exchanges of %u fragments",
+                       psc_pacing_fragments(c));
     for (int k = 0; k < PSC_N_VECTORS; k++)
         if ((keeps & PSC_VECTOR_BIT(k)) != 0 && c->worker.vectors[k] == NULL) {
             c->worker.restart = c->worker.restart || k == PSC_VECTOR_X || k == PSC_VECTOR_V;
@@ -77,42 +80,89 @@ int psc_step_prepare(struct psc *c)
     return c->worker.hyper.overlap && !c->group.follows ? psc_async_start(c) : PSC_OK;
 }
 
+static void take_back(struct psc *c, struct psc_prefetch *a)
+{
+    if (!a->unwanted && c->rule->take_back != NULL)
+        c->rule->take_back(c, a);
+    a->started = a->landed = a->unwanted = false; /* nothing has landed */
+    a->first = PSC_NO_STEP;
+}
+
+/* Fragments behind the one that was aborted were not sent. */
 void psc_take_back(struct psc *c)
 {
     psc_pacing_restart(c);
-    if (!c->worker.prefetch.unwanted && c->rule->take_back != NULL)
-        c->rule->take_back(c);
-    c->worker.prefetch.outcome.rc = PSC_OK;
-    c->worker.prefetch.unwanted = true; /* nothing has landed */
+    for (uint32_t i = 0; i < c->worker.n_prefetches; i++) {
+        struct psc_prefetch *a = &c->worker.prefetch[i];
+        if (!a->started)
+            continue;
+        psc_async_await(c, a->ticket);
+        if (a->outcome.rc == PSC_ABORTED)
+            take_back(c, a);
+    }
+    psc_async_take_fragments(c);
 }
 
 /* A vector that was not finite was not sent: the exchange is still due, and will report it. */
-int psc_finish_overlapped(struct psc *c)
+static int finish(struct psc *c, struct psc_prefetch *a)
 {
-    struct psc_prefetch *a = &c->worker.prefetch;
     if (!a->started)
         return PSC_OK;
     psc_async_await(c, a->ticket);
-    a->started = false;
-    if (a->outcome.rc == PSC_ABORTED)
+    if (a->outcome.rc == PSC_ABORTED) {
         psc_take_back(c);
+        return PSC_OK;
+    }
+    a->started = false;
     a->landed = a->outcome.rc == PSC_OK && !a->unwanted;
     a->lost = a->outcome.rc == PSC_METHOD_CHANGED && !a->unwanted;
     a->unwanted = false;
     if (!a->landed)
         a->first = PSC_NO_STEP;
-    if (a->outcome.rc == PSC_OK || a->outcome.rc == PSC_EVALUE)
-        return PSC_OK;
-    c->error = a->outcome.error;
-    return a->outcome.rc;
+    return a->outcome.rc == PSC_EVALUE ? PSC_OK : a->outcome.rc;
+}
+
+/* The first failure. */
+static int finish_some(struct psc *c, bool only_due)
+{
+    int first = PSC_OK;
+    for (uint32_t i = 0; i < c->worker.n_prefetches; i++) {
+        struct psc_prefetch *a = &c->worker.prefetch[i];
+        int rc = only_due && !psc_prefetch_is_due(c, a) ? PSC_OK : finish(c, a);
+        if (rc == PSC_OK || first != PSC_OK)
+            continue;
+        first = rc;
+        c->error = a->outcome.error;
+    }
+    return first;
+}
+
+int psc_finish_overlapped(struct psc *c)
+{
+    return finish_some(c, false);
+}
+
+/* Those behind one that has failed have failed, too. */
+static int finish_due(struct psc *c)
+{
+    int rc = finish_some(c, true);
+    if (rc == PSC_OK)
+        return rc;
+    struct ps_error why = c->error;
+    psc_finish_overlapped(c);
+    c->error = why;
+    return rc;
 }
 
 /* A draining server waits for exchanges in progress: none may remain. */
 static int finish_drained(struct psc *c, float *x)
 {
     int rc = psc_finish_overlapped(c);
-    if (rc == PSC_OK && c->worker.prefetch.landed && (c->rule->finishes || c->worker.prefetch.deferred))
-        c->rule->take_over(c, x);
+    for (uint32_t i = 0; rc == PSC_OK && i < c->worker.n_prefetches; i++) {
+        struct psc_prefetch *a = &c->worker.prefetch[i];
+        if (a->landed && (c->rule->finishes || a->deferred))
+            c->rule->take_over(c, x, a);
+    }
     return rc == PSC_OK ? PSC_DRAINED : rc;
 }
 
@@ -151,7 +201,7 @@ static int step_once(struct psc *c, float *x, const float *g, size_t n_samples)
  * and only sending remains. */
 static int step_and_follow(struct psc *c, float *x, const float *g, size_t n_samples)
 {
-    int rc = psc_prefetch_is_due(c) ? psc_finish_overlapped(c) : PSC_OK;
+    int rc = finish_due(c);
     if (rc == PSC_OK && !c->worker.open.early.begun && psc_method_has_changed(c))
         rc = PSC_METHOD_CHANGED;
     if (rc == PSC_METHOD_CHANGED)
@@ -354,7 +404,7 @@ int psc_point(struct psc *c, float *x)
     if (own == NULL || c->worker.restart)
         return psc_work_end(c, PSC_OK);
     if (psc_has_prefetch(c))
-        psc_async_await(c, c->worker.prefetch.ticket);
+        psc_async_await(c, c->worker.prefetch->ticket);
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
         const struct ps_segment *s = &c->manifest->segments[i];
         if (s->role == PS_ROLE_PARAM)

@@ -29,7 +29,7 @@ static uint64_t chunks_of(const struct ps_shard *s)
  * device's memory. */
 bool psc_early_is_possible(const struct psc *c)
 {
-    const struct psc_prefetch *a = &c->worker.prefetch;
+    const struct psc_prefetch *a = c->worker.prefetch;
     return c->memory.device == NULL && c->rule->sends_gradient && c->group.size == 1 &&
            c->admission != NULL && !c->admission->drops_late && !c->worker.hyper.serial &&
            !c->worker.hyper.overlap && !a->started && !a->landed && chunks_of(&c->shard) > 1;

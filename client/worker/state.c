@@ -97,11 +97,14 @@ bool psc_vectors_are_there(const struct psc *c)
 void psc_start_over(struct psc *c)
 {
     c->worker.restart = true;
-    c->worker.prefetch.unwanted = c->worker.prefetch.started;
-    if (c->rule->collective) /* the other members apply a clique's sum, too */
-        return;
-    c->worker.prefetch.landed = false;
-    c->worker.prefetch.first = PSC_NO_STEP;
+    for (uint32_t i = 0; i < c->worker.n_prefetches; i++) {
+        struct psc_prefetch *a = &c->worker.prefetch[i];
+        a->unwanted = a->started;
+        if (c->rule->collective) /* the other members apply a clique's sum, too */
+            continue;
+        a->landed = false;
+        a->first = PSC_NO_STEP;
+    }
 }
 
 int psc_check_memory(struct psc *c, const char *call, const void *p)

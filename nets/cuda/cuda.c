@@ -95,7 +95,7 @@ static struct sizes sizes_of(const struct cnn_plan *p, uint32_t batch, enum cnn_
         if (l->spec->kind != CNN_CONV)
             continue;
         s.workspace = CNN_CUDA_WORKSPACE;
-        s.weights += l->n_weights * each;
+        s.weights += (l->n_weights + (precision == CNN_BF16 ? l->n_biases : 0)) * each;
         if (l->n_weights * each > s.largest_conv)
             s.largest_conv = l->n_weights * each;
     }
@@ -270,6 +270,11 @@ static int create_layers(struct cnn_cuda *d, struct ps_error *err)
     }
     if (rc == 0)
         rc = cnn_cuda_alloc(d, d->workspace_bytes, &d->workspace, err);
+    cnn_cuda_search_begin(d);
+    for (size_t i = 0; i < d->plan->n_layers && rc == 0; i++)
+        if (d->layers[i].kind == &cnn_cuda_conv)
+            rc = cnn_cuda_conv_choose(d, &d->layers[i], err);
+    cnn_cuda_search_end(d);
     if (rc == 0)
         rc = cnn_cuda_check(cudaStreamSynchronize(d->compute), "starting", NULL, err);
     return rc;

@@ -34,10 +34,20 @@ struct cnn_cuda_layer {
     void *din[CNN_MAX_INPUTS];             /* NULL: not wanted */
     void *sum[CNN_MAX_INPUTS]; /* the gradient to which the part din[k] is added; NULL: din[k] is the
                                   gradient */
-    bool is_wide; /* of a fully connected layer: its output is float32, since only losses read it; of a
-                     loss: its input is */
+    bool is_wide;   /* of a fully connected layer: its output is float32, since only losses read it; of a
+                       loss: its input is */
+    bool is_merged; /* of a ReLU: the layer before computes it */
     void *kept, *work, *back_work;
     void *state; /* of the kind of layer; zeroed */
+};
+
+/* The results of earlier searches. */
+#define CNN_CUDA_PATH 4096
+struct cnn_cuda_searched {
+    bool is_off;
+    char path[CNN_CUDA_PATH]; /* "": no file */
+    char device[256];         /* its name and cuDNN's version */
+    char *text;               /* of the file, while the net is created; NULL: none */
 };
 
 struct cnn_cuda {
@@ -71,6 +81,7 @@ struct cnn_cuda {
     struct cnn_cuda_step *step;
     struct cnn_cuda_row *rows; /* [losses][batch] */
     size_t workspace_bytes;
+    struct cnn_cuda_searched searched;
 
     /* Pinned host memory: the other end of copies. */
     struct {
@@ -145,6 +156,21 @@ int cnn_cuda_hand_out_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b
 int cnn_cuda_move_buffers(struct cnn_cuda *d, float *x, bool to_host);
 /* Divides the layers into buckets. -ENOMEM. */
 int cnn_cuda_cut_buckets(struct cnn_cuda *d, struct ps_error *err);
+
+/* search.c: the ways to compute something. run enqueues one; a negative errno if it cannot. */
+#define CNN_CUDA_WAY_NAME 128
+struct cnn_cuda_candidates {
+    void *arg;
+    size_t n;
+    void (*name)(void *arg, size_t way, char *to, size_t bytes);
+    int (*run)(void *arg, size_t way);
+};
+void cnn_cuda_search_begin(struct cnn_cuda *d);
+void cnn_cuda_search_end(struct cnn_cuda *d);
+/* The fastest, from the file or by timing each; 0 if searches are off. */
+size_t cnn_cuda_search(struct cnn_cuda *d, const char *problem, const struct cnn_cuda_candidates *of);
+/* conv.c: chooses how a convolution's products are computed, after the workspace was allocated. */
+int cnn_cuda_conv_choose(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err);
 
 /* Whether a fully connected layer, or the layer that a loss reads, has an output that only losses read. */
 bool cnn_cuda_is_wide(const struct cnn_plan *p, const struct cnn_layer *l);

@@ -64,6 +64,8 @@ static void activation_needs(const struct cnn_setup *setup, const struct cnn_lay
 
 static int activation_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
+    if (l->is_merged)
+        return 0;
     return forward_done(cu_activate(d->compute, d->type, cnn_cuda_count(d, l->plan->in),
                                     activation_of(l->plan), l->plan->spec->slope, l->in[0], l->out),
                         l, err);

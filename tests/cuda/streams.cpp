@@ -1,6 +1,7 @@
 // streams.cpp: streams, events and graphs: what runs when. Work is a node of a graph without cycles; it runs
 // when something forces it, after all it depends on.
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -20,6 +21,7 @@ struct Work {
     std::function<void()> run;
     std::vector<std::shared_ptr<Work>> after;
     bool done = false;
+    uint64_t at = 0; // when it had run, on the device's clock
 };
 using WorkP = std::shared_ptr<Work>;
 
@@ -34,6 +36,7 @@ Order order = LAZY;
 std::mt19937 generator(1);
 std::vector<WorkP> pending;
 bool is_started;
+uint64_t clock_now; // the device's: pieces of work that have run
 
 } // namespace
 
@@ -101,6 +104,7 @@ void force(const WorkP &wanted)
             continue;
         w->run();
         w->done = true;
+        w->at = clock_now++;
         w->run = nullptr;
         w->after.clear();
     }
@@ -276,6 +280,13 @@ cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr attribute, int devic
     return cudaSuccess;
 }
 
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int device)
+{
+    memset(out, 0, sizeof *out);
+    strcpy(out->name, "stand-in");
+    return device == 0 ? cudaSuccess : standin::error(cudaErrorInvalidDevice);
+}
+
 cudaError_t cudaPeekAtLastError()
 {
     return last_error;
@@ -342,6 +353,22 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
 {
     standin::Guard guard;
     *e = new CUevent_st;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *e)
+{
+    return cudaEventCreateWithFlags(e, 0);
+}
+
+// A piece of work takes a millisecond.
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t first, cudaEvent_t second)
+{
+    if (first->work == nullptr || second->work == nullptr)
+        return standin::error(cudaErrorInvalidResourceHandle);
+    if (!first->work->done || !second->work->done)
+        return standin::error(cudaErrorNotReady);
+    *ms = float(second->work->at - first->work->at);
     return cudaSuccess;
 }
 

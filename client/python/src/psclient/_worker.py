@@ -519,6 +519,26 @@ class Worker:
         """Waits for all started transfers, including those of the last step."""
         self._wait(_ALL)
 
+    # -- The job's method --
+
+    def set_method(self, values: Mapping[str, object]) -> None:
+        """Changes the job's method while it runs, as psctl set does: keys of the method, such as {"rule": "adam",
+        "learning_rate": 0.01}. Only for rank 0; the other workers follow at their next call. Refused says why not, and
+        nothing has changed."""
+        lines = ""
+        for key, value in values.items():
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            if "\n" in key + text:
+                raise InvalidArgument(f"Worker.set_method: {key!r}, {text!r}: allowed is one line for each key")
+            lines += f"{key}={text}\n"
+        with self._use("Worker.set_method"):
+            self._check(_lib.psc_set_method(self._handle, lines.encode()))
+
+    def workers_barrier(self) -> None:
+        """Returns when all workers of the job have called it; afterwards all use the current method."""
+        with self._use("Worker.workers_barrier"):
+            self._check(_lib.psc_workers_barrier(self._handle))
+
     # -- Saving and reporting --
 
     def save(self, path: str | os.PathLike[str], x: Any, extra: bytes = b"") -> None:
