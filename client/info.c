@@ -140,6 +140,7 @@ const char *psc_result_name(int result)
         {PSC_ECLIQUE, "PSC_ECLIQUE"},
         {PSC_EAUTH, "PSC_EAUTH"},
         {PSC_EINTERRUPTED, "PSC_EINTERRUPTED"},
+        {PSC_EDEVICE, "PSC_EDEVICE"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i].result == result)

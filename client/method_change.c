@@ -89,7 +89,7 @@ static int start_vectors(struct psc *c, float *x, bool same_rule)
     if (rc == PSC_OK && !same_rule && c->worker.vectors[PSC_VECTOR_LAMBDA] != NULL)
         rc = begin_at_center(c, x);
     if (rc == PSC_OK && c->worker.vectors[PSC_VECTOR_START] != NULL)
-        memcpy(c->worker.vectors[PSC_VECTOR_START], psc_own_x(c, x), c->shard.n_floats * sizeof *x);
+        psc_copy(&c->work, c->worker.vectors[PSC_VECTOR_START], psc_own_x(c, x), c->shard.n_floats);
     return rc;
 }
 

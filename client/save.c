@@ -145,7 +145,7 @@ static int check_finite(struct psc *c, const char *call, const char *path, const
 static int check_call(struct psc *c, const char *call, const char *path, const float *x, const void *extra,
                       size_t extra_bytes)
 {
-    int rc = psc_check_worker(c, call, x, x);
+    int rc = psc_check_vectors(c, call, x, x);
     if (rc != PSC_OK)
         return rc;
     if (path == NULL || path[0] == 0 || strlen(path) >= PATH_MAX)
@@ -210,8 +210,43 @@ static void name_means(const struct psc *c, struct contents *s)
             p->sums[(p->sums_dropped + k) % PSC_MAX_SUMS].vector;
 }
 
+/* Copies a device's vectors to the host, and names the copies. *room: to be freed by the caller. */
+static int bring_to_host(struct psc *c, struct contents *s, float **room)
+{
+    size_t n = 0, n_floats = c->shard.n_floats;
+    if (c->memory.device == NULL)
+        return PSC_OK;
+    for (size_t i = 0; i < N_ALL; i++)
+        n += s->vectors[i] != NULL;
+    if ((*room = malloc(n * s->vector_bytes)) == NULL)
+        return ps_fail(&c->error, PSC_ENOMEM, "psc_save: no memory for %zu vectors of the device", n);
+    int rc = PSC_OK;
+    float *at = *room;
+    for (size_t i = 0; i < N_ALL && rc == PSC_OK; i++) {
+        bool of_host = i == 1 + PSC_VECTOR_ERROR || i == AT_SENT_ERROR;
+        if (s->vectors[i] == NULL || of_host)
+            continue;
+        rc = psc_vector_read(c, at, s->vectors[i], n_floats);
+        s->vectors[i] = at;
+        at += n_floats;
+    }
+    return rc;
+}
+
+static int save(struct psc *c, const char *path, const struct contents *s)
+{
+    int rc = check_finite(c, "psc_save", path, s->vectors, N_ALL);
+    if (rc != PSC_OK)
+        return rc;
+    rc = write_file(path, s);
+    if (rc == -ENOMEM)
+        return ps_fail(&c->error, PSC_ENOMEM, "psc_save: no memory");
+    return rc == 0 ? PSC_OK : ps_fail(&c->error, PSC_ESYSTEM, "psc_save: '%.300s': %s", path, strerror(-rc));
+}
+
 int psc_save(struct psc *c, const char *path, const float *x, const void *extra, size_t extra_bytes)
 {
+    float *room = NULL;
     int rc = check_call(c, "psc_save", path, x, extra, extra_bytes);
     if (rc != PSC_OK)
         return rc;
@@ -234,16 +269,12 @@ int psc_save(struct psc *c, const char *path, const float *x, const void *extra,
     if (c->rule->begin != NULL)
         name_means(c, &s);
     s.head_bytes = psc_state_pack(&head, s.head);
-    rc = check_finite(c, "psc_save", path, s.vectors, N_ALL);
-    if (rc != PSC_OK) {
-        free(table);
-        return rc;
-    }
-    rc = write_file(path, &s);
+    rc = bring_to_host(c, &s, &room);
+    if (rc == PSC_OK)
+        rc = save(c, path, &s);
     free(table);
-    if (rc == -ENOMEM)
-        return ps_fail(&c->error, PSC_ENOMEM, "psc_save: no memory");
-    return rc == 0 ? PSC_OK : ps_fail(&c->error, PSC_ESYSTEM, "psc_save: '%.300s': %s", path, strerror(-rc));
+    free(room);
+    return rc;
 }
 
 /* 0, -errno; -ENODATA when the file is shorter. */
@@ -383,21 +414,34 @@ int psc_saved_version(struct psc *c, const char *path, uint64_t *center_version)
     return PSC_OK;
 }
 
+/* Vector k, if the file and the worker have it: else error feedback is off now. */
+static int restore_vector(struct psc *c, enum psc_vector k, const void *from)
+{
+    float *to = c->worker.vectors[k];
+    if (from == NULL || to == NULL)
+        return PSC_OK;
+    if (psc_vector_is_on_device(c, k))
+        return psc_vector_write(c, to, from, c->shard.n_floats);
+    memcpy(to, from, c->shard.n_floats * sizeof *to);
+    return PSC_OK;
+}
+
+static int restore_vectors(struct psc *c, const struct psc_state_parts *p, float *x)
+{
+    assert(p->at != NULL); /* a worker that decodes has it */
+    int rc = psc_vector_write(c, x, (const void *)p->at, c->shard.n_floats);
+    for (int k = 0; k < PSC_N_SAVED && rc == PSC_OK; k++)
+        rc = restore_vector(c, (enum psc_vector)k, p->vectors[k]);
+    if (rc == PSC_OK)
+        rc = restore_vector(c, PSC_VECTOR_MESSAGE, p->message);
+    return rc == PSC_OK ? restore_vector(c, PSC_VECTOR_SENT_ERROR, p->sent_error) : rc;
+}
+
 static void restore_state(struct psc *c, const struct psc_state_head *h, const struct psc_state_parts *p,
                           float *x)
 {
-    size_t len_bytes = c->shard.n_floats * sizeof *x;
-    assert(p->at != NULL); /* a worker that decodes has it */
-    memcpy(x, p->at, len_bytes);
     c->worker.caller_x = x;
     c->worker.restart = p->vectors[PSC_VECTOR_V] == NULL;
-    for (int k = 0; k < PSC_N_SAVED; k++)
-        if (p->vectors[k] != NULL && c->worker.vectors[k] != NULL) /* else error feedback is off now */
-            memcpy(c->worker.vectors[k], p->vectors[k], len_bytes);
-    if (p->message != NULL)
-        memcpy(c->worker.vectors[PSC_VECTOR_MESSAGE], p->message, len_bytes);
-    if (p->sent_error != NULL && c->worker.vectors[PSC_VECTOR_SENT_ERROR] != NULL)
-        memcpy(c->worker.vectors[PSC_VECTOR_SENT_ERROR], p->sent_error, len_bytes);
     c->worker.clock = h->clock;
     psc_exchanges_restore(c, h, p);
     pthread_mutex_lock(&c->session.shared.lock);
@@ -464,7 +508,8 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
     vectors[AT_MESSAGE] = (const void *)p.message;
     vectors[AT_SENT_ERROR] = (const void *)p.sent_error;
     if ((rc = check_finite(c, "psc_load", path, vectors, N_ALL)) != PSC_OK ||
-        (rc = restore_means(c, &h, vectors)) != PSC_OK || (rc = make_room(c, &h, &p)) != PSC_OK)
+        (rc = restore_means(c, &h, vectors)) != PSC_OK || (rc = make_room(c, &h, &p)) != PSC_OK ||
+        (rc = restore_vectors(c, &p, x)) != PSC_OK)
         goto out;
     restore_state(c, &h, &p, x);
     if (h.extra_bytes > 0)
@@ -473,5 +518,5 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
         *extra_bytes = h.extra_bytes;
 out:
     free(bytes);
-    return rc;
+    return psc_work_end(c, rc);
 }

@@ -27,6 +27,12 @@ static uint64_t pipeline_of(const struct psc *c)
 int psc_step_prepare(struct psc *c)
 {
     unsigned keeps = psc_vectors_of(c);
+    if (c->memory.device != NULL && c->rule->collective)
+        return ps_fail(
+            &c->error, PSC_EUNSUPPORTED,
+            "method '%s' sums over the members of a clique, which is done in the host's memory only; "
+            "options.memory is '%s', and allowed is host",
+            c->method_name, c->memory.kind->name);
     if (c->optimizer->step == NULL && c->opt.own_step == NULL)
         return ps_fail(&c->error, PSC_EUNSUPPORTED,
                        "the job's optimizer is %s: every worker needs its own step (options.own_step), "
@@ -265,7 +271,7 @@ static int begin_sum(struct psc *c)
 static int begin_step(struct psc *c, const char *call, float *x, const float *g, size_t n_samples)
 {
     struct psc_open_step *s = &c->worker.open;
-    int rc = psc_check_worker(c, call, x, g);
+    int rc = psc_check_vectors(c, call, x, g);
     if (rc != PSC_OK)
         return rc;
     if (n_samples == 0 && c->group.size > 1)
@@ -289,7 +295,7 @@ static int end_step(struct psc *c)
     struct psc_open_step *s = &c->worker.open;
     int rc = is_led(c) ? psc_group_step(c, s->x) : psc_step_alone(c, s->x, s->g, s->n_samples);
     s->gathers = false;
-    return rc;
+    return psc_work_end(c, rc);
 }
 
 /* Where a worker sends its own gradient, its chunks leave as they become ready. */
@@ -304,7 +310,7 @@ static int begin_early(struct psc *c)
 int psc_step_begin(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     struct psc_open_step *s = &c->worker.open;
-    int rc = psc_check_worker(c, "psc_step_begin", x, g);
+    int rc = psc_check_vectors(c, "psc_step_begin", x, g);
     if (rc != PSC_OK)
         return rc;
     if (s->ready.at == NULL && !psc_ranges_make(&s->ready, c->manifest->n_tensors + 1))
@@ -388,21 +394,21 @@ int psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
 
 int psc_point(struct psc *c, float *x)
 {
-    int rc = psc_check_worker(c, "psc_point", x, x);
+    int rc = psc_check_vectors(c, "psc_point", x, x);
     if (rc != PSC_OK)
         return rc;
     c->error.text[0] = 0;
     const float *own = c->worker.vectors[PSC_VECTOR_X];
     if (x != c->worker.caller_x)
-        memcpy(x, c->worker.caller_x, c->shard.n_floats * sizeof *x);
+        psc_copy(&c->work, x, c->worker.caller_x, c->shard.n_floats);
     if (own == NULL || c->worker.restart)
-        return PSC_OK;
+        return psc_work_end(c, PSC_OK);
     if (psc_has_prefetch(c))
         psc_async_await(c, c->worker.prefetch->ticket);
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
         const struct ps_segment *s = &c->manifest->segments[i];
         if (s->role == PS_ROLE_PARAM)
-            c->vec->copy(x + s->range.begin, own + s->range.begin, s->range.count);
+            psc_copy(&c->work, x + s->range.begin, own + s->range.begin, s->range.count);
     }
-    return PSC_OK;
+    return psc_work_end(c, PSC_OK);
 }

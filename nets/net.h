@@ -15,7 +15,7 @@ struct cnn_net;
  * statistics and losses. At CNN_BF16 activations, their gradients and the weights of products are bf16. */
 enum cnn_precision { CNN_FLOAT32, CNN_TF32, CNN_BF16, CNN_N_PRECISIONS };
 const char *cnn_precision_name(enum cnn_precision precision);
-/* The memory that x and g of a net are in. */
+/* The memory that x and g of a net are in. The backend cuda also takes either in memory of its device. */
 enum cnn_memory_kind { CNN_HOST, CNN_DEVICE };
 
 struct cnn_net_options {

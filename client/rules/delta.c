@@ -29,9 +29,9 @@ static void make_message(struct psc *c, const float *x, const float *own, struct
          p = ps_role_run_next(p, part)) {
         uint64_t at = p.range.begin;
         if (p.segment->role == PS_ROLE_PARAM)
-            c->vec->subtract(message + at, own + at, start + at, p.range.count);
+            psc_subtract(&c->work, message + at, own + at, start + at, p.range.count);
         else if (p.segment->role == PS_ROLE_BUFFER)
-            c->vec->copy(message + at, x + at, p.range.count);
+            psc_copy(&c->work, message + at, x + at, p.range.count);
     }
 }
 
@@ -45,10 +45,10 @@ static void land_mixed(struct psc *c, struct ps_range r, const float *answer, fl
          p = ps_role_run_next(p, at)) {
         const float *center = answer + (p.range.begin - at.begin);
         if (p.segment->role == PS_ROLE_PARAM)
-            c->vec->elastic(own + (p.range.begin - scope), center, (float)(1 - c->worker.hyper.mix),
-                            p.range.count);
+            psc_elastic(&c->transfer_state.work, own + (p.range.begin - scope), center,
+                        (float)(1 - c->worker.hyper.mix), p.range.count);
         else if (p.segment->role == PS_ROLE_BUFFER)
-            c->vec->copy(own + (p.range.begin - scope), center, p.range.count);
+            psc_copy(&c->transfer_state.work, own + (p.range.begin - scope), center, p.range.count);
     }
 }
 
@@ -84,7 +84,7 @@ static int exchange_later(struct psc *c, struct psc_transfer *t, const float *ow
     for (struct ps_role_run p = ps_role_run_first(c->manifest, part); p.range.count > 0;
          p = ps_role_run_next(p, part))
         if (p.segment->role != PS_ROLE_FROZEN)
-            c->vec->copy(start + p.range.begin, own + p.range.begin, p.range.count);
+            psc_copy(&c->work, start + p.range.begin, own + p.range.begin, p.range.count);
     t->name = NULL;
     t->landed = psc_land_moved;
     t->target = c->worker.vectors[PSC_VECTOR_PREFETCHED] + part.begin;
@@ -120,12 +120,12 @@ static void rebase(struct psc *c, float *own, float *start, const float *answer,
 {
     float taken = (float)(1 - c->worker.hyper.mix);
     if (!(c->worker.hyper.mix > 0)) {
-        c->vec->rebase(own, start, answer, n);
+        psc_rebase(&c->work, own, start, answer, n);
         return;
     }
-    c->vec->axpy(own, answer, taken, n);
-    c->vec->axpy(own, start, -taken, n);
-    c->vec->copy(start, answer, n);
+    psc_axpy(&c->work, own, answer, taken, n);
+    psc_axpy(&c->work, own, start, -taken, n);
+    psc_copy(&c->work, start, answer, n);
 }
 
 /* x <- answer + (x - start), start <- answer. Buffers take the answer as it is, because the caller may keep
@@ -142,7 +142,7 @@ static void take_over(struct psc *c, float *x, struct psc_prefetch *a)
         if (p.segment->role == PS_ROLE_PARAM)
             rebase(c, own + at, start + at, answer + at, p.range.count);
         else if (p.segment->role == PS_ROLE_BUFFER)
-            c->vec->copy(own + at, answer + at, p.range.count);
+            psc_copy(&c->work, own + at, answer + at, p.range.count);
     }
     a->landed = false;
     c->pulled = true;
@@ -159,7 +159,7 @@ static void take_back(struct psc *c, const struct psc_prefetch *a)
     for (struct ps_role_run p = ps_role_run_first(c->manifest, part); p.range.count > 0;
          p = ps_role_run_next(p, part))
         if (p.segment->role == PS_ROLE_PARAM)
-            c->vec->axpy(start + p.range.begin, message + p.range.begin, -1, p.range.count);
+            psc_axpy(&c->work, start + p.range.begin, message + p.range.begin, -1, p.range.count);
 }
 
 static int exchange(struct psc *c, float *x, float *own, size_t n_samples)

@@ -18,7 +18,8 @@ static void land(struct psc *c, struct ps_range r, const float *answer, float ra
     for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
          p = ps_role_run_next(p, r))
         if (p.segment->role != PS_ROLE_FROZEN)
-            c->vec->elastic(x + p.range.begin, answer + (p.range.begin - r.begin), rate, p.range.count);
+            psc_elastic(&c->transfer_state.work, x + p.range.begin, answer + (p.range.begin - r.begin), rate,
+                        p.range.count);
 }
 
 /* The same for an overlapped exchange, but for buffers: the caller changes them during the exchange, so the
@@ -29,9 +30,9 @@ static void land_prefetched(struct psc *c, struct ps_range r, const float *answe
          p = ps_role_run_next(p, r)) {
         const float *center = answer + (p.range.begin - r.begin);
         if (p.segment->role == PS_ROLE_PARAM)
-            c->vec->elastic(x + p.range.begin, center, rate, p.range.count);
+            psc_elastic(&c->transfer_state.work, x + p.range.begin, center, rate, p.range.count);
         else if (p.segment->role == PS_ROLE_BUFFER)
-            c->vec->copy(x + p.range.begin, center, p.range.count);
+            psc_copy(&c->transfer_state.work, x + p.range.begin, center, p.range.count);
     }
 }
 
@@ -44,10 +45,10 @@ static void land_move(struct psc *c, struct ps_range r, const float *answer, flo
         const float *center = answer + (p.range.begin - r.begin);
         uint64_t at = p.range.begin;
         if (p.segment->role == PS_ROLE_PARAM) {
-            c->vec->subtract(move + at, center, sent + at, p.range.count);
-            c->vec->scale(move + at, rate, p.range.count);
+            psc_subtract(&c->transfer_state.work, move + at, center, sent + at, p.range.count);
+            psc_scale(&c->transfer_state.work, move + at, rate, p.range.count);
         } else if (p.segment->role == PS_ROLE_BUFFER) {
-            c->vec->copy(move + at, center, p.range.count);
+            psc_copy(&c->transfer_state.work, move + at, center, p.range.count);
         }
     }
 }
@@ -132,11 +133,11 @@ static void take_over(struct psc *c, float *x, struct psc_prefetch *a)
         const struct ps_segment *s = &c->manifest->segments[i];
         uint64_t at = s->range.begin;
         if (s->role == PS_ROLE_BUFFER)
-            c->vec->elastic(x + at, brought + at, a->outcome.rate, s->range.count);
+            psc_elastic(&c->work, x + at, brought + at, a->outcome.rate, s->range.count);
         else if (s->role == PS_ROLE_PARAM && deferred)
-            c->vec->axpy(own + at, brought + at, 1, s->range.count);
+            psc_axpy(&c->work, own + at, brought + at, 1, s->range.count);
         else if (s->role == PS_ROLE_PARAM && brought != c->worker.vectors[PSC_VECTOR_X])
-            c->vec->copy(x + at, brought + at, s->range.count);
+            psc_copy(&c->work, x + at, brought + at, s->range.count);
     }
     a->landed = false;
     c->pulled = true;

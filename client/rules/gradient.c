@@ -64,8 +64,8 @@ static const float *unsent(struct psc *c, float *x)
         return NULL;
     for (size_t i = 0; i < c->manifest->n_segments; i++)
         if (c->manifest->segments[i].role == PS_ROLE_PARAM)
-            c->vec->scale(message + c->manifest->segments[i].range.begin,
-                          -psc_eta_of(&c->manifest->segments[i], eta), c->manifest->segments[i].range.count);
+            psc_scale(&c->work, message + c->manifest->segments[i].range.begin,
+                      -psc_eta_of(&c->manifest->segments[i], eta), c->manifest->segments[i].range.count);
     return message;
 }
 

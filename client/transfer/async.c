@@ -164,6 +164,7 @@ static void await(struct psc *c, uint64_t ticket)
 uint64_t psc_async_put(struct psc *c, const struct psc_transfer *t, struct psc_outcome *out)
 {
     struct psc_async *m = &c->async;
+    psc_work_goes(c);
     pthread_mutex_lock(&m->lock);
     if (m->issued >= PSC_MAX_STARTED)
         await(c, m->issued + 1 - PSC_MAX_STARTED);
@@ -204,6 +205,7 @@ void psc_async_await(struct psc *c, uint64_t ticket)
     pthread_mutex_lock(&c->async.lock);
     await(c, ticket);
     pthread_mutex_unlock(&c->async.lock);
+    psc_work_returns(c);
     c->worker.exchange_s += ps_now_s() - begin;
 }
 
@@ -225,7 +227,9 @@ int psc_move(struct psc *c, const struct psc_transfer *t)
         psc_async_await(c, psc_async_put(c, t, &out));
     } else {
         double begin = ps_now_s();
+        psc_work_goes(c);
         out.rc = psc_transfer_run(c, t);
+        psc_work_returns(c);
         c->worker.exchange_s += ps_now_s() - begin;
         if (out.rc != PSC_OK)
             out.error = c->transfer_state.error;
@@ -375,9 +379,10 @@ int psc_wait(struct psc *c, uint64_t ticket)
         pthread_mutex_lock(&m->lock);
         rc = ticket == PSC_ALL ? outcome_of_all(c) : outcome_of(c, ticket);
         pthread_mutex_unlock(&m->lock);
+        psc_work_returns(c);
         c->worker.exchange_s += ps_now_s() - begin;
     }
-    return rc == PSC_OK && psc_refresh(c) ? PSC_DRAINED : rc;
+    return psc_work_end(c, rc == PSC_OK && psc_refresh(c) ? PSC_DRAINED : rc);
 }
 
 bool psc_refresh(struct psc *c)

@@ -126,6 +126,10 @@ bool psc_vectors_are_there(const struct psc *c);
 void psc_start_over(struct psc *c);
 /* Checks a call that only a worker may make. PSC_EINVAL: too early, not a worker, or an array is missing. */
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b);
+/* The same, and that the arrays are in the handle's kind of memory. */
+int psc_check_vectors(struct psc *c, const char *call, const float *a, const float *b);
+/* Checks that a vector of the caller is in the handle's kind of memory: else PSC_EINVAL. */
+int psc_check_memory(struct psc *c, const char *call, const void *p);
 /* Functions for psc_transfer.landed: copy the answer; copy all but the frozen values. */
 void psc_land_all(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
 void psc_land_moved(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
@@ -169,7 +173,13 @@ bool psc_prefetch_lands(struct psc *c, struct psc_prefetch *a);
 /* After psc_load: starts the exchange again whose message is in PSC_VECTOR_MESSAGE. */
 void psc_prefetch_again(struct psc *c, struct psc_prefetch *a);
 
-/* memory.c. Frees the vectors and buffers without another owner. */
+/* memory.c. Copies n floats between a vector of the handle's memory and one of the host, behind all work that
+ * was enqueued, and waits. PSC_ENOMEM, PSC_EDEVICE. */
+int psc_vector_read(struct psc *c, float *host, const float *x, size_t n);
+int psc_vector_write(struct psc *c, float *x, const float *host, size_t n);
+/* Whether vector k, allocated or not, is a device's. */
+bool psc_vector_is_on_device(const struct psc *c, int k);
+/* Frees the vectors and buffers without another owner. */
 void psc_buffers_finish(struct psc *c);
 
 /* weight_decay.c. Whether the gradient needs PSC_VECTOR_GRADIENT. */

@@ -461,7 +461,7 @@ static int put_gradient(struct cnn_cuda *d, const struct cnn_gradient_call *call
         if (rc == 0 && i == 0)
             rc = fetch_statistics(d, err);
         if (rc == 0)
-            rc = cnn_cuda_fetch_bucket(d, &d->buckets[i], err);
+            rc = cnn_cuda_fetch_bucket(d, &d->buckets[i], call->g, err);
     }
     return rc == 0 ? fetch_scores(d, d->n_losses, err) : rc;
 }
@@ -571,16 +571,22 @@ static int score(void *state, const float *x, const struct cnn_batch *batch,
 
 static void update_buffers(void *state, float *x)
 {
-    const struct cnn_cuda *d = state;
+    struct cnn_cuda *d = state;
     const double *stats = d->host.stats;
+    bool stays = cnn_cuda_owns(x);
+    float *at = stays ? d->host.x : x;
 
+    if (stays && cnn_cuda_move_buffers(d, x, true) < 0)
+        return; /* the next call on the device fails likewise, and tells it */
     for (size_t i = 0; i < d->plan->n_layers; i++) {
         const struct cnn_layer *l = &d->plan->layers[i];
         for (uint32_t c = 0; c < l->n_buffers; c++)
             cnn_batchnorm_move(l, c, stats[c], stats[l->n_buffers + c], (size_t)d->batch * l->in.h * l->in.w,
-                               x);
+                               at);
         stats += 2 * l->n_buffers;
     }
+    if (stays)
+        cnn_cuda_move_buffers(d, x, false);
 }
 
 const struct cnn_cuda_module cnn_cuda_module = {

@@ -136,16 +136,24 @@ int cnn_cuda_check_blas(cublasStatus_t status, const char *what, const struct cn
 int cnn_cuda_alloc(struct cnn_cuda *d, size_t bytes, void *out, struct ps_error *err);
 int cnn_cuda_alloc_pinned(struct cnn_cuda *d, size_t bytes, void *out, struct ps_error *err);
 
+/* Whether x or g is in memory of the device: the caller's program may keep them there. */
+bool cnn_cuda_owns(const void *p);
+
 /* data.c: transfers. The first two functions enqueue copies from pinned memory in d->compute; the pinned
  * memory is in use until the end of the call. */
 int cnn_cuda_send_vector(struct cnn_cuda *d, const float *x, struct ps_error *err);
 int cnn_cuda_send_batch(struct cnn_cuda *d, const struct cnn_batch *batch, struct ps_error *err);
 int cnn_cuda_send_step(struct cnn_cuda *d, const struct cnn_draw *draw, struct ps_error *err);
-/* Enqueues the copy of a bucket's part of g to the host, after the backward pass of its layers. */
-int cnn_cuda_fetch_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, struct ps_error *err);
+/* Enqueues the copy of a bucket's part of g to the host, or to a g in memory of the device, after the
+ * backward pass of its layers. */
+int cnn_cuda_fetch_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, float *g,
+                          struct ps_error *err);
 /* Waits for that copy, copies the part to call->g and reports it. */
 int cnn_cuda_hand_out_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b,
                              const struct cnn_gradient_call *call, struct ps_error *err);
+/* Copies the buffers of a batch norm between x, in memory of the device, and d->host.x; the copies are
+ * enqueued. */
+int cnn_cuda_move_buffers(struct cnn_cuda *d, float *x, bool to_host);
 /* Divides the layers into buckets. -ENOMEM. */
 int cnn_cuda_cut_buckets(struct cnn_cuda *d, struct ps_error *err);
 

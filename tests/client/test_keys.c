@@ -514,8 +514,14 @@ START_TEST(a_ticket_can_be_tested_and_polled)
 }
 END_TEST
 
+static _Atomic int n_begun;
+
+/* The job waits for both workers: rank 1 must not leave before rank 0 has come. */
 static int set_as_rank_1(struct hand *h)
 {
+    n_begun++;
+    for (double end = unit_now_s() + UNIT_HANG_S; n_begun < 2 && unit_now_s() < end;)
+        unit_nap_ms(1);
     return psc_rank(h->c) == 1 ? psc_set_method(h->c, "learning_rate=0.5") : psc_workers_barrier(h->c);
 }
 
@@ -523,6 +529,7 @@ START_TEST(only_rank_0_sets_the_method)
 {
     struct daemon d;
     rig_start(&d, JOB("method=sync-sgd", "workers=2"));
+    n_begun = 0;
     run(&d, 2, 1, set_as_rank_1);
     ck_assert_int_eq(hands[1].rc, PSC_EREFUSED);
     assert_says(hands[1].error, "rank 1 may not change the method; allowed is rank 0");

@@ -6,6 +6,7 @@
 #include "tests/cuda/standin.h"
 #include "tests/cuda/words.h"
 
+#include "client/memory/cuda/kernels.cuh"
 #include "nets/cuda/kernels.cuh"
 
 namespace standin
@@ -77,6 +78,19 @@ static const Kernel kernels[] = {
     ROW(k_norm_measured, false),
     ROW(k_norm_running, false),
     ROW(k_norm_back_end, false),
+    ROW(kv_axpy, false),
+    ROW(kv_scale, false),
+    ROW(kv_copy, false),
+    ROW(kv_subtract, false),
+    ROW(kv_decay, false),
+    ROW(kv_elastic, false),
+    ROW(kv_rebase, false),
+    ROW(kv_heavy_ball, false),
+    ROW(kv_nesterov, false),
+    ROW(kv_admm_message, false),
+    ROW(kv_admm_land, false),
+    ROW(kv_admm_restart, false),
+    ROW(kv_search, false),
 };
 
 const Kernel *kernel_named(const char *name)

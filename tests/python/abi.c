@@ -50,7 +50,9 @@ static const struct field psc_options_fields[] = {FIELD(psc_options, size),
                                                   FIELD(psc_options, net),
                                                   FIELD(psc_options, data),
                                                   FIELD(psc_options, steps),
-                                                  FIELD(psc_options, samples_per_epoch)};
+                                                  FIELD(psc_options, samples_per_epoch),
+                                                  FIELD(psc_options, memory),
+                                                  FIELD(psc_options, stream)};
 static const struct field psc_metrics_fields[] = {
     FIELD(psc_metrics, size),           FIELD(psc_metrics, loss),
     FIELD(psc_metrics, accuracy),       FIELD(psc_metrics, samples_per_second),
@@ -97,13 +99,13 @@ static const struct {
     const char *name;
     int value;
 } constants[] = {
-    CONSTANT(PSC_OK),         CONSTANT(PSC_DRAINED),  CONSTANT(PSC_EINVAL),       CONSTANT(PSC_ENOMEM),
-    CONSTANT(PSC_EGONE),      CONSTANT(PSC_EEVICTED), CONSTANT(PSC_EVALUE),       CONSTANT(PSC_EMANIFEST),
-    CONSTANT(PSC_ERANK),      CONSTANT(PSC_EREFUSED), CONSTANT(PSC_EUNSUPPORTED), CONSTANT(PSC_ESYSTEM),
-    CONSTANT(PSC_EDAMAGED),   CONSTANT(PSC_ECLIQUE),  CONSTANT(PSC_EAUTH),        CONSTANT(PSC_EINTERRUPTED),
-    CONSTANT(PSC_PARAM),      CONSTANT(PSC_BUFFER),   CONSTANT(PSC_FROZEN),       CONSTANT(PSC_DECAY),
-    CONSTANT(PSC_NO_DECAY),   CONSTANT(PSC_WORKER),   CONSTANT(PSC_OBSERVER),     CONSTANT(PSC_MAX_DIMS),
-    CONSTANT(PSC_MAX_STARTED)};
+    CONSTANT(PSC_OK),       CONSTANT(PSC_DRAINED),    CONSTANT(PSC_EINVAL),       CONSTANT(PSC_ENOMEM),
+    CONSTANT(PSC_EGONE),    CONSTANT(PSC_EEVICTED),   CONSTANT(PSC_EVALUE),       CONSTANT(PSC_EMANIFEST),
+    CONSTANT(PSC_ERANK),    CONSTANT(PSC_EREFUSED),   CONSTANT(PSC_EUNSUPPORTED), CONSTANT(PSC_ESYSTEM),
+    CONSTANT(PSC_EDAMAGED), CONSTANT(PSC_ECLIQUE),    CONSTANT(PSC_EAUTH),        CONSTANT(PSC_EINTERRUPTED),
+    CONSTANT(PSC_EDEVICE),  CONSTANT(PSC_PARAM),      CONSTANT(PSC_BUFFER),       CONSTANT(PSC_FROZEN),
+    CONSTANT(PSC_DECAY),    CONSTANT(PSC_NO_DECAY),   CONSTANT(PSC_WORKER),       CONSTANT(PSC_OBSERVER),
+    CONSTANT(PSC_MAX_DIMS), CONSTANT(PSC_MAX_STARTED)};
 
 int main(void)
 {

@@ -42,6 +42,9 @@ static const struct row rows[] = {
     {"net", TEXT, AT(net), 0, 0, "NET",
      "the net to train (lenet), NAME[:classes=N,size=SIDE] for another number of classes or size of images"},
     {"backend", TEXT, AT(backend), 0, 0, "NAME", "ref, onednn or cuda (onednn where it was built)"},
+    {"memory", TEXT, AT(memory), 0, 0, "NAME",
+     "where x and g lie: host, cuda or auto (auto: with --backend cuda on the GPU, if nothing needs them on "
+     "the host)"},
     {"precision", TEXT, AT(precision), 0, 0, "float32|tf32|bf16|auto",
      "what the net computes in; x, gradients and sums stay float32; auto: measure which is faster (float32)"},
     {"data", TEXT, AT(data), 0, 0, "SPEC",

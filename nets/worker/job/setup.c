@@ -137,7 +137,7 @@ static int open_net(struct cnn_job *job)
 static int make_x(struct cnn_job *job)
 {
     int rc = psc_alloc(job->psc, job->n_floats, &job->x);
-    return rc == PSC_OK && cnn_first_point_fill(job) != 0 ? PSC_ENOMEM : rc;
+    return rc == PSC_OK ? cnn_first_point_fill(job) : rc;
 }
 
 /* psc_begin with the model's parameters as the manifest. */
@@ -211,6 +211,7 @@ static int open_session(struct cnn_job *job, bool *drained)
     opt.key_file = job->args->key;
     opt.server_key = job->args->server_key;
     opt.transport = job->args->transport;
+    opt.memory = job->on_device ? "cuda" : NULL;
     opt.go_on = may_wait;
     opt.go_on_arg = job;
     opt.net = job->args->net;
@@ -316,6 +317,8 @@ int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args,
         rc = cnn_first_point_load(job);
     if (rc == CNN_EXIT_OK && partition == NULL)
         rc = cnn_job_open_clique(job);
+    if (rc == CNN_EXIT_OK)
+        rc = cnn_job_choose_memory(job);
     if (rc != CNN_EXIT_OK || job->stopped)
         return rc;
     if (needs_session(args)) {

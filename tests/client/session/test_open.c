@@ -322,6 +322,8 @@ START_TEST(library_exports_its_functions_and_nothing_else)
                                             "psc_alloc",
                                             "psc_keep",
                                             "psc_memory_free",
+                                            "psc_read",
+                                            "psc_write",
                                             "psc_begin",
                                             "psc_step",
                                             "psc_step_begin",

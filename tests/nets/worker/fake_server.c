@@ -139,6 +139,20 @@ int psc_saved_version(struct psc *c, const char *path, uint64_t *center_version)
     return PSC_OK;
 }
 
+int psc_read(struct psc *c, float *host, const float *x, size_t n_floats)
+{
+    (void)c;
+    memcpy(host, x, n_floats * sizeof *x);
+    return PSC_OK;
+}
+
+int psc_write(struct psc *c, float *x, const float *host, size_t n_floats)
+{
+    (void)c;
+    memcpy(x, host, n_floats * sizeof *x);
+    return PSC_OK;
+}
+
 int psc_point(struct psc *c, float *x)
 {
     fake_seen.points++;
