@@ -260,7 +260,8 @@ START_TEST(every_run_has_the_same_bits)
 {
     const struct rig_kind *kind = rig_kind_of(_i);
     bool chooses = kind->algorithm != NULL && strcmp(kind->algorithm, "auto") == 0;
-    float *run = digest_of(kind, kind->algorithm), *ring = digest_of(kind, chooses ? "ring" : kind->algorithm);
+    float *run = digest_of(kind, kind->algorithm),
+          *ring = digest_of(kind, chooses ? "ring" : kind->algorithm);
     float *tree = chooses ? digest_of(kind, "tree") : NULL;
     bool as_ring = memcmp(run, ring, 50000 * sizeof *run) == 0;
     ck_assert(as_ring || (chooses && memcmp(run, tree, 50000 * sizeof *run) == 0));
