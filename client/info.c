@@ -103,6 +103,8 @@ int psc_info(const struct psc *c, struct psc_info *info)
     if (c->local)
         full.center_version = c->worker.clock; /* without a server, only steps move x */
     full.early = c->begun && c->opt.kind == PSC_WORKER && psc_leaves_early(c);
+    if (c->begun && psc_sums_gradients(c))
+        full.bucket_floats = psc_gather_bucket(c);
     full.n_floats = c->shard.n_floats;
     full.exchange_seconds = c->worker.exchange_s;
     full.update_seconds = c->worker.update_s;
@@ -138,6 +140,7 @@ const char *psc_result_name(int result)
         {PSC_ECLIQUE, "PSC_ECLIQUE"},
         {PSC_EAUTH, "PSC_EAUTH"},
         {PSC_EINTERRUPTED, "PSC_EINTERRUPTED"},
+        {PSC_EDEVICE, "PSC_EDEVICE"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i].result == result)

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "client/member/member.h"
+#include "client/memory/memory.h"
 #include "client/optimizers/optimizers.h"
 #include "client/psclient.h"
 #include "client/rules/rules.h"
@@ -40,7 +41,9 @@ struct psc {
     struct ps_buffer buffers[PS_MAX_BUFFERS];    /* worker/memory.c; base NULL: free */
     struct psc_memory *memories[PS_MAX_BUFFERS]; /* owners that free them instead of psc_close; NULL: none */
     struct psc_team *team;                       /* NULL: the caller's thread makes passes alone */
-    const struct ps_vec *vec;
+    const struct ps_vec *vec;    /* of the host, for what is in its memory: encoding, sums of a clique */
+    struct psc_memory_of memory; /* where the vectors lie: the caller's, and those of worker/worker.h */
+    struct psc_work work;        /* PSC_COMPUTE */
     struct ps_manifest *manifest;
 
     /* The method that steps use. The server's may be newer: method_change.c. */
@@ -91,6 +94,8 @@ int psc_change_method(struct psc *c, float *x);
 int psc_step_alone(struct psc *c, float *x, const float *g, size_t n_samples);
 /* Whether parts of the gradient leave before the step ends: into the sum of a clique, or to the server. */
 bool psc_leaves_early(const struct psc *c);
+/* Whether steps sum gradients over a clique. */
+bool psc_sums_gradients(const struct psc *c);
 /* Waits for the exchange that the step before started. */
 int psc_finish_overlapped(struct psc *c);
 /* Allocates what steps of the method need. PSC_ENOMEM, PSC_ESYSTEM; PSC_EUNSUPPORTED. */

@@ -104,7 +104,7 @@ static int follow(struct psc *c, float *x, int gathered)
 
 int psc_group_step(struct psc *c, float *x)
 {
-    int rc = psc_gather_finish(c);
+    int rc = psc_sum_finish(c);
     if (rc != PSC_OK && rc != PSC_EVALUE)
         return rc;
     return c->group.follows ? follow(c, x, rc) : lead(c, x, rc);

@@ -48,7 +48,8 @@ static int flush_unsent(struct psc *c, float *x)
 {
     bool may_have_unsent = c->worker.stepped && c->rule->unsent != NULL && psc_vectors_are_there(c);
     const float *unsent = may_have_unsent ? c->rule->unsent(c, x) : NULL;
-    c->worker.prefetch.lost = false;
+    for (uint32_t i = 0; i < c->worker.n_prefetches; i++)
+        c->worker.prefetch[i].lost = false;
     if (unsent == NULL)
         return PSC_OK;
     struct psc_transfer t = psc_exchange_of(c, unsent, psc_own_x(c, x), 0);
@@ -88,8 +89,20 @@ static int start_vectors(struct psc *c, float *x, bool same_rule)
     if (rc == PSC_OK && !same_rule && c->worker.vectors[PSC_VECTOR_LAMBDA] != NULL)
         rc = begin_at_center(c, x);
     if (rc == PSC_OK && c->worker.vectors[PSC_VECTOR_START] != NULL)
-        memcpy(c->worker.vectors[PSC_VECTOR_START], psc_own_x(c, x), c->shard.n_floats * sizeof *x);
+        psc_copy(&c->work, c->worker.vectors[PSC_VECTOR_START], psc_own_x(c, x), c->shard.n_floats);
     return rc;
+}
+
+/* Applies the answers that are there. */
+static void take_answers(struct psc *c, float *x)
+{
+    for (uint32_t i = 0; i < c->worker.n_prefetches; i++) {
+        struct psc_prefetch *a = &c->worker.prefetch[i];
+        if (a->landed && c->rule->take_over != NULL)
+            c->rule->take_over(c, x, a);
+        a->landed = false;
+        a->first = PSC_NO_STEP;
+    }
 }
 
 int psc_change_method(struct psc *c, float *x)
@@ -98,10 +111,7 @@ int psc_change_method(struct psc *c, float *x)
     int flushed, rc = psc_finish_overlapped(c);
     if (rc != PSC_OK && rc != PSC_METHOD_CHANGED)
         return rc;
-    if (c->worker.prefetch.landed && c->rule->take_over != NULL)
-        c->rule->take_over(c, x);
-    c->worker.prefetch.landed = false;
-    c->worker.prefetch.first = PSC_NO_STEP;
+    take_answers(c, x);
     flushed = flush_unsent(c, x);
     if (flushed != PSC_OK && flushed != PSC_EVALUE)
         return flushed;

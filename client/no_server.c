@@ -175,13 +175,16 @@ static uint32_t digest_of(const struct psc_local *l)
 /* The settings that all members must share, in one line. */
 static void describe(const struct psc_local *l, char *text, size_t size)
 {
+    char buckets[24] = "auto";
+    if (l->bucket_floats > 0)
+        snprintf(buckets, sizeof buckets, "%llu", (unsigned long long)l->bucket_floats);
     snprintf(
         text, size,
         "%s: eta %g %s %g %llu %llu %08x, momentum %g, averaging %g, decay %g, pipeline %u %llu, codec %s, "
-        "buckets %llu",
+        "buckets %s",
         l->method, l->learning_rate, l->schedule, l->gamma, (unsigned long long)l->step_steps,
         (unsigned long long)l->warmup_steps, digest_of(l), l->momentum, l->averaging_rate, l->weight_decay,
-        l->pipeline, (unsigned long long)l->pipeline_warmup, l->codec, (unsigned long long)l->bucket_floats);
+        l->pipeline, (unsigned long long)l->pipeline_warmup, l->codec, buckets);
 }
 
 int psc_local_open(struct psc *c, const struct psc_local *given, struct psc_clique *clique)

@@ -61,6 +61,37 @@ static bool is_transport(const char *name)
     return false;
 }
 
+/* Finds the kind of memory, and opens its device. */
+static int take_memory(struct psc *c, const char *name, const struct psc_clique *clique)
+{
+    struct psc_device_options opt = {.stream = c->opt.stream, .timeout_ms = c->opt.timeout_ms};
+    const struct psc_memory_kind *kind = NULL;
+    int rc = psc_memory_find(name, &kind, &c->error);
+    if (rc != PSC_OK)
+        return rc;
+    if (kind->open == NULL)
+        return opt.stream == NULL
+                   ? PSC_OK
+                   : ps_fail(&c->error, PSC_EINVAL, "options: stream is for memory 'cuda'; memory is '%s'",
+                             kind->name);
+    if (c->opt.kind != PSC_WORKER)
+        return ps_fail(&c->error, PSC_EUNSUPPORTED,
+                       "options: memory '%s' is for workers; allowed for an observer: host", kind->name);
+    if (clique != NULL && psc_clique_size(clique) > 1)
+        return ps_fail(&c->error, PSC_EUNSUPPORTED,
+                       "options: a clique of %d members sums vectors of the host only; allowed with memory "
+                       "'%s': no clique, or a clique of one",
+                       psc_clique_size(clique), kind->name);
+    rc = kind->open(&opt, &c->memory.device, &c->error);
+    if (rc < 0)
+        return rc == -ENOTSUP ? PSC_EUNSUPPORTED : psc_device_result(rc);
+    c->memory.kind = kind;
+    c->memory.own_stream = opt.stream == NULL;
+    c->work = psc_work_of(&c->memory, PSC_COMPUTE);
+    c->transfer_state.work = psc_work_of(&c->memory, PSC_UP);
+    return PSC_OK;
+}
+
 /* Copies the members that the caller's version of the struct has. */
 static int take_options(struct psc *c, const struct psc_options *given, const struct psc_local **local_out,
                         struct psc_clique **clique_out)
@@ -71,7 +102,7 @@ static int take_options(struct psc *c, const struct psc_options *given, const st
         return ps_fail(&c->error, PSC_EINVAL, "options: call psc_options_init first");
     int rc = psc_take_struct(opt, sizeof *opt, given, given->size, "options", &c->error);
     if (rc != PSC_OK) {
-        opt->server = opt->name = opt->net = opt->data = NULL;
+        opt->server = opt->name = opt->net = opt->data = opt->memory = NULL;
         return rc;
     }
     opt->size = sizeof *opt;
@@ -81,6 +112,8 @@ static int take_options(struct psc *c, const struct psc_options *given, const st
     const char *transport = opt->transport != NULL ? opt->transport : "auto";
     opt->server = opt->name = opt->key_file = opt->server_key = opt->transport = NULL;
     opt->net = opt->data = NULL;
+    const char *memory = opt->memory;
+    opt->memory = NULL;
     *clique_out = opt->clique;
     opt->local = NULL;
     opt->clique = NULL;
@@ -113,6 +146,8 @@ static int take_options(struct psc *c, const struct psc_options *given, const st
     if (opt->tensor_size < FIRST_TENSOR_BYTES || opt->tensor_size > MAX_TENSOR_BYTES)
         return ps_fail(&c->error, PSC_EINVAL, "options: tensor_size %zu; allowed are %d to %d, and 0",
                        opt->tensor_size, FIRST_TENSOR_BYTES, MAX_TENSOR_BYTES);
+    if ((rc = take_memory(c, memory, *clique_out)) != PSC_OK)
+        return rc;
     rc = psc_proof_read(key_file, server_key, &c->session.proof, &c->error);
     if (rc != PSC_OK)
         return rc;
@@ -191,6 +226,10 @@ int psc_open(const struct psc_options *opt, struct psc **out)
     const struct psc_local *local = NULL;
     struct psc_clique *clique = NULL;
     struct psc *c = calloc(1, sizeof *c);
+    if (c != NULL && !psc_prefetch_make(c, 1)) {
+        free(c);
+        c = NULL;
+    }
     *out = c;
     if (c == NULL)
         return PSC_ENOMEM;
@@ -200,6 +239,9 @@ int psc_open(const struct psc_options *opt, struct psc **out)
     c->session.token = ps_random_u64();
     psc_retry_init(&c->transfer_state.links.retry, c->session.token);
     c->vec = ps_vec_best();
+    c->memory.kind = &psc_memory_host;
+    c->work = psc_work_of(&c->memory, PSC_COMPUTE);
+    c->transfer_state.work = psc_work_of(&c->memory, PSC_UP);
     c->group.size = 1;
     if ((rc = take_options(c, opt, &local, &clique)) != PSC_OK || (rc = shared_init(c)) != PSC_OK)
         return rc;
@@ -252,7 +294,7 @@ static int take_manifest(struct psc *c, const struct psc_tensor *given, size_t n
 
 static int start_team(struct psc *c)
 {
-    if (c->opt.threads < 2 || c->manifest->n_floats < PSC_TEAM_FLOATS)
+    if (c->opt.threads < 2 || c->memory.device != NULL || c->manifest->n_floats < PSC_TEAM_FLOATS)
         return PSC_OK;
     int rc = psc_team_create(c->opt.threads, &c->team);
     if (rc == -ENOMEM)
@@ -273,6 +315,8 @@ static int set_up_lanes(struct psc *c)
         return ps_fail(&c->error, PSC_ENOMEM, "no memory for the exchange's tables");
     if (c->opt.kind != PSC_WORKER)
         return PSC_OK;
+    if ((rc = psc_stage_prepare(c, &c->error)) != PSC_OK)
+        return rc;
     if ((rc = start_team(c)) != PSC_OK)
         return rc;
     rc = psc_step_prepare(c);
@@ -304,13 +348,13 @@ static void start_vectors(struct psc *c, const float *x)
 {
     static const enum psc_vector starts[] = {PSC_VECTOR_START, PSC_VECTOR_Z};
     c->begun = true;
-    c->worker.prefetch.first = PSC_NO_STEP;
+    c->worker.prefetch->first = PSC_NO_STEP;
     if (c->opt.kind != PSC_WORKER)
         return;
     c->worker.caller_x = x;
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
         if (c->worker.vectors[starts[i]] != NULL)
-            memcpy(c->worker.vectors[starts[i]], x, c->shard.n_floats * sizeof *x);
+            psc_copy(&c->work, c->worker.vectors[starts[i]], x, c->shard.n_floats);
     tell_of_method(c);
 }
 
@@ -318,10 +362,20 @@ static int check_offer(struct psc *c, const float *x)
 {
     if (c->opt.kind != PSC_WORKER)
         return PSC_OK;
-    size_t bad = c->vec->first_nonfinite(x, c->manifest->n_floats);
-    return bad == c->manifest->n_floats
+    uint64_t bad = UINT64_MAX;
+    if (c->memory.device != NULL) {
+        c->memory.kind->search_begin(c->work.queue);
+        c->memory.kind->search(c->work.queue, x, c->manifest->n_floats, 0);
+        int rc = psc_device_result(c->memory.kind->search_end(c->work.queue, &bad, &c->error));
+        if (rc != PSC_OK)
+            return rc;
+    } else {
+        size_t first = c->vec->first_nonfinite(x, c->manifest->n_floats);
+        bad = first < c->manifest->n_floats ? first : UINT64_MAX;
+    }
+    return bad == UINT64_MAX
                ? PSC_OK
-               : ps_fail(&c->error, PSC_EVALUE, "psc_begin: x[%zu] is not finite", bad);
+               : ps_fail(&c->error, PSC_EVALUE, "psc_begin: x[%llu] is not finite", (unsigned long long)bad);
 }
 
 /* Sends Begin and waits for Begun. */
@@ -396,6 +450,8 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
         return ps_fail(&c->error, PSC_EINVAL, "psc_begin: the handle has begun already; allowed is one call");
     if (!psc_is_open(c) || x == NULL)
         return ps_fail(&c->error, PSC_EINVAL, "psc_begin: needs an open handle and a vector");
+    if ((rc = psc_check_memory(c, "psc_begin", x)) != PSC_OK)
+        return rc;
     if ((rc = take_manifest(c, tensors, n_tensors)) == PSC_OK)
         rc = check_offer(c, x);
     if ((rc = psc_group_agree_on_model(c, rc)) != PSC_OK) {
@@ -416,7 +472,7 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
         rc = psc_group_share_x(c, x);
     if (rc == PSC_OK)
         start_vectors(c, x);
-    return rc;
+    return psc_work_end(c, rc);
 }
 
 void psc_close(struct psc *c)
@@ -440,7 +496,11 @@ void psc_close(struct psc *c)
     free(ts->wire.known);
     ps_manifest_destroy(c->manifest);
     free(ts->scratch);
+    psc_stage_finish(c);
+    free(c->worker.prefetch);
     psc_buffers_finish(c);
+    if (c->memory.device != NULL)
+        c->memory.kind->close(c->memory.device);
     psc_ranges_free(&c->worker.open.ready);
     psc_gate_free(&c->worker.open.early.gate);
     if (c->session.ready) {

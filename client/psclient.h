@@ -12,9 +12,9 @@
  * Every function returns PSC_OK, PSC_DRAINED or a negative PSC_E..., unless its type says otherwise.
  * psc_error() then explains a failure in one sentence. The comment of a function lists its own errors. In
  * addition, calls that wait for the server may return PSC_DRAINED, PSC_EGONE, PSC_EEVICTED, PSC_EREFUSED and
- * PSC_EINTERRUPTED, and calls of a clique's member PSC_ECLIQUE. A wait ends at the latest when the server has
- * been silent for options.timeout_ms. A live server may make a worker wait longer, for example until a round
- * is complete.
+ * PSC_EINTERRUPTED, calls of a clique's member PSC_ECLIQUE, and calls with memory of a GPU PSC_EDEVICE. A
+ * wait ends at the latest when the server has been silent for options.timeout_ms. A live server may make a
+ * worker wait longer, for example until a round is complete.
  *
  * The library never prints and never exits.
  *
@@ -65,6 +65,8 @@ enum psc_result {
     PSC_EAUTH = -13,   /* the server refuses this key, or this rank with it; or only one end has a key; or the
                           key file cannot be used */
     PSC_EINTERRUPTED = -14, /* options.go_on ended a wait. The handle can only be closed then */
+    PSC_EDEVICE = -15, /* the device of options.memory has failed; psc_error has its words. The handle can
+                          only be closed then */
 };
 
 enum psc_role {
@@ -128,7 +130,7 @@ struct psc_local {
     uint64_t milestones[PSC_MAX_MILESTONES]; /* of multi-step: values of t, increasing */
     uint32_t n_milestones;                   /* 0 */
     uint64_t bucket_floats; /* of d-sync and pipe-sgd: size of the parts that are summed one by one, in
-                               floats; see psc_step_begin. 0: the library chooses. 0 */
+                               floats; see psc_step_begin. 0: member 0 measures and chooses. 0 */
     uint32_t pipeline;      /* K of pipe-sgd, 1 to 16: step t uses the mean gradient of step t - K + 1. 2 */
 };
 
@@ -199,6 +201,18 @@ struct psc_options {
     /* Training samples that make an epoch, of all workers together: for a method whose pipeline_warmup_epochs
      * is above 0, where 0 is PSC_EUNSUPPORTED. In a clique member 0's counts. 0 */
     uint64_t samples_per_epoch;
+    /* The memory of x, g and every other vector of a call: "host", or "cuda", the GPU that is the calling
+     * thread's during psc_open. There the library keeps its own vectors, too, and computes on them; it
+     * touches none of them from the host. Results are those of the host, bit for bit. With "cuda": psc_alloc
+     * allocates memory of the GPU; own_step gets its pointers; parts of a gradient leave in psc_step_end;
+     * messages are encoded by the host. PSC_EUNSUPPORTED: no such GPU, no module libpsclient-cuda.so, an
+     * observer, a clique of more than one member, or a method whose workers are one clique. None of it has
+     * been run on a GPU yet: docs/GPU.md. NULL: host. */
+    const char *memory;
+    /* With "cuda": a cudaStream_t. A call reads and writes vectors in its order: what was put into the stream
+     * before the call is done before, and what is put there after it comes after. A call may return earlier.
+     * NULL: vectors must be complete when a call begins, and are when it returns. */
+    void *stream;
 };
 
 /* A client's report, for /workers and /metrics. NaN: not known. */
@@ -240,6 +254,7 @@ struct psc_info {
      * of a clique. */
     uint32_t workers;
     uint32_t early; /* 1: parts of a gradient may leave before psc_step_end, see psc_step_begin; 0: none do */
+    uint64_t bucket_floats; /* of the next sum of gradients over a clique; 0: there is none */
 };
 
 /* Fills every field with its default. size: sizeof *opt; it is stored in opt->size. tensor_size: sizeof
@@ -268,16 +283,21 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
 
 /* Allocates *x, [n_floats] zeros, in memory that a server on this machine can map. Elastic exchanges then
  * update it in place, without a copy. Otherwise it is ordinary memory. psc_close frees it. A handle has at
- * most 3 such vectors. Call it before psc_begin, whose x it may be. Values that are exchanged in place are
- * checked while they move: after PSC_EVALUE, finite ones may have been applied. If the server is killed
- * during an exchange, or stopped for longer than timeout_ms (PSC_EGONE), a chunk in progress may have been
- * applied in part. Once the call has returned, the server no longer writes to x. Errors: PSC_EINVAL,
- * PSC_ENOMEM. */
+ * most 3 such vectors; of a GPU any number. Call it before psc_begin, whose x it may be. Values that are
+ * exchanged in place are checked while they move: after PSC_EVALUE, finite ones may have been applied. If the
+ * server is killed during an exchange, or stopped for longer than timeout_ms (PSC_EGONE), a chunk in progress
+ * may have been applied in part. Once the call has returned, the server no longer writes to x. Errors:
+ * PSC_EINVAL, PSC_ENOMEM. */
 int psc_alloc(struct psc *c, size_t n_floats, float **x);
+
+/* Copies n_floats values of a vector to an array of the host, or back, behind all work that was put into
+ * options.stream, and waits for it. For any options.memory. Errors: PSC_EINVAL, PSC_ENOMEM, PSC_EDEVICE. */
+int psc_read(struct psc *c, float *host, const float *x, size_t n_floats);
+int psc_write(struct psc *c, float *x, const float *host, size_t n_floats);
 
 /* Lets a vector of psc_alloc outlive the handle: psc_memory_free(*out) frees it instead of psc_close. For
  * languages whose arrays may be read after psc_close. Errors: PSC_EINVAL: x is not a vector of psc_alloc, or
- * is kept already; PSC_ENOMEM. */
+ * is kept already; PSC_ENOMEM; PSC_EUNSUPPORTED: memory of a GPU. */
 struct psc_memory;
 int psc_keep(struct psc *c, const float *x, struct psc_memory **out);
 /* If it is called before psc_close, psc_close frees x after all. In a child of fork it does nothing. NULL is
@@ -333,7 +353,7 @@ int psc_step_end(struct psc *c);
  * - Rules that send g: the next gradient is computed before this step's answer is applied, so gradients are
  *   one step staler. N is at most 1.
  * - Rules that send the sum of the steps since the last answer: the answer is applied N steps later, and the
- *   steps made meanwhile are kept.
+ *   steps made meanwhile are kept. Of fragments several may be on their way.
  * - Rule admm cannot overlap: PSC_EUNSUPPORTED. */
 
 /* Copies the worker's own x into x, [n_floats]. With Nesterov's momentum it differs from the array that

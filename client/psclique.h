@@ -102,7 +102,7 @@ int psc_threads_open(const struct psc_threads_options *opt, struct psc_clique **
 
 int psc_clique_rank(const struct psc_clique *q);          /* 0 to size - 1 */
 int psc_clique_size(const struct psc_clique *q);          /* members */
-const char *psc_clique_kind(const struct psc_clique *q);  /* "ring", "threads", "mpi"; a static string */
+const char *psc_clique_kind(const struct psc_clique *q);  /* "ring", "threads", "mpi", "devices"; static */
 const char *psc_clique_error(const struct psc_clique *q); /* about the last failure, or "". Owned by q */
 
 /* Replaces x, [n], by the sum over all members. codec: how floats are encoded in messages, "raw", "fp16",

@@ -33,7 +33,7 @@ static int check_average(struct psc *c, const char *call)
 static int check(struct psc *c, const struct psc_call *h)
 {
     if (h->kind != PS_FRAME_PULL)
-        return psc_check_worker(c, h->call, h->send, h->kind == PS_FRAME_EXCHANGE ? h->answer : h->send);
+        return psc_check_vectors(c, h->call, h->send, h->kind == PS_FRAME_EXCHANGE ? h->answer : h->send);
     int rc = psc_check_use(&c->session, h->call, &c->error);
     if (rc == PSC_OK)
         rc = psc_check_no_open_step(c, h->call);
@@ -42,6 +42,8 @@ static int check(struct psc *c, const struct psc_call *h)
     if (!c->begun || h->answer == NULL)
         return ps_fail(&c->error, PSC_EINVAL, "%s: needs a call of psc_begin before it, and a vector",
                        h->call);
+    if ((rc = psc_check_memory(c, h->call, h->answer)) != PSC_OK)
+        return rc;
     return (h->flags & PS_FLAG_AVERAGE) != 0 ? check_average(c, h->call) : PSC_OK;
 }
 
@@ -165,7 +167,7 @@ int psc_call_now(struct psc *c, const struct psc_call *h)
 {
     if (c->local && h->sums)
         return psc_local_pushpull(c, h);
-    return psc_call_is_led(c) ? psc_group_call(c, h) : psc_call_alone(c, h);
+    return psc_call_is_led(c) ? psc_group_call(c, h) : psc_work_end(c, psc_call_alone(c, h));
 }
 
 static bool is_told_at_once(int rc)
@@ -242,8 +244,8 @@ static int copy_average(struct psc *c, const struct psc_call *h)
         return rc;
     scope = t != NULL ? ps_tensor_range(t) : ps_shard_whole(&c->shard);
     c->error.text[0] = 0;
-    c->vec->copy(h->answer, c->worker.vectors[PSC_VECTOR_Z] + scope.begin, scope.count);
-    return PSC_OK;
+    psc_copy(&c->work, h->answer, c->worker.vectors[PSC_VECTOR_Z] + scope.begin, scope.count);
+    return psc_work_end(c, PSC_OK);
 }
 
 int psc_pull_average(struct psc *c, const char *tensor, float *z)

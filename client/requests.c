@@ -50,7 +50,7 @@ static int ask_and_follow(struct psc *c, const char *call, const char *lines)
     int rc = ask(c, call, lines);
     if (rc == PSC_OK && psc_method_has_changed(c))
         rc = psc_change_method(c, (float *)(uintptr_t)c->worker.caller_x);
-    return rc == PSC_OK && psc_refresh(c) ? PSC_DRAINED : rc;
+    return psc_work_end(c, rc == PSC_OK && psc_refresh(c) ? PSC_DRAINED : rc);
 }
 
 /* In a clique the leader asks for all members. */

@@ -12,9 +12,9 @@
 #include <xxhash.h>
 
 #include "client/internal.h"
+#include "client/save_exchanges.h"
 #include "client/save_format.h"
 #include "client/worker/worker.h"
-#include "proto/model/fragment.h"
 
 /* A file being written, under another name. */
 struct writer {
@@ -67,7 +67,8 @@ static int sync_directory(const char *path)
     return rc;
 }
 
-/* The caller's vector and those that the library keeps; then means; then what was sent. */
+/* The caller's vector and those that the library keeps; then means; then what was sent; the table of the
+ * exchanges under way is beside them. */
 enum {
     N_VECTORS = 1 + PSC_N_SAVED,
     AT_MESSAGE = N_VECTORS + PSC_STATE_MAX_MEANS,
@@ -82,6 +83,8 @@ struct contents {
     size_t head_bytes;
     const float *vectors[N_ALL]; /* NULL: not there */
     size_t vector_bytes;
+    const void *under_way; /* NULL: no table */
+    size_t under_way_bytes;
     const void *extra;
     size_t extra_bytes;
 };
@@ -92,6 +95,8 @@ static int write_contents(struct writer *w, const struct contents *s)
     for (size_t i = 0; i < N_ALL && rc == 0; i++)
         if (s->vectors[i] != NULL)
             rc = write_all(w, s->vectors[i], s->vector_bytes);
+    if (rc == 0 && s->under_way_bytes > 0)
+        rc = write_all(w, s->under_way, s->under_way_bytes);
     if (rc == 0 && s->extra_bytes > 0)
         rc = write_all(w, s->extra, s->extra_bytes);
     return rc == 0 ? write_checksum(w) : rc;
@@ -140,7 +145,7 @@ static int check_finite(struct psc *c, const char *call, const char *path, const
 static int check_call(struct psc *c, const char *call, const char *path, const float *x, const void *extra,
                       size_t extra_bytes)
 {
-    int rc = psc_check_worker(c, call, x, x);
+    int rc = psc_check_vectors(c, call, x, x);
     if (rc != PSC_OK)
         return rc;
     if (path == NULL || path[0] == 0 || strlen(path) >= PATH_MAX)
@@ -153,22 +158,6 @@ static int check_call(struct psc *c, const char *call, const char *path, const f
     return PSC_OK;
 }
 
-/* An exchange that is under way is part of the state: waits for it. */
-static bool has_landed(struct psc *c)
-{
-    const struct psc_prefetch *a = &c->worker.prefetch;
-    if (c->rule->gather != NULL)
-        c->rule->gather(c); /* a vector that is not finite is not saved */
-    if (c->rule->begin != NULL)
-        return psc_sums(&c->group) > 0;
-    if (!a->started)
-        return a->landed;
-    psc_async_await(c, a->ticket);
-    if (a->outcome.rc == PSC_ABORTED)
-        psc_take_back(c);
-    return a->outcome.rc == PSC_OK && !a->unwanted;
-}
-
 /* Whether the next step reads the vector. */
 static bool is_in_force(const struct psc *c, int k, bool landed)
 {
@@ -179,26 +168,9 @@ static bool is_in_force(const struct psc *c, int k, bool landed)
     return k != PSC_VECTOR_PREFETCHED || landed;
 }
 
-/* The message of an exchange that no step has applied yet: a server that comes back from a checkpoint before
- * it gets it again. Without overlap of many steps rules that answer into x save before it begins. */
-static void describe_message(const struct psc *c, struct psc_state_head *h)
-{
-    const struct psc_prefetch *a = &c->worker.prefetch;
-    if (c->rule->again == NULL || c->worker.vectors[PSC_VECTOR_MESSAGE] == NULL ||
-        (c->rule->lands_in_x && !a->deferred))
-        return;
-    h->flags |= PSC_STATE_MESSAGE;
-    h->flags |= (h->flags & PSC_STATE_ERROR) != 0 && c->worker.vectors[PSC_VECTOR_SENT_ERROR] != NULL
-                    ? PSC_STATE_SENT_ERROR
-                    : 0;
-    h->first = a->first;
-    h->answer_version = a->outcome.version;
-    h->samples = a->samples;
-}
-
 static struct psc_state_head head_of(struct psc *c, size_t extra_bytes)
 {
-    bool landed = has_landed(c);
+    bool landed = psc_exchanges_wait(c);
     if (c->async.runs && c->worker.vectors[PSC_VECTOR_ERROR] != NULL)
         psc_async_await(c, c->async.issued);
     struct psc_state_head h = {.manifest_hash = c->manifest->hash,
@@ -209,12 +181,12 @@ static struct psc_state_head head_of(struct psc *c, size_t extra_bytes)
                                .period = c->worker.pacing.period,
                                .fragment = c->worker.pacing.fragment,
                                .fragments = psc_pacing_fragments(c),
-                               .rate = landed ? c->worker.prefetch.outcome.rate : 0};
+                               .rate = landed ? c->worker.prefetch->outcome.rate : 0};
     h.flags = landed ? PSC_STATE_LANDED : 0;
     for (int k = 0; k < PSC_N_SAVED; k++)
         h.flags |= is_in_force(c, k, landed) ? PSC_VECTOR_BIT(k) : 0;
     if (landed)
-        describe_message(c, &h);
+        psc_exchanges_describe(c, &h);
     if (landed && c->rule->begin != NULL) {
         h.flags |= PSC_STATE_AHEAD;
         h.means = (uint32_t)psc_sums(&c->group) - 1;
@@ -238,14 +210,54 @@ static void name_means(const struct psc *c, struct contents *s)
             p->sums[(p->sums_dropped + k) % PSC_MAX_SUMS].vector;
 }
 
+/* Copies a device's vectors to the host, and names the copies. *room: to be freed by the caller. */
+static int bring_to_host(struct psc *c, struct contents *s, float **room)
+{
+    size_t n = 0, n_floats = c->shard.n_floats;
+    if (c->memory.device == NULL)
+        return PSC_OK;
+    for (size_t i = 0; i < N_ALL; i++)
+        n += s->vectors[i] != NULL;
+    if ((*room = malloc(n * s->vector_bytes)) == NULL)
+        return ps_fail(&c->error, PSC_ENOMEM, "psc_save: no memory for %zu vectors of the device", n);
+    int rc = PSC_OK;
+    float *at = *room;
+    for (size_t i = 0; i < N_ALL && rc == PSC_OK; i++) {
+        bool of_host = i == 1 + PSC_VECTOR_ERROR || i == AT_SENT_ERROR;
+        if (s->vectors[i] == NULL || of_host)
+            continue;
+        rc = psc_vector_read(c, at, s->vectors[i], n_floats);
+        s->vectors[i] = at;
+        at += n_floats;
+    }
+    return rc;
+}
+
+static int save(struct psc *c, const char *path, const struct contents *s)
+{
+    int rc = check_finite(c, "psc_save", path, s->vectors, N_ALL);
+    if (rc != PSC_OK)
+        return rc;
+    rc = write_file(path, s);
+    if (rc == -ENOMEM)
+        return ps_fail(&c->error, PSC_ENOMEM, "psc_save: no memory");
+    return rc == 0 ? PSC_OK : ps_fail(&c->error, PSC_ESYSTEM, "psc_save: '%.300s': %s", path, strerror(-rc));
+}
+
 int psc_save(struct psc *c, const char *path, const float *x, const void *extra, size_t extra_bytes)
 {
+    float *room = NULL;
     int rc = check_call(c, "psc_save", path, x, extra, extra_bytes);
     if (rc != PSC_OK)
         return rc;
+    unsigned char *table;
     struct psc_state_head head = head_of(c, extra_bytes);
+    if (!psc_exchanges_table(c, &head, &table))
+        return ps_fail(&c->error, PSC_ENOMEM, "psc_save: no memory");
     struct contents s = {.vectors = {x},
                          .vector_bytes = c->shard.n_floats * sizeof *x,
+                         .under_way = table,
+                         .under_way_bytes = (size_t)head.n_under_way * PSC_STATE_EXCHANGE_BYTES,
                          .extra = extra,
                          .extra_bytes = extra_bytes};
     for (int k = 0; k < PSC_N_SAVED; k++)
@@ -257,12 +269,12 @@ int psc_save(struct psc *c, const char *path, const float *x, const void *extra,
     if (c->rule->begin != NULL)
         name_means(c, &s);
     s.head_bytes = psc_state_pack(&head, s.head);
-    if ((rc = check_finite(c, "psc_save", path, s.vectors, N_ALL)) != PSC_OK)
-        return rc;
-    rc = write_file(path, &s);
-    if (rc == -ENOMEM)
-        return ps_fail(&c->error, PSC_ENOMEM, "psc_save: no memory");
-    return rc == 0 ? PSC_OK : ps_fail(&c->error, PSC_ESYSTEM, "psc_save: '%.300s': %s", path, strerror(-rc));
+    rc = bring_to_host(c, &s, &room);
+    if (rc == PSC_OK)
+        rc = save(c, path, &s);
+    free(table);
+    free(room);
+    return rc;
 }
 
 /* 0, -errno; -ENODATA when the file is shorter. */
@@ -296,11 +308,6 @@ static int check_vectors(struct psc *c, const char *path, uint32_t flags)
     return PSC_OK;
 }
 
-static uint32_t fragments_of(const struct psc_state_head *h)
-{
-    return h->fragments > 1 ? h->fragments : 1;
-}
-
 /* Checks that the state fits this handle. */
 static int check_fit(struct psc *c, const char *path, const struct psc_state_head *h, size_t room_bytes)
 {
@@ -313,11 +320,11 @@ static int check_fit(struct psc *c, const char *path, const struct psc_state_hea
         return ps_fail(&c->error, PSC_EINVAL,
                        "psc_load: '%.300s' was saved under optimizer %s and rule %s; the job has %s and %s",
                        path, h->optimizer, h->rule, c->optimizer->name, c->rule_name);
-    if ((h->flags & PSC_STATE_LANDED) != 0 && fragments_of(h) != psc_pacing_fragments(c))
+    if ((h->flags & PSC_STATE_LANDED) != 0 && psc_state_fragments(h) != psc_pacing_fragments(c))
         return ps_fail(
             &c->error, PSC_EINVAL,
             "psc_load: '%.300s' was saved within an exchange of %u fragments per period; the job has %u",
-            path, fragments_of(h), psc_pacing_fragments(c));
+            path, psc_state_fragments(h), psc_pacing_fragments(c));
     if (h->extra_bytes > room_bytes)
         return ps_fail(&c->error, PSC_EINVAL,
                        "psc_load: '%.300s' has %" PRIu64 " extra bytes; there is room for %zu", path,
@@ -407,68 +414,36 @@ int psc_saved_version(struct psc *c, const char *path, uint64_t *center_version)
     return PSC_OK;
 }
 
-/* Restores the position in the period. A member of a job with rounds joins like a new worker and begins with
- * the first fragment; the unsent part of the others is still in x - start. */
-static void take_tempo(struct psc *c, const struct psc_state_head *h)
+/* Vector k, if the file and the worker have it: else error feedback is off now. */
+static int restore_vector(struct psc *c, enum psc_vector k, const void *from)
 {
-    uint32_t n = psc_pacing_fragments(c);
-    psc_pacing_restart(c);
-    c->worker.pacing.period = h->period;
-    c->worker.prefetch.part =
-        n > 1 ? ps_fragment(&c->shard, c->manifest, n, (h->fragment + n - 1) % n) : ps_shard_whole(&c->shard);
-    if (fragments_of(h) != n || (n > 1 && psc_among_members(c)))
-        return;
-    c->worker.pacing.since = h->version > PSC_STATE_OLDEST ? h->since : h->clock % c->worker.hyper.period;
-    c->worker.pacing.fragment = h->fragment;
+    float *to = c->worker.vectors[k];
+    if (from == NULL || to == NULL)
+        return PSC_OK;
+    if (psc_vector_is_on_device(c, k))
+        return psc_vector_write(c, to, from, c->shard.n_floats);
+    memcpy(to, from, c->shard.n_floats * sizeof *to);
+    return PSC_OK;
 }
 
-/* Whether the server's center is from before the exchange whose message the file has. */
-static bool server_lacks_message(struct psc *c, const struct psc_state_head *h)
+static int restore_vectors(struct psc *c, const struct psc_state_parts *p, float *x)
 {
-    pthread_mutex_lock(&c->session.shared.lock);
-    bool lacks = (h->flags & PSC_STATE_MESSAGE) != 0 && c->session.shared.center_version < h->answer_version;
-    pthread_mutex_unlock(&c->session.shared.lock);
-    return lacks;
-}
-
-/* The exchange that was under way. It lands in its step; a server that lacks it gets it first. In a job with
- * rounds a fragment's is sent with later steps, as take_tempo says. */
-static void restore_exchange(struct psc *c, const struct psc_state_head *h)
-{
-    struct psc_prefetch *a = &c->worker.prefetch;
-    bool has_message = (h->flags & PSC_STATE_MESSAGE) != 0;
-    a->landed = c->rule->begin == NULL && (h->flags & PSC_STATE_LANDED) != 0;
-    a->outcome = (struct psc_outcome){.rate = h->rate, .version = h->answer_version};
-    a->deferred = has_message && (c->rule->lands_in_x || psc_overlap_defers(c));
-    a->first = !a->landed ? PSC_NO_STEP : has_message ? h->first : h->clock;
-    a->samples = h->samples;
-    if (!server_lacks_message(c, h))
-        return;
-    a->landed = false;
-    if (psc_pacing_fragments(c) > 1)
-        c->rule->take_back(c);
-    else
-        psc_prefetch_again(c);
+    assert(p->at != NULL); /* a worker that decodes has it */
+    int rc = psc_vector_write(c, x, (const void *)p->at, c->shard.n_floats);
+    for (int k = 0; k < PSC_N_SAVED && rc == PSC_OK; k++)
+        rc = restore_vector(c, (enum psc_vector)k, p->vectors[k]);
+    if (rc == PSC_OK)
+        rc = restore_vector(c, PSC_VECTOR_MESSAGE, p->message);
+    return rc == PSC_OK ? restore_vector(c, PSC_VECTOR_SENT_ERROR, p->sent_error) : rc;
 }
 
 static void restore_state(struct psc *c, const struct psc_state_head *h, const struct psc_state_parts *p,
                           float *x)
 {
-    size_t len_bytes = c->shard.n_floats * sizeof *x;
-    assert(p->at != NULL); /* a worker that decodes has it */
-    memcpy(x, p->at, len_bytes);
     c->worker.caller_x = x;
     c->worker.restart = p->vectors[PSC_VECTOR_V] == NULL;
-    for (int k = 0; k < PSC_N_SAVED; k++)
-        if (p->vectors[k] != NULL && c->worker.vectors[k] != NULL) /* else error feedback is off now */
-            memcpy(c->worker.vectors[k], p->vectors[k], len_bytes);
-    if (p->message != NULL)
-        memcpy(c->worker.vectors[PSC_VECTOR_MESSAGE], p->message, len_bytes);
-    if (p->sent_error != NULL && c->worker.vectors[PSC_VECTOR_SENT_ERROR] != NULL)
-        memcpy(c->worker.vectors[PSC_VECTOR_SENT_ERROR], p->sent_error, len_bytes);
     c->worker.clock = h->clock;
-    take_tempo(c, h);
-    restore_exchange(c, h);
+    psc_exchanges_restore(c, h, p);
     pthread_mutex_lock(&c->session.shared.lock);
     c->session.shared.clock = c->worker.clock;
     pthread_mutex_unlock(&c->session.shared.lock);
@@ -502,6 +477,8 @@ static int make_room(struct psc *c, const struct psc_state_head *h, const struct
     if (p->message != NULL && c->rule->again == NULL)
         return ps_fail(&c->error, PSC_EDAMAGED,
                        "psc_load: the file has the message of an exchange; rule %s keeps none", h->rule);
+    if (!psc_prefetch_make(c, psc_pacing_fragments(c)))
+        return ps_fail(&c->error, PSC_ENOMEM, "psc_load: no memory for the exchanges that were under way");
     int rc = make_vector(c, PSC_VECTOR_PREFETCHED, ahead);
     if (rc == PSC_OK)
         rc = make_vector(c, PSC_VECTOR_MESSAGE, p->message != NULL);
@@ -531,7 +508,8 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
     vectors[AT_MESSAGE] = (const void *)p.message;
     vectors[AT_SENT_ERROR] = (const void *)p.sent_error;
     if ((rc = check_finite(c, "psc_load", path, vectors, N_ALL)) != PSC_OK ||
-        (rc = restore_means(c, &h, vectors)) != PSC_OK || (rc = make_room(c, &h, &p)) != PSC_OK)
+        (rc = restore_means(c, &h, vectors)) != PSC_OK || (rc = make_room(c, &h, &p)) != PSC_OK ||
+        (rc = restore_vectors(c, &p, x)) != PSC_OK)
         goto out;
     restore_state(c, &h, &p, x);
     if (h.extra_bytes > 0)
@@ -540,5 +518,5 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
         *extra_bytes = h.extra_bytes;
 out:
     free(bytes);
-    return rc;
+    return psc_work_end(c, rc);
 }

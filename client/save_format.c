@@ -34,6 +34,7 @@ enum {
     AT_FIRST = 192,
     AT_ANSWER_VERSION = 200,
     AT_SAMPLES = 208,
+    AT_UNDER_WAY = 212,
     CHECKSUM_BYTES = 8,
 };
 
@@ -75,13 +76,15 @@ static uint32_t flags_from(uint32_t version, uint32_t flags)
            (flags & ~(2u * OLD_LANDED - 1)) << 1;
 }
 
-enum { BEFORE_MEANS = 4, WITH_MEANS = 5, WITH_MESSAGE = 6 };
+enum { BEFORE_MEANS = 4, WITH_MEANS = 5, WITH_MESSAGE = 6, WITH_MESSAGES = 7 };
 
 static uint32_t version_of(const struct psc_state_head *h)
 {
     if (h->version != 0)
         return h->version;
-    return (h->flags & PSC_STATE_MESSAGE) != 0 ? WITH_MESSAGE : h->means > 0 ? WITH_MEANS : BEFORE_MEANS;
+    if ((h->flags & PSC_STATE_MESSAGE) != 0)
+        return h->n_under_way > 0 ? WITH_MESSAGES : WITH_MESSAGE;
+    return h->means > 0 ? WITH_MEANS : BEFORE_MEANS;
 }
 
 static size_t head_bytes(uint32_t version)
@@ -122,6 +125,8 @@ size_t psc_state_pack(const struct psc_state_head *h, void *bytes)
         put(b + AT_ANSWER_VERSION, h->answer_version, 8);
         put(b + AT_SAMPLES, h->samples, 4);
     }
+    if (version >= WITH_MESSAGES)
+        put(b + AT_UNDER_WAY, h->n_under_way, 4);
     return head_bytes(version);
 }
 
@@ -152,14 +157,52 @@ static bool flags_are_known(uint32_t flags)
     return flags < PSC_STATE_SENT_ERROR << 1 && (landed ? x || ahead : !ahead);
 }
 
-/* Version 6 has a message, and no means; version 5 has means; those before have neither. */
+/* What the table has instead. */
+static bool tells_none(const struct psc_state_head *h)
+{
+    return h->first == 0 && h->answer_version == 0 && h->samples == 0 && h->rate == 0;
+}
+
+/* Version 7 has messages, version 6 has one, and neither has means; version 5 has means; those before have
+ * neither. */
 static bool fits_version(const struct psc_state_head *h)
 {
     uint32_t more = h->flags & (PSC_STATE_MESSAGE | PSC_STATE_SENT_ERROR);
     bool ahead = (h->flags & PSC_STATE_AHEAD) != 0;
+    if (h->version >= WITH_MESSAGES &&
+        (h->n_under_way == 0 || h->n_under_way > h->fragments || !tells_none(h)))
+        return false;
     if (h->version >= WITH_MESSAGE)
         return (more & PSC_STATE_MESSAGE) != 0 && ahead && h->means == 0 && h->first <= h->clock;
     return more == 0 && (h->version == WITH_MEANS ? h->means > 0 && ahead : h->means == 0);
+}
+
+void psc_state_pack_exchange(const struct psc_state_exchange *e, void *bytes)
+{
+    unsigned char *b = bytes;
+    uint32_t rate;
+    memcpy(&rate, &e->rate, sizeof rate);
+    put(b, e->first, 8);
+    put(b + 8, e->answer_version, 8);
+    put(b + 16, e->samples, 4);
+    put(b + 20, e->fragment, 4);
+    put(b + 24, rate, 4);
+}
+
+int psc_state_parse_exchange(const struct psc_state_head *h, struct psc_state_exchange *e, const void *bytes,
+                             struct ps_error *err)
+{
+    const unsigned char *b = bytes;
+    uint32_t rate = (uint32_t)get(b + 24, 4);
+    struct psc_state_exchange found = {.first = get(b, 8),
+                                       .answer_version = get(b + 8, 8),
+                                       .samples = (uint32_t)get(b + 16, 4),
+                                       .fragment = (uint32_t)get(b + 20, 4)};
+    memcpy(&found.rate, &rate, sizeof rate);
+    if (found.first > h->clock || found.fragment >= h->fragments || !(found.rate >= 0 && found.rate < 1e30f))
+        return ps_fail(err, -EINVAL, "corrupt: an exchange that is under way has impossible values");
+    *e = found;
+    return 0;
 }
 
 int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_bytes, uint64_t file_bytes,
@@ -201,6 +244,7 @@ int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_byte
         found.answer_version = get(b + AT_ANSWER_VERSION, 8);
         found.samples = (uint32_t)get(b + AT_SAMPLES, 4);
     }
+    found.n_under_way = version >= WITH_MESSAGES ? (uint32_t)get(b + AT_UNDER_WAY, 4) : 0;
     if (!flags_are_known(found.flags) || !fits_version(&found) || found.means > PSC_STATE_MAX_MEANS ||
         found.n_floats < 1 || found.n_floats > MAX_FLOATS || found.extra_bytes > MAX_EXTRA ||
         found.since > found.clock || (version > PSC_STATE_OLDEST && found.fragment >= found.fragments) ||
@@ -212,7 +256,8 @@ int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_byte
     if (memcmp(same, b, of_head) != 0)
         return ps_fail(err, -EINVAL, "corrupt: the padding of its head is not zero");
     uint64_t want = of_head + (n_vectors(found.flags) + found.means) * found.n_floats * sizeof(float) +
-                    found.extra_bytes + CHECKSUM_BYTES;
+                    (uint64_t)found.n_under_way * PSC_STATE_EXCHANGE_BYTES + found.extra_bytes +
+                    CHECKSUM_BYTES;
     if (file_bytes != want)
         return ps_fail(err, -EINVAL, "corrupt: the file has %" PRIu64 " bytes; by its head it has %" PRIu64,
                        file_bytes, want);
@@ -249,7 +294,15 @@ int psc_state_decode(struct psc_state_head *h, struct psc_state_parts *parts, co
         parts->sent_error = next;
         next += vector_bytes;
     }
+    parts->under_way = next;
+    next += found.n_under_way * (size_t)PSC_STATE_EXCHANGE_BYTES;
     parts->extra = next;
+    for (uint32_t k = 0; k < found.n_under_way; k++) {
+        struct psc_state_exchange e;
+        if ((rc = psc_state_parse_exchange(&found, &e, parts->under_way + k * PSC_STATE_EXCHANGE_BYTES,
+                                           err)) < 0)
+            return rc;
+    }
     *h = found;
     return 0;
 }

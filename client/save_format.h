@@ -23,7 +23,17 @@
  * Version 6 has the message of an exchange whose answer was not applied yet, so that a server that came back
  * from an older checkpoint gets it again. Its head continues:
  *
- *  192 first 8           200 version of the answer 8                   208 samples 8
+ *  192 first 8           200 version of the answer 8                   208 samples 4
+ *
+ * Version 7 has the messages of several exchanges, of a fragment each. Its head continues:
+ *
+ *  212 exchanges 4
+ *
+ * Instead of first, version of the answer, samples and rate, which are 0, a table follows the vectors, before
+ * the caller's extra bytes. For each exchange, in the order in which they began, PSC_STATE_EXCHANGE_BYTES:
+ *
+ *    0 first 8             8 version of the answer 8
+ *   16 samples 4          20 fragment 4        24 rate 4, a float32
  *
  * Otherwise version 5 is written if there are means, and version 4 if not, which has 0 at offset 188.
  * Versions 2 and 3 are also read. In version 2 all bytes from 168 on are 0. */
@@ -36,10 +46,11 @@
 #include "proto/error.h"
 #include "proto/model/method.h"
 
-#define PSC_STATE_HEAD_BYTES  216 /* the longest */
-#define PSC_STATE_SHORT_BYTES 192
-#define PSC_STATE_VERSION     6
-#define PSC_STATE_OLDEST      2
+#define PSC_STATE_HEAD_BYTES     216 /* the longest */
+#define PSC_STATE_EXCHANGE_BYTES 28
+#define PSC_STATE_SHORT_BYTES    192
+#define PSC_STATE_VERSION        7
+#define PSC_STATE_OLDEST         2
 
 enum { PSC_STATE_VECTORS = 7, PSC_STATE_MAX_MEANS = PS_MAX_PIPELINE - 2 };
 
@@ -57,7 +68,7 @@ enum {
 };
 
 struct psc_state_head {
-    uint32_t version; /* psc_state_pack writes this one. 0: the oldest that has all parts, 4 to 6 */
+    uint32_t version; /* psc_state_pack writes this one. 0: the oldest that has all parts, 4 to 7 */
     uint32_t flags;
     uint64_t manifest_hash, n_floats, clock, exchanges, center_version, extra_bytes;
     float rate; /* alpha of the exchange of PSC_STATE_LANDED */
@@ -71,17 +82,31 @@ struct psc_state_head {
      * the message in it, and the message's samples. */
     uint64_t first, answer_version;
     uint32_t samples;
+    uint32_t n_under_way; /* exchanges of the table; 0: there is none. At most `fragments` */
+};
+
+/* An exchange of the table. */
+struct psc_state_exchange {
+    uint64_t first, answer_version;
+    uint32_t samples, fragment;
+    float rate;
 };
 
 /* Pointers into the bytes of a whole file, of any alignment. NULL: the part is absent. `at` is the caller's
  * vector. */
 struct psc_state_parts {
-    const unsigned char *at, *vectors[PSC_STATE_VECTORS], *means, *message, *sent_error, *extra;
+    const unsigned char *at, *vectors[PSC_STATE_VECTORS], *means, *message, *sent_error, *under_way, *extra;
 };
 
 /* Writes the head to bytes, [PSC_STATE_HEAD_BYTES]. Names are cut to 31 bytes. Returns the bytes of the head.
  */
 size_t psc_state_pack(const struct psc_state_head *h, void *bytes);
+
+/* Writes an exchange of the table to bytes, [PSC_STATE_EXCHANGE_BYTES]; reads one. Reading returns 0, or
+ * -EINVAL with a sentence: it cannot be an exchange of this head. */
+void psc_state_pack_exchange(const struct psc_state_exchange *e, void *bytes);
+int psc_state_parse_exchange(const struct psc_state_head *h, struct psc_state_exchange *e, const void *bytes,
+                             struct ps_error *err);
 
 /* Reads the head of a file of file_bytes bytes. bytes: the first len_bytes of the file. Returns 0, or -EINVAL
  * with a sentence: it is not a psc_save file, or of another format version, or fields of the head are

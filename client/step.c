@@ -27,6 +27,12 @@ static uint64_t pipeline_of(const struct psc *c)
 int psc_step_prepare(struct psc *c)
 {
     unsigned keeps = psc_vectors_of(c);
+    if (c->memory.device != NULL && c->rule->collective)
+        return ps_fail(
+            &c->error, PSC_EUNSUPPORTED,
+            "method '%s' sums over the members of a clique, which is done in the host's memory only; "
+            "options.memory is '%s', and allowed is host",
+            c->method_name, c->memory.kind->name);
     if (c->optimizer->step == NULL && c->opt.own_step == NULL)
         return ps_fail(&c->error, PSC_EUNSUPPORTED,
                        "the job's optimizer is %s: every worker needs its own step (options.own_step), "
@@ -61,6 +67,9 @@ int psc_step_prepare(struct psc *c)
     int rc = c->rule->begin != NULL ? psc_pipeline_prepare(c, pipeline_of(c)) : PSC_OK;
     if (rc != PSC_OK)
         return rc;
+    if (!psc_prefetch_make(c, psc_pacing_fragments(c)))
+        return ps_fail(&c->error, PSC_ENOMEM, "no memory for the exchanges of %u fragments",
+                       psc_pacing_fragments(c));
     for (int k = 0; k < PSC_N_VECTORS; k++)
         if ((keeps & PSC_VECTOR_BIT(k)) != 0 && c->worker.vectors[k] == NULL) {
             c->worker.restart = c->worker.restart || k == PSC_VECTOR_X || k == PSC_VECTOR_V;
@@ -71,42 +80,89 @@ int psc_step_prepare(struct psc *c)
     return c->worker.hyper.overlap && !c->group.follows ? psc_async_start(c) : PSC_OK;
 }
 
+static void take_back(struct psc *c, struct psc_prefetch *a)
+{
+    if (!a->unwanted && c->rule->take_back != NULL)
+        c->rule->take_back(c, a);
+    a->started = a->landed = a->unwanted = false; /* nothing has landed */
+    a->first = PSC_NO_STEP;
+}
+
+/* Fragments behind the one that was aborted were not sent. */
 void psc_take_back(struct psc *c)
 {
     psc_pacing_restart(c);
-    if (!c->worker.prefetch.unwanted && c->rule->take_back != NULL)
-        c->rule->take_back(c);
-    c->worker.prefetch.outcome.rc = PSC_OK;
-    c->worker.prefetch.unwanted = true; /* nothing has landed */
+    for (uint32_t i = 0; i < c->worker.n_prefetches; i++) {
+        struct psc_prefetch *a = &c->worker.prefetch[i];
+        if (!a->started)
+            continue;
+        psc_async_await(c, a->ticket);
+        if (a->outcome.rc == PSC_ABORTED)
+            take_back(c, a);
+    }
+    psc_async_take_fragments(c);
 }
 
 /* A vector that was not finite was not sent: the exchange is still due, and will report it. */
-int psc_finish_overlapped(struct psc *c)
+static int finish(struct psc *c, struct psc_prefetch *a)
 {
-    struct psc_prefetch *a = &c->worker.prefetch;
     if (!a->started)
         return PSC_OK;
     psc_async_await(c, a->ticket);
-    a->started = false;
-    if (a->outcome.rc == PSC_ABORTED)
+    if (a->outcome.rc == PSC_ABORTED) {
         psc_take_back(c);
+        return PSC_OK;
+    }
+    a->started = false;
     a->landed = a->outcome.rc == PSC_OK && !a->unwanted;
     a->lost = a->outcome.rc == PSC_METHOD_CHANGED && !a->unwanted;
     a->unwanted = false;
     if (!a->landed)
         a->first = PSC_NO_STEP;
-    if (a->outcome.rc == PSC_OK || a->outcome.rc == PSC_EVALUE)
-        return PSC_OK;
-    c->error = a->outcome.error;
-    return a->outcome.rc;
+    return a->outcome.rc == PSC_EVALUE ? PSC_OK : a->outcome.rc;
+}
+
+/* The first failure. */
+static int finish_some(struct psc *c, bool only_due)
+{
+    int first = PSC_OK;
+    for (uint32_t i = 0; i < c->worker.n_prefetches; i++) {
+        struct psc_prefetch *a = &c->worker.prefetch[i];
+        int rc = only_due && !psc_prefetch_is_due(c, a) ? PSC_OK : finish(c, a);
+        if (rc == PSC_OK || first != PSC_OK)
+            continue;
+        first = rc;
+        c->error = a->outcome.error;
+    }
+    return first;
+}
+
+int psc_finish_overlapped(struct psc *c)
+{
+    return finish_some(c, false);
+}
+
+/* Those behind one that has failed have failed, too. */
+static int finish_due(struct psc *c)
+{
+    int rc = finish_some(c, true);
+    if (rc == PSC_OK)
+        return rc;
+    struct ps_error why = c->error;
+    psc_finish_overlapped(c);
+    c->error = why;
+    return rc;
 }
 
 /* A draining server waits for exchanges in progress: none may remain. */
 static int finish_drained(struct psc *c, float *x)
 {
     int rc = psc_finish_overlapped(c);
-    if (rc == PSC_OK && c->worker.prefetch.landed && (c->rule->finishes || c->worker.prefetch.deferred))
-        c->rule->take_over(c, x);
+    for (uint32_t i = 0; rc == PSC_OK && i < c->worker.n_prefetches; i++) {
+        struct psc_prefetch *a = &c->worker.prefetch[i];
+        if (a->landed && (c->rule->finishes || a->deferred))
+            c->rule->take_over(c, x, a);
+    }
     return rc == PSC_OK ? PSC_DRAINED : rc;
 }
 
@@ -145,7 +201,7 @@ static int step_once(struct psc *c, float *x, const float *g, size_t n_samples)
  * and only sending remains. */
 static int step_and_follow(struct psc *c, float *x, const float *g, size_t n_samples)
 {
-    int rc = psc_prefetch_is_due(c) ? psc_finish_overlapped(c) : PSC_OK;
+    int rc = finish_due(c);
     if (rc == PSC_OK && !c->worker.open.early.begun && psc_method_has_changed(c))
         rc = PSC_METHOD_CHANGED;
     if (rc == PSC_METHOD_CHANGED)
@@ -184,9 +240,14 @@ static bool is_led(const struct psc *c)
     return c->group.size > 1 && !c->rule->collective;
 }
 
+bool psc_sums_gradients(const struct psc *c)
+{
+    return c->group.size > 1 && (is_led(c) || c->rule->begin != NULL);
+}
+
 bool psc_leaves_early(const struct psc *c)
 {
-    return (c->group.size > 1 && (is_led(c) || c->rule->begin != NULL)) || psc_early_is_possible(c);
+    return psc_sums_gradients(c) || psc_early_is_possible(c);
 }
 
 /* Where gradients are summed over a clique the sum begins now. Under other rules an exchange is known before
@@ -210,7 +271,7 @@ static int begin_sum(struct psc *c)
 static int begin_step(struct psc *c, const char *call, float *x, const float *g, size_t n_samples)
 {
     struct psc_open_step *s = &c->worker.open;
-    int rc = psc_check_worker(c, call, x, g);
+    int rc = psc_check_vectors(c, call, x, g);
     if (rc != PSC_OK)
         return rc;
     if (n_samples == 0 && c->group.size > 1)
@@ -234,7 +295,7 @@ static int end_step(struct psc *c)
     struct psc_open_step *s = &c->worker.open;
     int rc = is_led(c) ? psc_group_step(c, s->x) : psc_step_alone(c, s->x, s->g, s->n_samples);
     s->gathers = false;
-    return rc;
+    return psc_work_end(c, rc);
 }
 
 /* Where a worker sends its own gradient, its chunks leave as they become ready. */
@@ -249,7 +310,7 @@ static int begin_early(struct psc *c)
 int psc_step_begin(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     struct psc_open_step *s = &c->worker.open;
-    int rc = psc_check_worker(c, "psc_step_begin", x, g);
+    int rc = psc_check_vectors(c, "psc_step_begin", x, g);
     if (rc != PSC_OK)
         return rc;
     if (s->ready.at == NULL && !psc_ranges_make(&s->ready, c->manifest->n_tensors + 1))
@@ -333,21 +394,21 @@ int psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
 
 int psc_point(struct psc *c, float *x)
 {
-    int rc = psc_check_worker(c, "psc_point", x, x);
+    int rc = psc_check_vectors(c, "psc_point", x, x);
     if (rc != PSC_OK)
         return rc;
     c->error.text[0] = 0;
     const float *own = c->worker.vectors[PSC_VECTOR_X];
     if (x != c->worker.caller_x)
-        memcpy(x, c->worker.caller_x, c->shard.n_floats * sizeof *x);
+        psc_copy(&c->work, x, c->worker.caller_x, c->shard.n_floats);
     if (own == NULL || c->worker.restart)
-        return PSC_OK;
+        return psc_work_end(c, PSC_OK);
     if (psc_has_prefetch(c))
-        psc_async_await(c, c->worker.prefetch.ticket);
+        psc_async_await(c, c->worker.prefetch->ticket);
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
         const struct ps_segment *s = &c->manifest->segments[i];
         if (s->role == PS_ROLE_PARAM)
-            c->vec->copy(x + s->range.begin, own + s->range.begin, s->range.count);
+            psc_copy(&c->work, x + s->range.begin, own + s->range.begin, s->range.count);
     }
-    return PSC_OK;
+    return psc_work_end(c, PSC_OK);
 }

@@ -44,28 +44,40 @@ int cnn_backend_probe(size_t index, struct ps_error *err)
     return b->probe != NULL ? b->probe(CNN_FLOAT32, err) : 0;
 }
 
+/* Whether the backend has the precision and can run here; adds to `why` if only the latter fails. */
+static bool can_run(const struct cnn_backend *b, enum cnn_precision precision, struct ps_error *why)
+{
+    struct ps_error one = {""};
+    size_t used = strlen(why->text);
+    if ((b->precisions >> precision & 1) == 0)
+        return false;
+    if (b->probe == NULL || b->probe(precision, &one) == 0)
+        return true;
+    snprintf(why->text + used, sizeof why->text - used, "%s%.250s", used == 0 ? ": " : "; ", one.text);
+    return false;
+}
+
 /* The backend of the given name, or the first that can run here. */
 static int find_backend(const struct cnn_net_options *opt, const struct cnn_backend **out,
                         struct ps_error *err)
 {
     char known[128] = "";
     const struct cnn_backend *b = NULL;
-    struct ps_error why = {""}; /* a row that has the precision cannot run */
+    struct ps_error why = {""}; /* of every row that has the precision and cannot run */
 
     if (opt->precision >= CNN_N_PRECISIONS)
         return ps_fail(err, -EINVAL, "precision %d; see enum cnn_precision", (int)opt->precision);
     for (size_t i = 0; i < n_backends && b == NULL; i++) {
-        bool has = (backends[i]->precisions >> opt->precision & 1) != 0;
-        if (opt->backend == NULL
-                ? has && (backends[i]->probe == NULL || backends[i]->probe(opt->precision, &why) == 0)
-                : strcmp(backends[i]->name, opt->backend) == 0)
+        bool can = opt->backend != NULL ? strcmp(backends[i]->name, opt->backend) == 0
+                                        : can_run(backends[i], opt->precision, &why);
+        if (can)
             b = backends[i];
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "", backends[i]->name);
     }
     if (b == NULL && opt->backend == NULL)
-        return ps_fail(err, -ENOTSUP, "no backend of this build (%s) can compute in %s here%s%s", known,
-                       cnn_precision_name(opt->precision), why.text[0] != 0 ? ": " : "", why.text);
+        return ps_fail(err, -ENOTSUP, "no backend of this build (%s) can compute in %s here%s", known,
+                       cnn_precision_name(opt->precision), why.text);
     if (b == NULL)
         return ps_fail(err, -EINVAL, "backend '%.64s' is not in this build; it has: %s", opt->backend, known);
     if ((b->precisions >> opt->precision & 1) == 0)

@@ -15,7 +15,7 @@ struct cnn_net;
  * statistics and losses. At CNN_BF16 activations, their gradients and the weights of products are bf16. */
 enum cnn_precision { CNN_FLOAT32, CNN_TF32, CNN_BF16, CNN_N_PRECISIONS };
 const char *cnn_precision_name(enum cnn_precision precision);
-/* The memory that x and g of a net are in. */
+/* The memory that x and g of a net are in. The backend cuda also takes either in memory of its device. */
 enum cnn_memory_kind { CNN_HOST, CNN_DEVICE };
 
 struct cnn_net_options {
@@ -139,13 +139,6 @@ enum cnn_memory_kind cnn_net_memory_kind(const struct cnn_net *net);
 
 /* The sentence of the last failed call on this net; "" if none has failed. */
 const char *cnn_net_error(const struct cnn_net *net);
-
-/* To be called first in main of a program that runs nets on several threads. OpenMP threads wait for each
- * other by spinning, and another busy process on the same cores then slows them by a factor of about ten. On
- * free cores spinning is faster (OMP_WAIT_POLICY=active). OpenMP reads its settings when the program is
- * loaded, so this function sets OMP_WAIT_POLICY=passive and executes the program again. It returns at once if
- * the policy is already set, or if that fails. */
-void cnn_threads_sleep(char **argv);
 
 /* Seconds that all calls so far have spent in kernels of the backend's library; the rest was spent in the
  * backend's own loops. 0: it uses no library. For benchmarks. */

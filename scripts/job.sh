@@ -17,6 +17,7 @@ job_every=3       # seconds between evaluations
 job_grace=5       # seconds that children have to end after SIGTERM
 job_settings=()   # options --set KEY=VALUE of psd
 worker_options=() # further options of every worker
+given_options=()  # those of psworker that the user gave, each with a value
 job_members=1     # workers per clique
 job_clique=ring   # transport of cliques: ring or mpi
 rank_options=()   # rank -> options of that worker, as one word
@@ -66,11 +67,38 @@ check_number() { # OPTION VALUE LOWEST HIGHEST
 
 # Defaults for a data set: net, epochs, images per epoch, learning rate (empty: the method's).
 data_preset() { # SPEC
+    local classes images
     case ${1%%:*} in
     cifar10) echo cifar7 30 50000 0.01 ;;
+    cifar100)
+        images=50000
+        [[ -f ${1#*:}/train.bin ]] || read -r _ images < <(count_images "${1#*:}")
+        echo cifar100-cnn 30 "$images" 0.01
+        ;;
+    images)
+        read -r classes images < <(count_images "${1#*:}")
+        echo "resnet18:classes=$classes,size=128 40 $images"
+        ;;
     mnist) echo lenet 12 "$(idx_images "${1#*:}")" ;;
     *) echo lenet 12 60000 ;;
     esac
+}
+
+# The classes and training images of a folder or tar file with a folder of images for each class, in train/ where that
+# exists; otherwise nine of ten images are for training. Where nothing can be read, which psworker reports: 2 and 1.
+count_images() { # DIR|FILE.tar
+    { if [[ -d $1 ]]; then (cd "$1" && find -L . -type f); else tar -tf "$1" 2>/dev/null || true; fi; } |
+        awk -F / 'tolower($0) ~ /\.(jpg|jpeg|png)$/ && NF > 1 {
+            split_of = "all"
+            for (i = 1; i + 2 <= NF; i++) if ($i == "train") split_of = "train"
+            images[split_of]++
+            if (!seen[split_of, $(NF - 1)]++) classes[split_of]++
+        } END {
+            split_of = images["train"] > 0 ? "train" : "all"
+            n = split_of == "train" ? images["train"] : int(0.9 * images["all"])
+            c = classes[split_of] + 0
+            printf "%d %d\n", (c > 2 ? c : 2), (n > 0 ? n : 1)
+        }'
 }
 
 # The number of images in the labels' file; if it cannot be read, which psworker reports, that of MNIST.
@@ -83,6 +111,28 @@ idx_images() { # DIR
 # The steps of each worker for EPOCHS passes of IMAGES each, all workers together.
 steps_of() { # EPOCHS IMAGES WORKERS
     echo $((($1 * $2 + batch * $3 - 1) / (batch * $3)))
+}
+
+# The user's options that an evaluator takes too: those of the data, of the manifest and of computing.
+shared_options() {
+    local i
+    for ((i = 0; i + 1 < ${#given_options[@]}; i += 2)); do
+        case ${given_options[i]} in
+        --view | --cache | --max-damaged | --data-threads | --prefetch | --freeze | --rates | --backend | --precision)
+            printf '%s\n' "${given_options[@]:i:2}"
+            ;;
+        esac
+    done
+}
+
+# Options are checked by psworker itself; here only that each has a value.
+take_given_options() { # OPTION VALUE...
+    local i
+    given_options=("$@")
+    for ((i = 0; i < $#; i += 2)); do
+        [[ ${given_options[i]} == --?* && -n ${given_options[i + 1]-} ]] ||
+            bad_option "-- ${given_options[i]}" "options of psworker, each with its value"
+    done
 }
 
 job_build() {
@@ -211,7 +261,7 @@ clique_options() { # RANK
 job_start_mpi() {
     start worker-0 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe --bind-to none \
         -np "$workers" "$build/nets/worker/psworker" --server "@$run_dir/endpoint" --net "$net" --data "$data" \
-        --batch "$batch" --steps "$steps" --seed "$seed" --clique mpi --members "$job_members" "${worker_options[@]}"
+        --batch "$batch" --steps "$steps" --seed "$seed" --clique mpi --members "$job_members" "${given_options[@]}" "${worker_options[@]}"
 }
 
 # Ranks are set explicitly: they and the seed determine the run.
@@ -226,15 +276,17 @@ job_start_workers() {
         read -ra options <<<"${rank_options[rank]-} $(clique_options "$rank")"
         start "worker-$rank" "${place[@]}" "$build/nets/worker/psworker" --server "@$run_dir/endpoint" --net "$net" \
             --data "$data" --batch "$batch" --steps "$steps" --seed "$seed" --rank "$((rank / job_members))" \
-            --name "worker-$rank" "${worker_options[@]}" "${options[@]}"
+            --name "worker-$rank" "${given_options[@]}" "${worker_options[@]}" "${options[@]}"
     done
 }
 
 # The evaluator's output is the script's progress; its log goes to a file.
 job_start_evaluator() {
+    local options
+    mapfile -t options < <(shared_options)
     set -m
     "${job_place[@]}" "$build/nets/worker/psworker" --server "@$run_dir/endpoint" --net "$net" --data "$data" \
-        --evaluate --every "$job_every" --name evaluator --history "$run_dir/history.jsonl" 2>>"$run_dir/evaluator.log" &
+        --evaluate --every "$job_every" --name evaluator --history "$run_dir/history.jsonl" "${options[@]}" 2>>"$run_dir/evaluator.log" &
     set +m
     evaluator_pid=$!
     child[$evaluator_pid]=evaluator
@@ -324,7 +376,7 @@ job_run_local() {
     set -m
     "$build/nets/worker/psworker" --method "$method" --net "$net" --data "$data" --batch "$batch" \
         --steps "$steps" --seed "$seed" --every "$job_every" --history "$run_dir/history.jsonl" \
-        "${worker_options[@]}" 2>>"$run_dir/worker-0.log" &
+        "${given_options[@]}" "${worker_options[@]}" 2>>"$run_dir/worker-0.log" &
     set +m
     child[$!]=worker-0
     job_wait_for_workers

@@ -159,11 +159,26 @@ unpack_cifar10() { # FOLDER
     ../shared/data/cifar-10/unpack.sh "$PSD_CIFAR10"
 }
 
+# unpack_images NAME FOLDER: unpacks imagenette or cifar-100 into FOLDER/NAME, unless it is there, and prints its path.
+unpack_images() {
+    local unpack=../shared/data/$1/unpack.sh
+    if [[ ! -x $unpack ]] || ! command -v zstd >/dev/null; then
+        echo "$1 is not available: ${unpack%/*}, with zstd" >&2
+        return 1
+    fi
+    if [[ ! -e $2/$1.done ]]; then
+        mkdir -p "$2"
+        "$unpack" "$2" >&2 || return
+        touch "$2/$1.done"
+    fi
+    realpath "$2/$1"
+}
+
 # Further packages for CI and soak: a browser for the test of the live page; MPI, Slurm and munge, whose tests are skipped if
 # missing; tools for linting, fuzzing and coverage.
 ensure_ci_packages() (
     # shellcheck disable=SC2034 # used by lib.sh
-    PACKAGES=(chromium zstd jq clang libclang-rt-14-dev clang-format clang-tidy cppcheck shellcheck gcovr
+    PACKAGES=(ccache chromium zstd jq clang libclang-rt-14-dev clang-format clang-tidy cppcheck shellcheck gcovr
         libopenmpi-dev openmpi-bin slurm-wlm slurm-wlm-basic-plugins munge iproute2
         libmunge-dev libibverbs-dev librdmacm-dev ibverbs-providers qemu-system-x86 busybox-static cpio xz-utils dash)
     ensure_packages

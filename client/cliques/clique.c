@@ -124,6 +124,12 @@ size_t psc_clique_stripe(const struct psc_clique *q)
     return q->members > 1 && q->kind->stripe != NULL ? q->kind->stripe(q->state) : 1;
 }
 
+bool psc_clique_keeps_bits(const struct psc_clique *q, const char *codec)
+{
+    return q->kind != NULL && q->kind->stripe != NULL &&
+           !(q->kind->raw_varies && ps_codec_named_for_values(codec) == ps_codec_named("raw"));
+}
+
 bool psc_clique_is_open(const struct psc_clique *q)
 {
     return q->kind != NULL;
@@ -230,7 +236,7 @@ static int run_task(struct psc_clique *q, struct psc_task *t, struct ps_error *e
         copy_in(q, t);
     if (rc == PSC_OK && q->members > 1 && !(t->op.compared && t->op.kind == PSC_BARRIER))
         rc = q->kind->run(q->state, &t->op, err);
-    if (rc == PSC_OK)
+    if (rc == PSC_OK && !t->op.compares)
         finish_values(q, t);
     return rc;
 }
@@ -505,12 +511,17 @@ int psc_clique_use(struct psc_clique *q, const char *algorithm)
     return rc;
 }
 
+void psc_clique_give_up(struct psc_clique *q)
+{
+    if (q->kind != NULL)
+        q->kind->give_up(q->state);
+}
+
 void psc_clique_close(struct psc_clique *q)
 {
     if (q == NULL || check_process(q) != PSC_OK)
         return;
-    if (q->kind != NULL)
-        q->kind->give_up(q->state);
+    psc_clique_give_up(q);
     if (q->runs) {
         pthread_mutex_lock(&q->lock);
         q->stop = true;

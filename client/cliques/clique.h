@@ -37,9 +37,9 @@ struct psc_clique_ops {
      * Never called with fewer than two members. */
     int (*run)(void *state, const struct psc_collective *op, struct ps_error *err);
     /* Floats in a stripe. If a vector is summed by several calls and each begins at a multiple of a stripe,
-     * the result has the same bits as that of one call; over MPI only in a codec. NULL: the kind does not
-     * promise that. */
+     * the result has the same bits as that of one call. NULL: the kind does not promise that. */
     size_t (*stripe)(const void *state);
+    bool raw_varies; /* raw floats are excepted from that promise */
     /* Uses this enum psc_algorithm_kind for sums from now on. All members call it with the same value. A
      * failure breaks the clique. NULL: the kind has its own algorithm. */
     int (*use)(void *state, uint8_t algorithm, struct ps_error *err);
@@ -48,7 +48,8 @@ struct psc_clique_ops {
      * it) with a sentence; it may be called again. NULL: the kind cannot. */
     int (*shrink)(void *state, uint64_t step, uint32_t timeout_ms, struct psc_shrunk *out, int *rank,
                   int *members, struct ps_error *err);
-    /* Any thread: makes a collective in progress fail soon. Called once, before destroy. */
+    /* Any thread: makes a collective in progress fail soon, and all later ones. Called before destroy, once
+     * or more often. */
     void (*give_up)(void *state);
     void (*destroy)(void *state);
 };
@@ -59,9 +60,14 @@ int psc_clique_create(const struct psc_clique_ops *kind, void *state, int rank, 
                       struct psc_clique **out);
 /* The kind's stripe; 1: it has none, or there is one member. */
 size_t psc_clique_stripe(const struct psc_clique *q);
+/* Whether the kind promises the same bits for a vector that is cut at stripes. codec: a name. */
+bool psc_clique_keeps_bits(const struct psc_clique *q, const char *codec);
 /* Calls struct psc_clique_ops.use while no collective is in progress. PSC_EUNSUPPORTED: the kind has its own
  * algorithm, and the name is not "ring". */
 int psc_clique_use(struct psc_clique *q, const char *algorithm);
+/* Any thread: makes the collective in progress fail soon, and all later ones. The handle stays to be closed.
+ */
+void psc_clique_give_up(struct psc_clique *q);
 /* For calls.c. A collective and the arrays of its caller. */
 struct psc_task {
     struct psc_collective op;

@@ -14,8 +14,8 @@
 #include "client/internal.h"
 #include "client/worker/worker.h"
 
-/* Buckets so large that a clique is as fast as in one call, and not too many of them. */
-enum { SMALLEST_BUCKET = 1 << 18, MOST_BUCKETS = PSC_CLIQUE_MAX_STARTED / 2 };
+/* Floats of a bucket, as long as nothing is measured: a clique is as fast as in one call. */
+enum { UNMEASURED_BUCKET = 1 << 18 };
 
 void psc_unit_take(struct psc_group *p, float samples)
 {
@@ -57,25 +57,25 @@ int psc_warmup_learn(struct psc *c, size_t n_samples)
     return rc == PSC_OK ? PSC_OK : ps_fail(&c->error, rc, "%s", psc_clique_error(p->q));
 }
 
-static uint64_t round_up(uint64_t n, uint64_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
-
 uint64_t psc_gather_bucket(const struct psc *c)
 {
     uint64_t n = c->shard.n_floats, stripe = c->group.size > 1 ? psc_clique_stripe(c->group.q) : 1;
-    uint64_t wanted = c->bucket_floats != 0 ? c->bucket_floats : SMALLEST_BUCKET;
-    uint64_t least = (n + MOST_BUCKETS - 1) / MOST_BUCKETS;
-    return round_up(wanted > least ? wanted : least, stripe);
+    uint64_t chosen = c->group.bucket_choice.floats;
+    uint64_t wanted = c->bucket_floats != 0 ? c->bucket_floats : chosen != 0 ? chosen : UNMEASURED_BUCKET;
+    uint64_t least = ps_bucket_floats(n, PSC_MAX_BUCKETS, stripe);
+    wanted = ps_bucket_floats(wanted, 1, stripe);
+    return wanted > least ? wanted : least;
 }
 
 int psc_gather_begin(struct psc *c, float *sum, size_t n_samples)
 {
     struct psc_group *p = &c->group;
     int rc = p->size > 1 && p->unit == 0 ? learn_unit(c, n_samples) : PSC_OK;
-    if (rc == PSC_OK && (rc = psc_sum_begin(c, sum, n_samples, psc_gather_bucket(c))) == PSC_OK)
+    rc = rc == PSC_OK ? psc_bucket_choice_go_on(c) : rc;
+    if (rc == PSC_OK && (rc = psc_sum_begin(c, sum, n_samples, psc_gather_bucket(c))) == PSC_OK) {
         psc_sum_newest(p)->scale = (float)n_samples * p->unit;
+        psc_sum_newest(p)->averages = true;
+    }
     return rc;
 }
 
@@ -113,24 +113,8 @@ int psc_gather_put(struct psc *c, const float *x, const float *g, struct ps_rang
 {
     struct put w = {c, x, g, r.begin};
     psc_team_run(c->team, r.count, put_piece, &w);
+    psc_bucket_choice_note(c, tail);
     return psc_sum_go_on(c, tail);
-}
-
-int psc_gather_land(struct psc *c)
-{
-    struct psc_group *p = &c->group;
-    const struct psc_sum *s = &p->sums[p->sums_landed % PSC_MAX_SUMS];
-    int rc = psc_sum_land(c);
-    if (rc == PSC_OK && p->size > 1)
-        c->vec->scale(s->vector, 1 / (float)p->n_samples / s->unit, c->shard.n_floats);
-    return rc;
-}
-
-int psc_gather_finish(struct psc *c)
-{
-    int rc = psc_gather_land(c);
-    psc_sum_drop(&c->group);
-    return rc;
 }
 
 int psc_pipeline_prepare(struct psc *c, uint64_t n)

@@ -133,7 +133,7 @@ void psc_group_close(struct psc *c)
         pthread_mutex_destroy(&k->lock);
     }
     if (psc_sum_is_pending(&c->group) && c->group.q != NULL)
-        psc_clique_wait(c->group.q, psc_sum_newest(&c->group)->ticket);
+        psc_sum_await_newest(c);
     for (int i = 0; i < PSC_MAX_SUMS; i++)
         free(c->group.pipeline[i]);
     free(c->group.sum);

@@ -19,6 +19,7 @@
 #include "client/psclique.h"
 #include "client/transfer/async.h"
 #include "proto/error.h"
+#include "proto/model/buckets.h"
 #include "proto/model/method.h"
 #include "proto/model/shard.h"
 
@@ -33,19 +34,46 @@ enum psc_word {
     PSC_N_WORDS,
 };
 
+/* The most buckets of a sum. */
+enum { PSC_MAX_BUCKETS = PSC_CLIQUE_MAX_STARTED / 2 };
+
+/* A bucket whose sum has started: the vector from `begin` to the bucket before it. */
+struct psc_bucket {
+    uint64_t begin, ticket;
+};
+
 /* A sum that has begun. */
 struct psc_sum {
     float *vector; /* [n_floats] */
     float words[PSC_N_WORDS];
     uint64_t left; /* floats below this have not been started */
     uint64_t bucket_floats;
-    uint64_t ticket; /* of the last started collective */
-    float unit;      /* in which samples were counted */
-    float scale;     /* of gradients: what this member's are multiplied by */
+    uint64_t words_ticket;
+    struct psc_bucket buckets[PSC_MAX_BUCKETS]; /* from the end of the vector to its beginning */
+    size_t n_buckets;
+    bool averages; /* the vector becomes the mean, not the sum */
+    float unit;    /* in which samples were counted */
+    float scale;   /* of gradients: what this member's are multiplied by */
 };
 /* The most sums in progress at once: a pipeline of K has those of K - 1 steps before and the current step's.
  */
 enum { PSC_MAX_SUMS = PS_MAX_PIPELINE };
+
+/* bucket_choice.c: clique.bucket_floats: auto. */
+enum { PSC_PROFILE_POINTS = 64 };
+struct psc_profile {
+    struct ps_ready_point points[PSC_PROFILE_POINTS];
+    size_t n;
+};
+struct psc_bucket_choice {
+    uint32_t sums;   /* sums of gradients that have begun, up to the one that the choice precedes */
+    uint64_t floats; /* what member 0 has chosen; 0: nothing yet */
+    double once_s;   /* measured: a sum of one float */
+    double float_s;  /* and what each float of a long one takes */
+    double begun_s;  /* when the step at hand began */
+    double update_s; /* psc_worker.update_s when the first sum began */
+    struct psc_profile now, shortest;
+};
 
 /* The thread that keeps other members from timing out while the leader waits for its server: it tells them to
  * wait. */
@@ -63,6 +91,7 @@ struct psc_group {
     uint32_t workers;     /* clients of the job, as the leader last told all members */
     bool follows;         /* follows a leader: has no session of its own */
     float *sum;           /* [n_floats]: the sum of gradients, of a method that a leader steps */
+    struct psc_bucket_choice bucket_choice;
     struct psc_keeper keeper;
     struct psc_sum sums[PSC_MAX_SUMS]; /* sum k is at k % PSC_MAX_SUMS */
     uint64_t sums_begun, sums_landed;  /* those between them are in progress */
@@ -112,16 +141,19 @@ void psc_group_idle(struct psc *c);
 bool psc_group_sums_to_leader(const struct psc *c);
 
 /* sum.c. Begins a sum over the members, of `vector` and of their psc_word values: the words are sent at once.
- * bucket_floats: the size of the vector's collectives; the same at all members. */
+ * bucket_floats: the size of the vector's collectives, at most PSC_MAX_BUCKETS of them; the same at all
+ * members. */
 int psc_sum_begin(struct psc *c, float *vector, size_t n_samples, uint64_t bucket_floats);
 /* The newest sum's vector is complete from `begin` on: starts the buckets in that part. */
 int psc_sum_go_on(struct psc *c, uint64_t begin);
 /* Begins a sum whose vector is complete, as one collective. */
 int psc_sum_start(struct psc *c, float *vector, size_t n_samples);
-/* Waits for the oldest sum in progress. PSC_EVALUE: it is not finite. When the leader has lost its server:
- * the leader's error there, PSC_EGONE elsewhere. */
+/* Waits for the oldest sum in progress; that of gradients becomes their mean. PSC_EVALUE: it is not finite.
+ * When the leader has lost its server: the leader's error there, PSC_EGONE elsewhere. */
 int psc_sum_land(struct psc *c);
-/* The same, and drops it: its vector is the caller's again. */
+/* Waits until nothing uses the vectors of sums any more; c->group.q is not NULL. */
+void psc_sum_await_newest(struct psc *c);
+/* The same as psc_sum_land, and drops it: its vector is the caller's again. */
 int psc_sum_finish(struct psc *c);
 static inline void psc_sum_drop(struct psc_group *p)
 {
@@ -151,8 +183,6 @@ int psc_gather_begin(struct psc *c, float *sum, size_t n_samples);
 /* g, and x at buffers, are final within r, and everything from `tail` on was put before or is now: starts the
  * complete buckets. May not be called twice for the same floats. */
 int psc_gather_put(struct psc *c, const float *x, const float *g, struct ps_range r, uint64_t tail);
-int psc_gather_land(struct psc *c);
-int psc_gather_finish(struct psc *c);
 /* Before the first sum: learns how many steps of so many samples a warm-up in epochs has, the same at all
  * members. */
 int psc_warmup_learn(struct psc *c, size_t n_samples);
@@ -168,6 +198,12 @@ uint64_t psc_gather_bucket(const struct psc *c);
 void psc_unit_take(struct psc_group *p, float samples);
 /* Copies the buffers of the mean into x. */
 void psc_gather_buffers(struct psc *c, float *x, const float *sum);
+
+/* bucket_choice.c. Before a sum of gradients begins, at all members: measures, and in time chooses.
+ * PSC_ENOMEM, PSC_ECLIQUE. */
+int psc_bucket_choice_go_on(struct psc *c);
+/* Of the step at hand, everything from `tail` on was put. */
+void psc_bucket_choice_note(struct psc *c, uint64_t tail);
 
 /* publish_center.c, for methods whose workers are one clique. Called after a step: the leader sends a copy of
  * `center` to the server when it is due. The next sum reports a lost server. */

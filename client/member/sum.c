@@ -1,9 +1,11 @@
 /* Sums over the members. The words that members add beside the vector are sent before it, so that they never
  * arrive after it. The vector is sent in buckets, each a collective of its own, from its end to its
  * beginning: gradients become final in that order. All members must make the same collectives in the same
- * order; so a bucket waits for those behind it. Every bucket but the last begins at a stripe of the clique.
- * So the member whose value is added first, and with it the last bit of a sum, does not depend on the
- * buckets. */
+ * order; so a bucket waits for those behind it. Every bucket begins at a stripe of the clique. So the member
+ * whose value is added first, and with it the last bit of a sum, does not depend on the buckets.
+ *
+ * A bucket is checked and averaged as soon as it has arrived, while the next ones travel. */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "client/internal.h"
@@ -39,7 +41,7 @@ int psc_sum_begin(struct psc *c, float *vector, size_t n_samples, uint64_t bucke
     *s = (struct psc_sum){
         .vector = vector, .left = c->shard.n_floats, .bucket_floats = bucket_floats, .unit = p->unit};
     fill_words(c, s->words, n_samples);
-    int rc = p->size == 1 ? PSC_OK : psc_allreduce_start(p->q, s->words, PSC_N_WORDS, NULL, &s->ticket);
+    int rc = p->size == 1 ? PSC_OK : psc_allreduce_start(p->q, s->words, PSC_N_WORDS, NULL, &s->words_ticket);
     p->sums_begun += rc == PSC_OK;
     return rc == PSC_OK ? PSC_OK : fail(c, rc);
 }
@@ -48,10 +50,11 @@ static int start_bucket(struct psc *c, struct psc_sum *s, uint64_t begin)
 {
     struct psc_group *p = &c->group;
     size_t n = s->left - begin;
+    struct psc_bucket *b = &s->buckets[s->n_buckets++];
     int rc = psc_group_sums_to_leader(c)
-                 ? psc_reduce_start(p->q, s->vector + begin, n, 0, c->clique_codec, &s->ticket)
-                 : psc_allreduce_start(p->q, s->vector + begin, n, c->clique_codec, &s->ticket);
-    s->left = begin;
+                 ? psc_reduce_start(p->q, s->vector + begin, n, 0, c->clique_codec, &b->ticket)
+                 : psc_allreduce_start(p->q, s->vector + begin, n, c->clique_codec, &b->ticket);
+    b->begin = s->left = begin;
     return rc == PSC_OK ? PSC_OK : fail(c, rc);
 }
 
@@ -88,23 +91,90 @@ static int take_words(struct psc *c, const float *words)
     return ps_fail(&c->error, p->published.rc, "%s", p->published.error.text);
 }
 
+static int wait_for(struct psc *c, uint64_t ticket)
+{
+    double begin = ps_now_s();
+    int rc = psc_clique_wait(c->group.q, ticket);
+    c->worker.exchange_s += ps_now_s() - begin;
+    return rc == PSC_OK ? PSC_OK : fail(c, rc);
+}
+
+/* What is done to a part of the sum; in blocks that stay in the cache between the two passes. */
+struct finish {
+    struct psc *c;
+    float *at;
+    float scale;        /* 1: none */
+    _Atomic size_t bad; /* place of the first value that is not finite; SIZE_MAX: there is none */
+};
+
+static void keep_first(_Atomic size_t *first, size_t at)
+{
+    size_t known = atomic_load(first);
+    while (at < known && !atomic_compare_exchange_weak(first, &known, at))
+        ;
+}
+
+static void finish_piece(void *arg, uint64_t begin, uint64_t count)
+{
+    enum { BLOCK = 1 << 14 };
+    struct finish *f = arg;
+    for (uint64_t end = begin + count, n; begin < end; begin += n) {
+        n = end - begin < BLOCK ? end - begin : BLOCK;
+        size_t bad = f->c->vec->first_nonfinite(f->at + begin, n);
+        if (bad < n)
+            keep_first(&f->bad, begin + bad);
+        if (f->scale != 1)
+            f->c->vec->scale(f->at + begin, f->scale, n);
+    }
+}
+
+/* The place of the first value that is not finite, or SIZE_MAX. */
+static size_t finish_part(struct psc *c, struct psc_sum *s, uint64_t begin, uint64_t end)
+{
+    bool scales = s->averages && c->group.size > 1;
+    struct finish f = {c, s->vector + begin, scales ? 1 / (float)c->group.n_samples / s->unit : 1, SIZE_MAX};
+    psc_team_run(c->team, end - begin, finish_piece, &f);
+    return f.bad == SIZE_MAX ? SIZE_MAX : begin + f.bad;
+}
+
+/* All buckets are waited for, also after a value that is not finite. */
+static int land_buckets(struct psc *c, struct psc_sum *s, size_t *bad)
+{
+    uint64_t end = c->shard.n_floats;
+    bool takes = c->group.rank == 0 || !psc_group_sums_to_leader(c);
+    *bad = SIZE_MAX;
+    if (c->group.size == 1)
+        *bad = finish_part(c, s, 0, end);
+    for (size_t k = 0; k < s->n_buckets; end = s->buckets[k++].begin) {
+        int rc = wait_for(c, s->buckets[k].ticket);
+        if (rc != PSC_OK)
+            return rc;
+        size_t found = takes ? finish_part(c, s, s->buckets[k].begin, end) : SIZE_MAX;
+        *bad = found == SIZE_MAX ? *bad : found;
+    }
+    return PSC_OK;
+}
+
 int psc_sum_land(struct psc *c)
 {
     struct psc_group *p = &c->group;
     struct psc_sum *s = &p->sums[p->sums_landed++ % PSC_MAX_SUMS];
-    double begin = ps_now_s();
-    int rc = p->size > 1 ? psc_clique_wait(p->q, s->ticket) : PSC_OK;
-    c->worker.exchange_s += ps_now_s() - begin;
-    if (rc != PSC_OK)
-        return fail(c, rc);
-    if ((rc = take_words(c, s->words)) != PSC_OK || (p->rank > 0 && psc_group_sums_to_leader(c)))
-        return rc;
-    size_t bad = c->vec->first_nonfinite(s->vector, c->shard.n_floats);
-    return bad == c->shard.n_floats
-               ? PSC_OK
-               : ps_fail(&c->error, PSC_EVALUE,
-                         "the members' sum is not finite, in tensor '%s': nothing has moved",
-                         ps_manifest_tensor(c->manifest, bad)->name);
+    size_t bad;
+    int rc = p->size > 1 ? wait_for(c, s->words_ticket) : PSC_OK;
+    int told = rc == PSC_OK ? take_words(c, s->words) : rc;
+    if (rc == PSC_OK)
+        rc = land_buckets(c, s, &bad);
+    if (rc != PSC_OK || told != PSC_OK || bad == SIZE_MAX)
+        return rc != PSC_OK ? rc : told;
+    return ps_fail(&c->error, PSC_EVALUE, "the members' sum is not finite, in tensor '%s': nothing has moved",
+                   ps_manifest_tensor(c->manifest, bad)->name);
+}
+
+/* Collectives end in the order in which they were started. */
+void psc_sum_await_newest(struct psc *c)
+{
+    const struct psc_sum *s = psc_sum_newest(&c->group);
+    psc_clique_wait(c->group.q, s->n_buckets > 0 ? s->buckets[s->n_buckets - 1].ticket : s->words_ticket);
 }
 
 int psc_sum_finish(struct psc *c)

@@ -2,9 +2,9 @@
  * library's. */
 #include "client/optimizers/optimizers.h"
 
-static void step(const struct ps_vec *vec, const struct psc_optimizer_vectors *p, float eta, float mu)
+static void step(const struct psc_work *work, const struct psc_optimizer_vectors *p, float eta, float mu)
 {
-    vec->heavy_ball(p->at, p->v, p->g, eta, mu, p->n);
+    psc_heavy_ball(work, p->at, p->v, p->g, eta, mu, p->n);
 }
 
 const struct psc_optimizer psc_optimizer_heavy_ball = {.name = "heavy-ball", .keeps_v = true, .step = step};

@@ -2,15 +2,15 @@
  * v. The caller's array holds x + delta v, where the next gradient is wanted; x and v are the library's. */
 #include "client/optimizers/optimizers.h"
 
-static void step(const struct ps_vec *vec, const struct psc_optimizer_vectors *p, float eta, float delta)
+static void step(const struct psc_work *work, const struct psc_optimizer_vectors *p, float eta, float delta)
 {
-    vec->nesterov(p->at, p->x, p->v, p->g, eta, delta, p->n);
+    psc_nesterov(work, p->at, p->x, p->v, p->g, eta, delta, p->n);
 }
 
-static void look(const struct ps_vec *vec, const struct psc_optimizer_vectors *p, float delta)
+static void look(const struct psc_work *work, const struct psc_optimizer_vectors *p, float delta)
 {
-    vec->copy(p->at, p->x, p->n);
-    vec->axpy(p->at, p->v, delta, p->n);
+    psc_copy(work, p->at, p->x, p->n);
+    psc_axpy(work, p->at, p->v, delta, p->n);
 }
 
 const struct psc_optimizer psc_optimizer_nesterov = {

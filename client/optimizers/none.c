@@ -1,9 +1,9 @@
 /* The worker makes no step of its own; only the center makes steps. */
 #include "client/optimizers/optimizers.h"
 
-static void step(const struct ps_vec *vec, const struct psc_optimizer_vectors *p, float eta, float delta)
+static void step(const struct psc_work *work, const struct psc_optimizer_vectors *p, float eta, float delta)
 {
-    (void)vec;
+    (void)work;
     (void)p;
     (void)eta;
     (void)delta;

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "proto/vec/vec.h"
+#include "client/memory/memory.h"
 
 /* The vectors of one step, n floats each. */
 struct psc_optimizer_vectors {
@@ -20,9 +20,9 @@ struct psc_optimizer {
     bool keeps_x, keeps_v; /* the library allocates these vectors for it */
     /* The worker's own step, at rate eta, with momentum delta. NULL: the caller makes the step, in
      * psc_options.own_step. */
-    void (*step)(const struct ps_vec *vec, const struct psc_optimizer_vectors *p, float eta, float delta);
+    void (*step)(const struct psc_work *work, const struct psc_optimizer_vectors *p, float eta, float delta);
     /* Optimizers with keeps_x: recomputes `at` from x and v after an exchange has moved x. */
-    void (*lookahead)(const struct ps_vec *vec, const struct psc_optimizer_vectors *p, float delta);
+    void (*lookahead)(const struct psc_work *work, const struct psc_optimizer_vectors *p, float delta);
 };
 
 extern const struct psc_optimizer psc_optimizer_none, psc_optimizer_sgd, psc_optimizer_heavy_ball,

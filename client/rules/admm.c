@@ -13,9 +13,6 @@
 #include "client/worker/worker.h"
 #include "proto/clock.h"
 
-#include <math.h>
-#include <string.h>
-
 /* With the tensor's own learning rate. */
 static struct psc_admm at_rate(const struct psc *c, const struct ps_segment *s)
 {
@@ -40,10 +37,10 @@ static void make_message(struct psc *c, const float *x)
         const float *g = psc_gradient_to_step(c, s, a->g) + at;
         const struct psc_admm own = at_rate(c, s);
         if (s->role == PS_ROLE_PARAM)
-            c->vec->admm_message(message + at, x + at, lambda + at, g, own.eta, own.pull, own.scale,
-                                 s->range.count);
+            psc_admm_message(&c->work, message + at, x + at, lambda + at, g, own.eta, own.pull, own.scale,
+                             s->range.count);
         else if (s->role == PS_ROLE_BUFFER)
-            c->vec->copy(message + at, x + at, s->range.count);
+            psc_copy(&c->work, message + at, x + at, s->range.count);
     }
 }
 
@@ -58,9 +55,10 @@ static void land(struct psc *c, struct ps_range r, const float *answer, float ra
         const float *center = answer + (at - r.begin), *g = psc_gradient_to_step(c, p.segment, a->g) + at;
         const struct psc_admm own = at_rate(c, p.segment);
         if (p.segment->role == PS_ROLE_PARAM)
-            c->vec->admm_land(x + at, lambda + at, center, g, own.eta, own.pull, own.scale, p.range.count);
+            psc_admm_land(&c->transfer_state.work, x + at, lambda + at, center, g, own.eta, own.pull,
+                          own.scale, p.range.count);
         else if (p.segment->role == PS_ROLE_BUFFER)
-            c->vec->copy(x + at, center, p.range.count);
+            psc_copy(&c->transfer_state.work, x + at, center, p.range.count);
     }
 }
 
@@ -70,12 +68,7 @@ static void land_restart(struct psc *c, struct ps_range r, const float *answer, 
 {
     float *lambda = c->worker.vectors[PSC_VECTOR_LAMBDA] + r.begin;
     (void)rate;
-    x += r.begin;
-    for (uint64_t i = 0; i < r.count; i++) {
-        lambda[i] += answer[i] - x[i];
-        lambda[i] = isfinite(lambda[i]) ? lambda[i] : 0;
-    }
-    memcpy(x, answer, r.count * sizeof *x);
+    psc_admm_restart(&c->transfer_state.work, x + r.begin, lambda, answer, r.count);
 }
 
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)

@@ -33,7 +33,7 @@ static int gather(struct psc *c)
     if (!psc_sum_is_pending(&c->group))
         return PSC_OK;
     int rc = psc_sum_finish(c);
-    c->worker.prefetch.landed = rc == PSC_OK;
+    c->worker.prefetch->landed = rc == PSC_OK;
     return rc;
 }
 
@@ -41,7 +41,7 @@ static void apply(struct psc *c, float *x, float *own)
 {
     float *center = c->worker.vectors[PSC_VECTOR_START], *sum = c->worker.vectors[PSC_VECTOR_PREFETCHED];
     float alpha = (float)c->worker.hyper.alpha;
-    c->worker.prefetch.landed = false;
+    c->worker.prefetch->landed = false;
     if (own != x)
         psc_copy_buffers(c, own, x);
     c->vec->elastic(own, center, alpha, c->shard.n_floats);
@@ -55,7 +55,7 @@ static void apply(struct psc *c, float *x, float *own)
 static int exchange(struct psc *c, float *x, float *own, size_t n_samples)
 {
     int rc = PSC_OK;
-    if (!psc_sum_is_pending(&c->group) && !c->worker.prefetch.landed)
+    if (!psc_sum_is_pending(&c->group) && !c->worker.prefetch->landed)
         rc = start(c, x, own, n_samples);
     if (rc == PSC_OK)
         rc = gather(c);

@@ -41,7 +41,7 @@ static int gather(struct psc *c)
 {
     int rc = PSC_OK;
     while (rc == PSC_OK && psc_sum_is_pending(&c->group))
-        rc = psc_gather_land(c);
+        rc = psc_sum_land(c);
     if (rc == PSC_EVALUE)
         drop_all(c);
     return rc;
@@ -52,7 +52,7 @@ static int apply(struct psc *c, float *x)
 {
     struct psc_group *p = &c->group;
     float *own = psc_own_x(c, x);
-    int rc = p->sums_landed == p->sums_dropped ? psc_gather_land(c) : PSC_OK;
+    int rc = p->sums_landed == p->sums_dropped ? psc_sum_land(c) : PSC_OK;
     if (rc == PSC_EVALUE)
         drop_all(c);
     if (rc != PSC_OK)

@@ -6,7 +6,7 @@
  * over the period, each with its own start.
  *
  * With overlap the answer lands at the end of a later step: the changes by the steps until then are kept, as
- * the beginning of the next message. */
+ * the beginning of the next message. Several fragments may be under way: they have no value in common. */
 #include "client/internal.h"
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"
@@ -29,9 +29,9 @@ static void make_message(struct psc *c, const float *x, const float *own, struct
          p = ps_role_run_next(p, part)) {
         uint64_t at = p.range.begin;
         if (p.segment->role == PS_ROLE_PARAM)
-            c->vec->subtract(message + at, own + at, start + at, p.range.count);
+            psc_subtract(&c->work, message + at, own + at, start + at, p.range.count);
         else if (p.segment->role == PS_ROLE_BUFFER)
-            c->vec->copy(message + at, x + at, p.range.count);
+            psc_copy(&c->work, message + at, x + at, p.range.count);
     }
 }
 
@@ -45,10 +45,10 @@ static void land_mixed(struct psc *c, struct ps_range r, const float *answer, fl
          p = ps_role_run_next(p, at)) {
         const float *center = answer + (p.range.begin - at.begin);
         if (p.segment->role == PS_ROLE_PARAM)
-            c->vec->elastic(own + (p.range.begin - scope), center, (float)(1 - c->worker.hyper.mix),
-                            p.range.count);
+            psc_elastic(&c->transfer_state.work, own + (p.range.begin - scope), center,
+                        (float)(1 - c->worker.hyper.mix), p.range.count);
         else if (p.segment->role == PS_ROLE_BUFFER)
-            c->vec->copy(own + (p.range.begin - scope), center, p.range.count);
+            psc_copy(&c->transfer_state.work, own + (p.range.begin - scope), center, p.range.count);
     }
 }
 
@@ -67,6 +67,7 @@ static void land_restart(struct psc *c, struct ps_range r, const float *answer, 
 
 static int exchange_now(struct psc *c, const struct psc_transfer *t, float *x, struct ps_range part)
 {
+    psc_prefetch_forgive(c);
     int rc = psc_move(c, t);
     if (rc == PSC_OK || rc == PSC_ABORTED)
         psc_own_lookahead(c, x, part);
@@ -83,20 +84,30 @@ static int exchange_later(struct psc *c, struct psc_transfer *t, const float *ow
     for (struct ps_role_run p = ps_role_run_first(c->manifest, part); p.range.count > 0;
          p = ps_role_run_next(p, part))
         if (p.segment->role != PS_ROLE_FROZEN)
-            c->vec->copy(start + p.range.begin, own + p.range.begin, p.range.count);
+            psc_copy(&c->work, start + p.range.begin, own + p.range.begin, p.range.count);
     t->name = NULL;
     t->landed = psc_land_moved;
     t->target = c->worker.vectors[PSC_VECTOR_PREFETCHED] + part.begin;
-    c->worker.prefetch.part = part;
     psc_prefetch_exchange(c, t, c->worker.clock + 1, psc_overlap_defers(c));
     return PSC_OK;
 }
 
-static struct psc_transfer again(struct psc *c)
+/* The transfer of a part of the message. */
+static struct psc_transfer transfer_of(const struct psc *c, uint32_t fragment, struct ps_range part,
+                                       float *target, size_t n_samples)
 {
-    const struct psc_prefetch *a = &c->worker.prefetch;
-    struct psc_transfer t = psc_exchange_of(c, c->worker.vectors[PSC_VECTOR_MESSAGE],
-                                            c->worker.vectors[PSC_VECTOR_PREFETCHED], a->samples);
+    const float *message = c->worker.vectors[PSC_VECTOR_MESSAGE];
+    struct psc_transfer t = psc_exchange_of(c, message + part.begin, target + part.begin, n_samples);
+    t.is_fragment = psc_pacing_fragments(c) > 1;
+    t.fragment = (uint16_t)fragment;
+    t.part = part;
+    return t;
+}
+
+static struct psc_transfer again(struct psc *c, const struct psc_prefetch *a)
+{
+    struct psc_transfer t =
+        transfer_of(c, a->fragment, a->part, c->worker.vectors[PSC_VECTOR_PREFETCHED], a->samples);
     t.name = NULL;
     t.landed = psc_land_moved;
     t.clock = a->first - 1;
@@ -109,21 +120,21 @@ static void rebase(struct psc *c, float *own, float *start, const float *answer,
 {
     float taken = (float)(1 - c->worker.hyper.mix);
     if (!(c->worker.hyper.mix > 0)) {
-        c->vec->rebase(own, start, answer, n);
+        psc_rebase(&c->work, own, start, answer, n);
         return;
     }
-    c->vec->axpy(own, answer, taken, n);
-    c->vec->axpy(own, start, -taken, n);
-    c->vec->copy(start, answer, n);
+    psc_axpy(&c->work, own, answer, taken, n);
+    psc_axpy(&c->work, own, start, -taken, n);
+    psc_copy(&c->work, start, answer, n);
 }
 
 /* x <- answer + (x - start), start <- answer. Buffers take the answer as it is, because the caller may keep
  * them above a bound. */
-static void take_over(struct psc *c, float *x)
+static void take_over(struct psc *c, float *x, struct psc_prefetch *a)
 {
     float *own = psc_own_x(c, x), *start = c->worker.vectors[PSC_VECTOR_START];
     const float *answer = c->worker.vectors[PSC_VECTOR_PREFETCHED];
-    struct ps_range part = c->worker.prefetch.part;
+    struct ps_range part = a->part;
     double begin = ps_now_s();
     for (struct ps_role_run p = ps_role_run_first(c->manifest, part); p.range.count > 0;
          p = ps_role_run_next(p, part)) {
@@ -131,35 +142,31 @@ static void take_over(struct psc *c, float *x)
         if (p.segment->role == PS_ROLE_PARAM)
             rebase(c, own + at, start + at, answer + at, p.range.count);
         else if (p.segment->role == PS_ROLE_BUFFER)
-            c->vec->copy(own + at, answer + at, p.range.count);
+            psc_copy(&c->work, own + at, answer + at, p.range.count);
     }
-    c->worker.prefetch.landed = false;
+    a->landed = false;
     c->pulled = true;
     c->worker.update_s += ps_now_s() - begin;
     psc_own_lookahead(c, x, part);
 }
 
 /* start is the x that was sent. */
-static void take_back(struct psc *c)
+static void take_back(struct psc *c, const struct psc_prefetch *a)
 {
     float *start = c->worker.vectors[PSC_VECTOR_START];
     const float *message = c->worker.vectors[PSC_VECTOR_MESSAGE];
-    struct ps_range part = c->worker.prefetch.part;
+    struct ps_range part = a->part;
     for (struct ps_role_run p = ps_role_run_first(c->manifest, part); p.range.count > 0;
          p = ps_role_run_next(p, part))
         if (p.segment->role == PS_ROLE_PARAM)
-            c->vec->axpy(start + p.range.begin, message + p.range.begin, -1, p.range.count);
+            psc_axpy(&c->work, start + p.range.begin, message + p.range.begin, -1, p.range.count);
 }
 
 static int exchange(struct psc *c, float *x, float *own, size_t n_samples)
 {
     struct ps_range part = part_of(c);
     make_message(c, x, own, part);
-    struct psc_transfer t =
-        psc_exchange_of(c, c->worker.vectors[PSC_VECTOR_MESSAGE] + part.begin, own + part.begin, n_samples);
-    t.is_fragment = psc_pacing_fragments(c) > 1;
-    t.fragment = (uint16_t)c->worker.pacing.fragment;
-    t.part = part;
+    struct psc_transfer t = transfer_of(c, c->worker.pacing.fragment, part, own, n_samples);
     t.landed = land;
     return c->worker.hyper.overlap > 0 ? exchange_later(c, &t, own, part) : exchange_now(c, &t, x, part);
 }
@@ -171,8 +178,9 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     int rc = PSC_OK;
     psc_gradient_decay(c, x, g);
     psc_own_step(c, x, g);
-    if (psc_prefetch_lands(c))
-        take_over(c, x);
+    for (uint32_t i = 0; i < c->worker.n_prefetches; i++)
+        if (psc_prefetch_lands(c, &c->worker.prefetch[i]))
+            take_over(c, x, &c->worker.prefetch[i]);
     if (due)
         rc = exchange(c, x, own, n_samples);
     if (rc == PSC_EVALUE)
@@ -189,13 +197,19 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     return PSC_OK;
 }
 
-/* The steps that the last answers do not include, and a message that was in flight. */
+/* The steps that the last answers do not include, and messages that were in flight. */
 static const float *unsent(struct psc *c, float *x)
 {
-    if (c->worker.prefetch.lost)
-        take_back(c);
+    for (uint32_t i = 0; i < c->worker.n_prefetches; i++)
+        if (c->worker.prefetch[i].lost)
+            take_back(c, &c->worker.prefetch[i]);
     make_message(c, x, psc_own_x(c, x), ps_shard_whole(&c->shard));
     return c->worker.vectors[PSC_VECTOR_MESSAGE];
+}
+
+static bool begins_next(const struct psc *c, struct ps_range part)
+{
+    return psc_pacing_is_due(c) && ps_range_intersect(part_of(c), part).count > 0;
 }
 
 const struct psc_rule psc_rule_delta = {.keeps = PSC_VECTOR_BIT(PSC_VECTOR_START) |
@@ -206,7 +220,7 @@ const struct psc_rule psc_rule_delta = {.keeps = PSC_VECTOR_BIT(PSC_VECTOR_START
                                         .steps_first = true,
                                         .finishes = true,
                                         .step = step,
-                                        .begins_next = psc_pacing_is_due,
+                                        .begins_next = begins_next,
                                         .again = again,
                                         .take_over = take_over,
                                         .unsent = unsent,

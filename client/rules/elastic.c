@@ -18,7 +18,8 @@ static void land(struct psc *c, struct ps_range r, const float *answer, float ra
     for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
          p = ps_role_run_next(p, r))
         if (p.segment->role != PS_ROLE_FROZEN)
-            c->vec->elastic(x + p.range.begin, answer + (p.range.begin - r.begin), rate, p.range.count);
+            psc_elastic(&c->transfer_state.work, x + p.range.begin, answer + (p.range.begin - r.begin), rate,
+                        p.range.count);
 }
 
 /* The same for an overlapped exchange, but for buffers: the caller changes them during the exchange, so the
@@ -29,9 +30,9 @@ static void land_prefetched(struct psc *c, struct ps_range r, const float *answe
          p = ps_role_run_next(p, r)) {
         const float *center = answer + (p.range.begin - r.begin);
         if (p.segment->role == PS_ROLE_PARAM)
-            c->vec->elastic(x + p.range.begin, center, rate, p.range.count);
+            psc_elastic(&c->transfer_state.work, x + p.range.begin, center, rate, p.range.count);
         else if (p.segment->role == PS_ROLE_BUFFER)
-            c->vec->copy(x + p.range.begin, center, p.range.count);
+            psc_copy(&c->transfer_state.work, x + p.range.begin, center, p.range.count);
     }
 }
 
@@ -44,10 +45,10 @@ static void land_move(struct psc *c, struct ps_range r, const float *answer, flo
         const float *center = answer + (p.range.begin - r.begin);
         uint64_t at = p.range.begin;
         if (p.segment->role == PS_ROLE_PARAM) {
-            c->vec->subtract(move + at, center, sent + at, p.range.count);
-            c->vec->scale(move + at, rate, p.range.count);
+            psc_subtract(&c->transfer_state.work, move + at, center, sent + at, p.range.count);
+            psc_scale(&c->transfer_state.work, move + at, rate, p.range.count);
         } else if (p.segment->role == PS_ROLE_BUFFER) {
-            c->vec->copy(move + at, center, p.range.count);
+            psc_copy(&c->transfer_state.work, move + at, center, p.range.count);
         }
     }
 }
@@ -97,11 +98,11 @@ static struct psc_transfer deferred_exchange(struct psc *c, size_t n_samples)
     return t;
 }
 
-static struct psc_transfer again(struct psc *c)
+static struct psc_transfer again(struct psc *c, const struct psc_prefetch *a)
 {
-    struct psc_transfer t = deferred_exchange(c, c->worker.prefetch.samples);
+    struct psc_transfer t = deferred_exchange(c, a->samples);
     t.name = NULL;
-    t.clock = c->worker.prefetch.first;
+    t.clock = a->first;
     return t;
 }
 
@@ -122,9 +123,9 @@ static int exchange_deferred(struct psc *c, const float *x, const float *own, si
 }
 
 /* Its answer. */
-static void take_over(struct psc *c, float *x)
+static void take_over(struct psc *c, float *x, struct psc_prefetch *a)
 {
-    bool deferred = c->worker.prefetch.deferred;
+    bool deferred = a->deferred;
     const float *brought = brought_to(c, deferred);
     float *own = psc_own_x(c, x);
     double begin = ps_now_s();
@@ -132,13 +133,13 @@ static void take_over(struct psc *c, float *x)
         const struct ps_segment *s = &c->manifest->segments[i];
         uint64_t at = s->range.begin;
         if (s->role == PS_ROLE_BUFFER)
-            c->vec->elastic(x + at, brought + at, c->worker.prefetch.outcome.rate, s->range.count);
+            psc_elastic(&c->work, x + at, brought + at, a->outcome.rate, s->range.count);
         else if (s->role == PS_ROLE_PARAM && deferred)
-            c->vec->axpy(own + at, brought + at, 1, s->range.count);
+            psc_axpy(&c->work, own + at, brought + at, 1, s->range.count);
         else if (s->role == PS_ROLE_PARAM && brought != c->worker.vectors[PSC_VECTOR_X])
-            c->vec->copy(x + at, brought + at, s->range.count);
+            psc_copy(&c->work, x + at, brought + at, s->range.count);
     }
-    c->worker.prefetch.landed = false;
+    a->landed = false;
     c->pulled = true;
     c->worker.update_s += ps_now_s() - begin;
     if (!deferred || own == x)
@@ -153,17 +154,19 @@ static bool exchange_is_due(const struct psc *c)
 }
 
 /* With overlap an exchange begins at the end of a step. */
-static bool begins_next(const struct psc *c)
+static bool begins_next(const struct psc *c, struct ps_range part)
 {
+    (void)part;
     return (c->worker.clock + 1) % c->worker.hyper.period == 0;
 }
 
 /* The exchange that belongs before this step, unless the step before has started it. */
 static int exchange_before(struct psc *c, float *x, float *own, size_t n_samples, bool defers)
 {
-    if (psc_prefetch_lands(c))
-        take_over(c, x);
-    if (!exchange_is_due(c) || c->worker.prefetch.first == c->worker.clock)
+    struct psc_prefetch *a = c->worker.prefetch;
+    if (psc_prefetch_lands(c, a))
+        take_over(c, x, a);
+    if (!exchange_is_due(c) || a->first == c->worker.clock)
         return PSC_OK;
     return defers ? exchange_deferred(c, x, own, n_samples) : exchange_now(c, x, own, n_samples);
 }

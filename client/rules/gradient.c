@@ -5,10 +5,10 @@
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"
 
-static void take_over(struct psc *c, float *x)
+static void take_over(struct psc *c, float *x, struct psc_prefetch *a)
 {
     psc_copy_moved(c, psc_own_x(c, x), c->worker.vectors[PSC_VECTOR_PREFETCHED]);
-    c->worker.prefetch.landed = false;
+    a->landed = false;
     c->pulled = true;
     psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
 }
@@ -36,8 +36,8 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     float *own = psc_own_x(c, x);
     const float *message = psc_gradient_to_send(c, x, g);
     psc_own_step(c, x, g);
-    if (c->worker.prefetch.landed)
-        take_over(c, x);
+    if (c->worker.prefetch->landed)
+        take_over(c, x, c->worker.prefetch);
     struct psc_transfer t = psc_exchange_of(
         c, message, c->worker.hyper.overlap > 0 ? c->worker.vectors[PSC_VECTOR_PREFETCHED] : own, n_samples);
     t.landed = psc_land_moved;
@@ -60,12 +60,12 @@ static const float *unsent(struct psc *c, float *x)
     float eta = (float)ps_schedule_rate(&c->worker.hyper.schedule, c->worker.hyper.learning_rate,
                                         c->worker.clock - 1);
     (void)x;
-    if (!c->worker.prefetch.lost)
+    if (!c->worker.prefetch->lost)
         return NULL;
     for (size_t i = 0; i < c->manifest->n_segments; i++)
         if (c->manifest->segments[i].role == PS_ROLE_PARAM)
-            c->vec->scale(message + c->manifest->segments[i].range.begin,
-                          -psc_eta_of(&c->manifest->segments[i], eta), c->manifest->segments[i].range.count);
+            psc_scale(&c->work, message + c->manifest->segments[i].range.begin,
+                      -psc_eta_of(&c->manifest->segments[i], eta), c->manifest->segments[i].range.count);
     return message;
 }
 

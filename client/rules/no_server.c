@@ -14,8 +14,8 @@ static void average_piece(void *arg, uint64_t begin, uint64_t count)
 {
     const struct average *w = arg;
     const struct psc *c = w->c;
-    c->vec->elastic(w->z + begin, w->x + begin,
-                    (float)c->averaging->rate(c->worker.hyper.averaging_rate, c->worker.clock), count);
+    psc_elastic(&c->work, w->z + begin, w->x + begin,
+                (float)c->averaging->rate(c->worker.hyper.averaging_rate, c->worker.clock), count);
 }
 
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)

@@ -39,25 +39,50 @@ static void finish_oldest(struct psc *c, int rc)
     ps_cond_wake(&m->landed);
 }
 
-/* Runs the transfer, unless an earlier one of its list or of its round of keys has failed: then its result is
- * the same. */
+/* The failure of what the transfer is sent behind, if that has failed: its result is the same. */
+static int failure_before(struct psc *c, const struct psc_transfer *t, struct ps_error *err)
+{
+    struct psc_async *m = &c->async;
+    int rc = m->list_rc;
+    *err = m->list_error;
+    pthread_mutex_lock(&m->lock);
+    if (t->round != PSC_ROUND_NONE && m->round_rc != PSC_OK) {
+        rc = m->round_rc;
+        *err = m->round_error;
+    } else if (t->is_fragment && m->fragments_rc != PSC_OK) {
+        rc = m->fragments_rc;
+        *err = m->fragments_error;
+    }
+    pthread_mutex_unlock(&m->lock);
+    return rc;
+}
+
+/* What follows it in its round of keys or its cycle of fragments is not sent. */
+static void note_failure(struct psc *c, const struct psc_transfer *t, int rc)
+{
+    struct psc_async *m = &c->async;
+    pthread_mutex_lock(&m->lock);
+    if (t->round != PSC_ROUND_NONE) {
+        m->round_rc = rc;
+        m->round_key = (uint32_t)(t->tensor - c->manifest->tensors);
+        m->round_error = c->transfer_state.error;
+    } else if (t->is_fragment) {
+        m->fragments_rc = rc;
+        m->fragments_error = c->transfer_state.error;
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
 static int run_next(struct psc *c, const struct psc_transfer *t)
 {
     struct psc_async *m = &c->async;
     struct psc_transfer_state *ts = &c->transfer_state;
-    bool round_failed = t->round != PSC_ROUND_NONE && m->round_rc != PSC_OK;
-    int rc = round_failed ? m->round_rc : m->list_rc;
+    struct ps_error before;
+    int rc = failure_before(c, t, &before);
     if (rc != PSC_OK)
-        ts->error = round_failed ? m->round_error : m->list_error;
-    else
-        rc = psc_transfer_run(c, t);
-    if (rc != PSC_OK && t->round != PSC_ROUND_NONE && !round_failed) {
-        pthread_mutex_lock(&m->lock);
-        m->round_rc = rc;
-        m->round_key = (uint32_t)(t->tensor - c->manifest->tensors);
-        m->round_error = ts->error;
-        pthread_mutex_unlock(&m->lock);
-    }
+        ts->error = before;
+    else if ((rc = psc_transfer_run(c, t)) != PSC_OK)
+        note_failure(c, t, rc);
     m->list_error = ts->error;
     m->list_rc = t->more ? rc : PSC_OK;
     return rc;
@@ -139,6 +164,7 @@ static void await(struct psc *c, uint64_t ticket)
 uint64_t psc_async_put(struct psc *c, const struct psc_transfer *t, struct psc_outcome *out)
 {
     struct psc_async *m = &c->async;
+    psc_work_goes(c);
     pthread_mutex_lock(&m->lock);
     if (m->issued >= PSC_MAX_STARTED)
         await(c, m->issued + 1 - PSC_MAX_STARTED);
@@ -179,6 +205,7 @@ void psc_async_await(struct psc *c, uint64_t ticket)
     pthread_mutex_lock(&c->async.lock);
     await(c, ticket);
     pthread_mutex_unlock(&c->async.lock);
+    psc_work_returns(c);
     c->worker.exchange_s += ps_now_s() - begin;
 }
 
@@ -200,7 +227,9 @@ int psc_move(struct psc *c, const struct psc_transfer *t)
         psc_async_await(c, psc_async_put(c, t, &out));
     } else {
         double begin = ps_now_s();
+        psc_work_goes(c);
         out.rc = psc_transfer_run(c, t);
+        psc_work_returns(c);
         c->worker.exchange_s += ps_now_s() - begin;
         if (out.rc != PSC_OK)
             out.error = c->transfer_state.error;
@@ -225,6 +254,26 @@ void psc_async_stop(struct psc *c)
     m->runs = false;
 }
 
+void psc_async_take_fragments(struct psc *c)
+{
+    if (!c->async.runs)
+        return;
+    pthread_mutex_lock(&c->async.lock);
+    c->async.fragments_rc = PSC_OK;
+    pthread_mutex_unlock(&c->async.lock);
+}
+
+/* The first failure of exchanges that steps have started. NULL: none. */
+static const struct psc_outcome *outcome_of_steps(const struct psc *c)
+{
+    for (uint32_t i = 0; i < c->worker.n_prefetches; i++) {
+        const struct psc_prefetch *a = &c->worker.prefetch[i];
+        if (a->started && a->outcome.rc != PSC_OK && a->outcome.rc != PSC_ABORTED)
+            return &a->outcome;
+    }
+    return NULL;
+}
+
 /* With the lock held. The next step reports the outcome of an exchange that a step started; there may be no
  * next step. */
 static int outcome_of_all(struct psc *c)
@@ -234,9 +283,8 @@ static int outcome_of_all(struct psc *c)
     await(c, m->issued);
     if (m->failed_ticket != 0)
         out = &m->failed;
-    else if (c->worker.prefetch.started && c->worker.prefetch.outcome.rc != PSC_OK &&
-             c->worker.prefetch.outcome.rc != PSC_ABORTED)
-        out = &c->worker.prefetch.outcome;
+    else
+        out = outcome_of_steps(c);
     m->failed_ticket = 0;
     if (out == NULL)
         return PSC_OK;
@@ -331,9 +379,10 @@ int psc_wait(struct psc *c, uint64_t ticket)
         pthread_mutex_lock(&m->lock);
         rc = ticket == PSC_ALL ? outcome_of_all(c) : outcome_of(c, ticket);
         pthread_mutex_unlock(&m->lock);
+        psc_work_returns(c);
         c->worker.exchange_s += ps_now_s() - begin;
     }
-    return rc == PSC_OK && psc_refresh(c) ? PSC_DRAINED : rc;
+    return psc_work_end(c, rc == PSC_OK && psc_refresh(c) ? PSC_DRAINED : rc);
 }
 
 bool psc_refresh(struct psc *c)

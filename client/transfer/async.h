@@ -42,6 +42,10 @@ struct psc_async {
     struct ps_error round_error;
     /* The first failure in the list of transfers in progress: the rest of the list is not sent. */
     int list_rc;
+    /* The first exchange of a fragment that failed: those behind it are not sent, until the caller has taken
+     * its failure. */
+    int fragments_rc;
+    struct ps_error fragments_error;
     struct ps_error list_error;
     int ended_fd; /* readable when a transfer has ended since psc_test or psc_wait last looked; -1: none yet
                    */
@@ -60,6 +64,8 @@ uint64_t psc_async_put(struct psc *c, const struct psc_transfer *t, struct psc_o
 uint64_t psc_async_put_ended(struct psc *c, const struct psc_outcome *out);
 /* Waits until the transfer has ended. */
 void psc_async_await(struct psc *c, uint64_t ticket);
+/* Exchanges of fragments that begin from now on are sent again. Call it when all before have ended. */
+void psc_async_take_fragments(struct psc *c);
 /* Ends the transfers that were started, and the thread. */
 void psc_async_stop(struct psc *c);
 /* Tells the service thread the clock and takes what it has learnt: parameters and save_version. Returns

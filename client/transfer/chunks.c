@@ -90,6 +90,7 @@ void psc_pieces_start(struct psc *c, const struct psc_transfer *t)
     struct psc_transfer_state *ts = &c->transfer_state;
     bool moves = psc_transfer_spares_frozen(t);
     psc_wire_begin(c);
+    psc_stage_begin(c);
     ts->scope = psc_scope_of(c, t);
     ts->cover = psc_cover_of(c, t);
     for (uint32_t i = 0; i < ts->welcome.n_lanes; i++) {
@@ -144,13 +145,17 @@ void psc_pieces_choose(struct psc *c, const struct psc_transfer *t)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     const struct ps_admission_info *admission = ps_admission_find(ts->welcome.admission);
+    struct ps_range scope = psc_scope_of(c, t);
+    const float *message = t->may_be_in_place ? psc_stage_message(c, t, scope, scope.begin) : NULL;
+    bool was_in_place = ts->in_place;
     ts->in_place = t->may_be_in_place && !ts->resent && ts->links.transport != NULL &&
                    ts->links.transport->link_send_in_place != NULL && admission != NULL &&
                    (admission->uses & PS_USES_MERGE) == 0 && ts->wire.message.in_place &&
-                   ts->wire.answer.in_place &&
-                   is_shared(c, t->send, psc_scope_of(c, t).count * sizeof(float));
+                   ts->wire.answer.in_place && is_shared(c, message, scope.count * sizeof(float));
     if (ts->in_place)
-        ts->registered = t->send;
+        ts->registered = message;
+    else if (was_in_place)
+        psc_stage_begin(c); /* lanes have changed the mirror, not the device's vector */
 }
 
 bool psc_keeps_turn(const struct psc *c, const struct psc_transfer *t)
@@ -242,8 +247,8 @@ static uint32_t next_piece(struct psc *c, const struct psc_transfer *t, uint32_t
     return p->next == p->last && psc_keeps_turn(c, t) ? p->end : p->next;
 }
 
-/* False: the transport has less room than the window. */
-static bool send_chunk(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k)
+/* *sent: false if the transport has less room than the window. PSC_EDEVICE. */
+static int send_chunk(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k, bool *sent)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     const struct ps_codec *codec = psc_wire_codec(c, t);
@@ -264,34 +269,39 @@ static bool send_chunk(struct psc *c, const struct psc_transfer *t, uint32_t lan
                                  : psc_transfer_moves(t) ? t->fragment
                                                          : 0,
                          .center_version = ts->counts.center_version};
+    int rc = t->send != NULL ? psc_stage_fetch(c, t, ps_range_intersect(r, ts->scope)) : PSC_OK;
+    if (rc != PSC_OK)
+        return rc;
     const void *body = t->send != NULL ? psc_wire_body(c, t, lane, k, r) : NULL;
     size_t len_bytes = body != NULL ? ps_piece_bytes(codec, c->manifest, r) : 0;
     f.flags |= ts->in_place ? PS_FLAG_IN_PLACE : 0;
     f.flags |= psc_wire_is_based(ts, lane, k) ? PS_FLAG_BASED : 0;
     ps_frame_pack(&f, head);
-    if (send_piece(c, lane, head, body, len_bytes, ts->in_place) < 0)
-        return false;
-    ts->counts.bytes_sent += len_bytes;
-    return true;
+    *sent = send_piece(c, lane, head, body, len_bytes, ts->in_place) == 0;
+    ts->counts.bytes_sent += *sent ? len_bytes : 0;
+    return PSC_OK;
 }
 
-/* Fills the lane's window. */
-static void send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane)
+/* Fills the lane's window. PSC_EDEVICE. */
+static int send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_lane_progress *p = &ts->progress[lane];
+    bool sent = true;
 
     if (ts->refused && ps_now_s() < ts->refused_end_s)
-        return;
+        return PSC_OK;
     ts->refused = false;
     while (p->in_flight < ts->links.window_chunks) {
         uint32_t k = next_piece(c, t, lane);
-        if (k == p->end || !send_chunk(c, t, lane, k))
-            return; /* without room the rest is sent later */
+        int rc = k < p->end ? send_chunk(c, t, lane, k, &sent) : PSC_OK;
+        if (rc != PSC_OK || k == p->end || !sent)
+            return rc; /* without room the rest is sent later */
         p->in_flight++;
         p->sent[k / 64] |= UINT64_C(1) << (k % 64);
         p->next += k == p->next;
     }
+    return PSC_OK;
 }
 
 /* The reason for the end of a session comes on the control socket, perhaps a moment after the lanes'
@@ -387,8 +397,14 @@ static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lan
         const float *floats = psc_wire_floats(c, codec, m, r);
         if ((f.flags & PS_FLAG_REPLAYED) == 0)
             psc_wire_know(c, t, lane, (uint32_t)k, r, floats);
+        int rc = psc_stage_answer(c, &floats, r.count);
+        if (rc != PSC_OK)
+            return rc;
         t->landed(c, (struct ps_range){in.begin - ts->scope.begin, in.count}, floats + (in.begin - r.begin),
                   f.rate, t->target);
+        psc_stage_answered(c);
+    } else if (in_place) {
+        psc_stage_take_back(c, t, r);
     }
     ts->begun = true;
     p->answered[k / 64] |= UINT64_C(1) << (k % 64);
@@ -462,7 +478,8 @@ int psc_pieces_pump(struct psc *c, const struct psc_transfer *t, bool *progress)
             if (result != PSC_OK)
                 return result;
             *progress = *progress || (got && !ts->refused);
-            send_lane(c, t, lane);
+            if ((result = send_lane(c, t, lane)) != PSC_OK)
+                return result;
         }
     }
     return PSC_OK;

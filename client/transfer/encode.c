@@ -86,7 +86,7 @@ const struct ps_codec *psc_wire_answer_codec(const struct psc *c, const struct p
 /* m + e, with frozen values 0. Where m + e is not finite, m alone is sent. */
 static void make_message(struct psc *c, const struct psc_transfer *t, struct ps_range r, float *out)
 {
-    const float *m = t->send + (r.begin - c->transfer_state.scope.begin),
+    const float *m = psc_stage_message(c, t, c->transfer_state.scope, r.begin),
                 *e = c->worker.vectors[PSC_VECTOR_ERROR];
     memcpy(out, m, r.count * sizeof *out);
     for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
@@ -124,7 +124,7 @@ const void *psc_wire_body(struct psc *c, const struct psc_transfer *t, uint32_t 
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     uint64_t *word = &ts->progress[lane].encoded[k / 64], bit = UINT64_C(1) << (k % 64);
-    const float *m = t->send + (r.begin - ts->scope.begin);
+    const float *m = psc_stage_message(c, t, ts->scope, r.begin);
     if (psc_wire_codec(c, t)->in_place)
         return m;
     if ((*word & bit) == 0) {

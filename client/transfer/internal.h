@@ -34,6 +34,21 @@ int psc_pieces_take(struct psc *c, const struct psc_transfer *t);
 /* Takes the answers that have arrived and refills the lanes' windows. *progress: whether there were any. */
 int psc_pieces_pump(struct psc *c, const struct psc_transfer *t, bool *progress);
 
+/* stage.c. Forgets the message: a new transfer begins, or the mirror has changed since. */
+void psc_stage_begin(struct psc *c);
+/* Brings r of the message to the host. PSC_EDEVICE. */
+int psc_stage_fetch(struct psc *c, const struct psc_transfer *t, struct ps_range r);
+/* The message on the host from `at` of the vector on, as far as it was fetched. NULL: it cannot be. */
+const float *psc_stage_message(const struct psc *c, const struct psc_transfer *t, struct ps_range scope,
+                               uint64_t at);
+/* *floats: an answer of n floats, then where psc_landed finds it; answered: it was applied. PSC_EDEVICE. */
+int psc_stage_answer(struct psc *c, const float **floats, size_t n);
+void psc_stage_answered(struct psc *c);
+/* Copies to the target what a lane has made of r in the mirror. */
+void psc_stage_take_back(struct psc *c, const struct psc_transfer *t, struct ps_range r);
+/* ps_buffer_renew of a buffer that may be the mirror. */
+int psc_stage_renew(struct psc *c, struct ps_buffer *b, struct ps_error *err);
+
 /* encode.c. Allocates the buffer for encoded messages, for the current codecs and shard. PSC_ENOMEM with a
  * sentence. */
 int psc_wire_prepare(struct psc *c, struct ps_error *err);

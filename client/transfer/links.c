@@ -59,7 +59,7 @@ static void part_from_vector(struct psc *c)
     for (uint32_t i = 0; i < PS_MAX_BUFFERS; i++) {
         struct ps_buffer *b = &c->buffers[i];
         bool holds = b->base != NULL && at >= (uintptr_t)b->base && at < (uintptr_t)b->base + b->bytes;
-        if (holds && ps_buffer_renew(b, &err) < 0)
+        if (holds && psc_stage_renew(c, b, &err) < 0)
             psc_session_say(&c->session, err.text);
     }
 }

@@ -160,20 +160,55 @@ static void search_piece(void *arg, uint64_t begin, uint64_t count)
     }
 }
 
-int psc_transfer_find_bad(struct psc *c, const struct psc_transfer *t, struct ps_range at, const char *then,
-                          struct ps_error *err)
+/* The same by the device that has the vector. */
+static int search_device(const struct psc *c, const struct psc_work *work, const struct psc_transfer *t,
+                         struct ps_range at, uint64_t *bad, struct ps_error *err)
+{
+    const struct psc_memory_kind *kind = c->memory.kind;
+    uint64_t scope_at = psc_scope_of(c, t).begin;
+    kind->search_begin(work->queue);
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, at); p.range.count > 0;
+         p = ps_role_run_next(p, at))
+        if (!psc_transfer_spares_frozen(t) || p.segment->role != PS_ROLE_FROZEN)
+            kind->search(work->queue, t->send + (p.range.begin - scope_at), p.range.count, p.range.begin);
+    return psc_device_result(kind->search_end(work->queue, bad, err));
+}
+
+/* work: of the calling thread. */
+static int find_bad(struct psc *c, const struct psc_work *work, const struct psc_transfer *t,
+                    struct ps_range at, const char *then, struct ps_error *err)
 {
     struct ps_range scope = psc_scope_of(c, t);
     struct search s = {.c = c, .t = t, .scope_at = scope.begin, .begin = at.begin, .bad = UINT64_MAX};
-    psc_team_run(c->team, at.count, search_piece, &s);
-    return s.bad == UINT64_MAX ? PSC_OK : refuse_value(c, t, scope, s.bad, then, err);
+    uint64_t bad = UINT64_MAX;
+    if (c->memory.device != NULL) {
+        int rc = search_device(c, work, t, at, &bad, err);
+        if (rc != PSC_OK)
+            return rc;
+    } else {
+        psc_team_run(c->team, at.count, search_piece, &s);
+        bad = s.bad;
+    }
+    return bad == UINT64_MAX ? PSC_OK : refuse_value(c, t, scope, bad, then, err);
+}
+
+int psc_transfer_find_bad(struct psc *c, const struct psc_transfer *t, struct ps_range at, const char *then,
+                          struct ps_error *err)
+{
+    return find_bad(c, &c->transfer_state.work, t, at, then, err);
+}
+
+static int check_all(struct psc *c, const struct psc_work *work, const struct psc_transfer *t,
+                     struct ps_error *err)
+{
+    return t->send == NULL || t->name == NULL
+               ? PSC_OK
+               : find_bad(c, work, t, psc_scope_of(c, t), "nothing was sent", err);
 }
 
 int psc_transfer_check(struct psc *c, const struct psc_transfer *t, struct ps_error *err)
 {
-    return t->send == NULL || t->name == NULL
-               ? PSC_OK
-               : psc_transfer_find_bad(c, t, psc_scope_of(c, t), "nothing was sent", err);
+    return check_all(c, &c->work, t, err);
 }
 
 /* Before the first byte is sent. In place the lanes check each value as they move it, which saves one pass
@@ -181,7 +216,8 @@ int psc_transfer_check(struct psc *c, const struct psc_transfer *t, struct ps_er
 static int check_values(struct psc *c, const struct psc_transfer *t)
 {
     c->transfer_state.unchecked = c->transfer_state.in_place;
-    return c->transfer_state.unchecked ? PSC_OK : psc_transfer_check(c, t, &c->transfer_state.error);
+    return c->transfer_state.unchecked ? PSC_OK
+                                       : check_all(c, &c->transfer_state.work, t, &c->transfer_state.error);
 }
 
 static int reopen_links(struct psc *c, const struct psc_transfer *t, bool moved)

@@ -10,12 +10,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "client/memory/memory.h"
 #include "client/session/retry.h"
 #include "client/session/session.h"
 #include "proto/codecs/codec.h"
 #include "proto/error.h"
 #include "proto/model/manifest.h"
 #include "proto/model/shard.h"
+#include "proto/transports/registered_memory.h"
 #include "proto/transports/transport.h"
 #include "proto/wire/frame.h"
 
@@ -118,14 +120,32 @@ struct psc_wire {
     float *known;       /* [floats], with an answer codec for moves: the center as the answers have told it */
 };
 
+/* Between vectors of a device and the lanes (stage.c). All 0 if the vectors are the host's. */
+enum { PSC_STAGE_SLOTS = 8 };
+struct psc_stage {
+    float *mirror; /* [n_floats], in psc.buffers; pinned */
+    uint64_t block_floats;
+    uint32_t n_blocks;
+    unsigned char *states;   /* [n_blocks]: of the message, in the mirror */
+    struct psc_mark **marks; /* [n_blocks] */
+    struct ps_buffer slots;  /* PSC_STAGE_SLOTS chunks */
+    bool pinned;             /* they are */
+    float *device_slots;     /* as many, of the device */
+    struct psc_mark *slot_marks[PSC_STAGE_SLOTS];
+    bool slot_used[PSC_STAGE_SLOTS];
+    uint32_t slot; /* the next */
+};
+
 struct psc_transfer_state {
     struct psc_welcome welcome; /* as of links.epoch */
     struct ps_shard shard;      /* how this welcome divides the vector */
     struct ps_range scope;      /* of the transfer in progress */
     struct ps_range cover;      /* the range that is divided into frames: the scope, or more (psc_cover_of) */
     struct psc_links links;
-    uint64_t revivals;   /* as of links.epoch */
-    bool cut;            /* the server came back from a checkpoint since lanes were started: see is_cut */
+    struct psc_stage stage;
+    struct psc_work work; /* PSC_UP: applies answers */
+    uint64_t revivals;    /* as of links.epoch */
+    bool cut;             /* the server came back from a checkpoint since lanes were started: see is_cut */
     bool swapped;        /* the method changed, and the transfer in progress has not been adapted to it yet */
     uint64_t landed_seq; /* exchanges up to this one had landed then */
     _Atomic bool awaited;    /* the caller waits for what it started: see psc_transfer.keeps_turn */
@@ -166,12 +186,26 @@ int psc_lanes_prepare(struct psc *c, struct ps_error *err);
 /* Runs the transfer to its end. A psc result; on failure transfer_state.error has the sentence. */
 int psc_transfer_run(struct psc *c, const struct psc_transfer *t);
 /* Whether the values that it sends are finite: PSC_OK, or PSC_EVALUE with a sentence, after the server was
- * told. Any thread. */
+ * told. For the caller's thread. */
 int psc_transfer_check(struct psc *c, const struct psc_transfer *t, struct ps_error *err);
 /* Looks for a value in `at` of what it sends that is not finite: PSC_EVALUE with a sentence that names the
- * first and ends with `then`, after the server was told; PSC_OK: there is none. Any thread. */
+ * first and ends with `then`, after the server was told; PSC_OK: there is none. For whoever runs transfers;
+ * any thread if the vectors are the host's. */
 int psc_transfer_find_bad(struct psc *c, const struct psc_transfer *t, struct ps_range at, const char *then,
                           struct ps_error *err);
+
+/* stage.c. Allocates the stage, if the vectors are a device's. PSC_ENOMEM, PSC_EDEVICE. */
+int psc_stage_prepare(struct psc *c, struct ps_error *err);
+void psc_stage_finish(struct psc *c);
+/* For the caller's thread. A transfer is about to start: it waits for the work that was enqueued. A transfer
+ * has ended: further work waits for its answers. */
+void psc_work_goes(struct psc *c);
+void psc_work_returns(struct psc *c);
+/* A call that enqueued work ends with rc. Waits for the work if the caller cannot. Returns rc, or PSC_EDEVICE
+ * if the device has failed. */
+int psc_work_end(struct psc *c, int rc);
+/* The psc result of a function of psc_memory_kind. */
+int psc_device_result(int rc);
 
 /* gate.c, for the caller's thread. Makes a gate for the chunks of the shard, all closed; it may have been
  * another's. False: no memory. */

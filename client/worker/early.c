@@ -25,13 +25,14 @@ static uint64_t chunks_of(const struct ps_shard *s)
 
 /* Not where the whole gradient is needed first: the sum of a clique's members. Not where a message that has
  * begun counts as one that has arrived: a round that may close without some of them. Not where one worker
- * computes at a time. With overlap the exchange of the step before is under way meanwhile. */
+ * computes at a time. With overlap the exchange of the step before is under way meanwhile. Not from a
+ * device's memory. */
 bool psc_early_is_possible(const struct psc *c)
 {
-    const struct psc_prefetch *a = &c->worker.prefetch;
-    return c->rule->sends_gradient && c->group.size == 1 && c->admission != NULL &&
-           !c->admission->drops_late && !c->worker.hyper.serial && !c->worker.hyper.overlap && !a->started &&
-           !a->landed && chunks_of(&c->shard) > 1;
+    const struct psc_prefetch *a = c->worker.prefetch;
+    return c->memory.device == NULL && c->rule->sends_gradient && c->group.size == 1 &&
+           c->admission != NULL && !c->admission->drops_late && !c->worker.hyper.serial &&
+           !c->worker.hyper.overlap && !a->started && !a->landed && chunks_of(&c->shard) > 1;
 }
 
 int psc_early_begin(struct psc *c)

@@ -1,7 +1,8 @@
-/* The exchange that is under way while the caller computes: when it lands.
+/* The exchanges that are under way while the caller computes: when they land.
  *
- * With a fixed overlap it lands in the same step whatever its answer took, so that a run depends on seed and
+ * With a fixed overlap one lands in the same step whatever its answer took, so that a run depends on seed and
  * ranks alone. One that has failed is told at once. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/internal.h"
@@ -14,53 +15,82 @@ bool psc_overlap_defers(const struct psc *c)
 
 bool psc_has_prefetch(const struct psc *c)
 {
-    return c->worker.prefetch.started && c->rule->lands_in_x && !c->worker.prefetch.deferred;
+    return c->worker.prefetch->started && c->rule->lands_in_x && !c->worker.prefetch->deferred;
 }
 
-/* For psc_prefetch_again. Transfers that the caller started before may still change the error feedback. */
-static void keep_error(struct psc *c)
+bool psc_prefetch_make(struct psc *c, uint32_t n)
+{
+    struct psc_worker *w = &c->worker;
+    if (n <= w->n_prefetches)
+        return true;
+    if (c->async.runs) /* transfers write to their outcomes */
+        psc_async_await(c, c->async.issued);
+    struct psc_prefetch *more = realloc(w->prefetch, n * sizeof *more);
+    if (more == NULL)
+        return false;
+    w->prefetch = more;
+    while (w->n_prefetches < n)
+        more[w->n_prefetches++] = (struct psc_prefetch){.first = PSC_NO_STEP};
+    return true;
+}
+
+void psc_prefetch_forgive(struct psc *c)
+{
+    for (uint32_t i = 0; i < c->worker.n_prefetches; i++)
+        if (c->worker.prefetch[i].started)
+            return;
+    psc_async_take_fragments(c);
+}
+
+/* For psc_prefetch_again. Transfers that the caller started before may still change the error feedback;
+ * exchanges that are under way are of other values. */
+static void keep_error(struct psc *c, struct ps_range part)
 {
     const float *error = c->worker.vectors[PSC_VECTOR_ERROR];
     float *sent = c->worker.vectors[PSC_VECTOR_SENT_ERROR];
     if (error == NULL || sent == NULL)
         return;
-    psc_async_await(c, c->async.issued);
-    memcpy(sent, error, c->shard.n_floats * sizeof *sent);
+    psc_async_await(c, c->worker.last_of_caller);
+    memcpy(sent + part.begin, error + part.begin, part.count * sizeof *sent);
 }
 
-static void start(struct psc *c, const struct psc_transfer *t)
+static void start(struct psc *c, struct psc_prefetch *a, const struct psc_transfer *t)
 {
-    struct psc_prefetch *a = &c->worker.prefetch;
     atomic_store_explicit(&c->transfer_state.awaited, false, memory_order_relaxed);
-    a->ticket = psc_async_put(c, t, &a->outcome);
+    a->ticket = c->worker.last_prefetch = psc_async_put(c, t, &a->outcome);
     a->started = true;
     a->landed = false;
 }
 
 void psc_prefetch_exchange(struct psc *c, const struct psc_transfer *t, uint64_t first, bool deferred)
 {
-    struct psc_prefetch *a = &c->worker.prefetch;
-    keep_error(c);
+    uint32_t fragment = t->is_fragment ? t->fragment : 0;
+    struct psc_prefetch *a = &c->worker.prefetch[fragment];
+    if (c->async.issued != c->worker.last_prefetch)
+        c->worker.last_of_caller = c->async.issued;
+    a->fragment = fragment;
+    a->part = t->is_fragment ? t->part : ps_shard_whole(&c->shard);
+    keep_error(c, a->part);
+    psc_prefetch_forgive(c);
     a->deferred = deferred;
     a->first = first;
     a->samples = t->samples;
-    start(c, t);
+    start(c, a, t);
 }
 
-void psc_prefetch_again(struct psc *c)
+void psc_prefetch_again(struct psc *c, struct psc_prefetch *a)
 {
-    struct psc_transfer t = c->rule->again(c);
+    struct psc_transfer t = c->rule->again(c, a);
     float *error = c->worker.vectors[PSC_VECTOR_ERROR];
     const float *sent = c->worker.vectors[PSC_VECTOR_SENT_ERROR];
     if (error != NULL && sent != NULL)
-        memcpy(error, sent, c->shard.n_floats * sizeof *error);
-    start(c, &t);
+        memcpy(error + a->part.begin, sent + a->part.begin, a->part.count * sizeof *error);
+    start(c, a, &t);
 }
 
 /* Whether the transfer has ended; *failed: badly. */
-static bool is_over(struct psc *c, bool *failed)
+static bool is_over(struct psc *c, const struct psc_prefetch *a, bool *failed)
 {
-    const struct psc_prefetch *a = &c->worker.prefetch;
     *failed = false;
     if (!a->started)
         return a->landed;
@@ -71,27 +101,25 @@ static bool is_over(struct psc *c, bool *failed)
     return over;
 }
 
-static bool is_last_step_for_it(const struct psc *c)
+static bool is_last_step_for_it(const struct psc *c, const struct psc_prefetch *a)
 {
-    const struct psc_prefetch *a = &c->worker.prefetch;
     uint32_t n = c->worker.hyper.overlap;
     bool fixed = n != PS_OVERLAP_AUTO;
-    return !a->deferred || (fixed && c->worker.clock + 1 >= a->first + n) || c->rule->begins_next(c);
+    return !a->deferred || (fixed && c->worker.clock + 1 >= a->first + n) || c->rule->begins_next(c, a->part);
 }
 
-bool psc_prefetch_is_due(struct psc *c)
+bool psc_prefetch_is_due(struct psc *c, struct psc_prefetch *a)
 {
-    const struct psc_prefetch *a = &c->worker.prefetch;
     bool failed, over;
     if (!a->started && !a->landed)
         return false;
-    if (is_last_step_for_it(c))
+    if (is_last_step_for_it(c, a))
         return true;
-    over = is_over(c, &failed);
+    over = is_over(c, a, &failed);
     return failed || (over && c->worker.hyper.overlap == PS_OVERLAP_AUTO);
 }
 
-bool psc_prefetch_lands(struct psc *c)
+bool psc_prefetch_lands(struct psc *c, struct psc_prefetch *a)
 {
-    return c->worker.prefetch.landed && psc_prefetch_is_due(c);
+    return a->landed && psc_prefetch_is_due(c, a);
 }

@@ -9,6 +9,8 @@
 
 #include "client/transfer/transfer.h"
 
+struct psc_prefetch;
+
 struct psc_rule {
     unsigned keeps;      /* PSC_VECTOR_BIT bits, beside the optimizer's vectors */
     bool sends_gradient; /* the message is g */
@@ -26,17 +28,17 @@ struct psc_rule {
     /* One step, its exchange included, after the exchange that the step before started has ended. Adds 1 to
      * the clock if it took effect. */
     int (*step)(struct psc *c, float *x, const float *g, size_t n_samples);
-    /* Rules that defer: whether the step at hand ends with the begin of an exchange. */
-    bool (*begins_next)(const struct psc *c);
-    /* Rules that defer: the exchange of PSC_VECTOR_MESSAGE, to be started again. */
-    struct psc_transfer (*again)(struct psc *c);
+    /* Rules that defer: whether the step at hand ends with the begin of an exchange of some of this range. */
+    bool (*begins_next)(const struct psc *c, struct ps_range part);
+    /* Rules that defer: the exchange of its part of PSC_VECTOR_MESSAGE, to be started again. */
+    struct psc_transfer (*again)(struct psc *c, const struct psc_prefetch *a);
     /* Applies the answer of an overlapped exchange; NULL: there is nothing to apply. */
-    void (*take_over)(struct psc *c, float *x);
+    void (*take_over)(struct psc *c, float *x, struct psc_prefetch *a);
     /* When the method changes: the part of the worker's steps that the center lacks, as an addition to it.
      * NULL: there is never any. */
     const float *(*unsent)(struct psc *c, float *x);
     /* The server lost an overlapped exchange: its message becomes unsent again. NULL: nothing to do. */
-    void (*take_back)(struct psc *c);
+    void (*take_back)(struct psc *c, const struct psc_prefetch *a);
     /* Collective rules: waits for the sum in progress and keeps it for the next step, to be saved. NULL: no
      * sum is in progress between steps. */
     int (*gather)(struct psc *c);

@@ -17,22 +17,44 @@ static float *own_x(struct psc *c)
     return memset(b->base, 0, bytes);
 }
 
+/* Encoding is the host's, and so is what it has lost. */
+bool psc_vector_is_on_device(const struct psc *c, int k)
+{
+    return c->memory.device != NULL && k != PSC_VECTOR_ERROR && k != PSC_VECTOR_SENT_ERROR;
+}
+
+static float *of_device(struct psc *c)
+{
+    void *at = NULL;
+    return c->memory.kind->alloc(c->memory.device, c->shard.n_floats * sizeof(float), &at, &c->error) == 0
+               ? at
+               : NULL;
+}
+
 bool psc_vector_make(struct psc *c, enum psc_vector k)
 {
-    c->worker.vectors[k] =
-        k == PSC_VECTOR_X ? own_x(c) : calloc(c->shard.n_floats, sizeof *c->worker.vectors[k]);
+    c->worker.vectors[k] = psc_vector_is_on_device(c, k) ? of_device(c)
+                           : k == PSC_VECTOR_X           ? own_x(c)
+                                               : calloc(c->shard.n_floats, sizeof *c->worker.vectors[k]);
     return c->worker.vectors[k] != NULL;
+}
+
+static void drop(struct psc *c, int k)
+{
+    if (c->worker.vectors[k] == NULL)
+        return;
+    if (psc_vector_is_on_device(c, k))
+        c->memory.kind->free(c->memory.device, c->worker.vectors[k]);
+    else if (k != PSC_VECTOR_X) /* in its buffer */
+        free(c->worker.vectors[k]);
+    c->worker.vectors[k] = NULL;
 }
 
 void psc_vectors_drop_but(struct psc *c, unsigned keeps)
 {
-    for (int k = 0; k < PSC_N_VECTORS; k++) {
-        if ((keeps & PSC_VECTOR_BIT(k)) != 0)
-            continue;
-        if (k != PSC_VECTOR_X) /* in its buffer */
-            free(c->worker.vectors[k]);
-        c->worker.vectors[k] = NULL;
-    }
+    for (int k = 0; k < PSC_N_VECTORS; k++)
+        if ((keeps & PSC_VECTOR_BIT(k)) == 0)
+            drop(c, k);
 }
 
 unsigned psc_optimizer_vectors_of(const struct psc *c)
@@ -75,11 +97,25 @@ bool psc_vectors_are_there(const struct psc *c)
 void psc_start_over(struct psc *c)
 {
     c->worker.restart = true;
-    c->worker.prefetch.unwanted = c->worker.prefetch.started;
-    if (c->rule->collective) /* the other members apply a clique's sum, too */
-        return;
-    c->worker.prefetch.landed = false;
-    c->worker.prefetch.first = PSC_NO_STEP;
+    for (uint32_t i = 0; i < c->worker.n_prefetches; i++) {
+        struct psc_prefetch *a = &c->worker.prefetch[i];
+        a->unwanted = a->started;
+        if (c->rule->collective) /* the other members apply a clique's sum, too */
+            continue;
+        a->landed = false;
+        a->first = PSC_NO_STEP;
+    }
+}
+
+int psc_check_memory(struct psc *c, const char *call, const void *p)
+{
+    if (c->memory.device == NULL || c->memory.kind->owns(c->memory.device, p))
+        return PSC_OK;
+    return ps_fail(
+        &c->error, PSC_EINVAL,
+        "%s: a vector is not memory of the device; allowed with memory '%s' are vectors of psc_alloc "
+        "and cudaMalloc",
+        call, c->memory.kind->name);
 }
 
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b)
@@ -98,12 +134,19 @@ int psc_check_worker(struct psc *c, const char *call, const void *a, const void 
     return PSC_OK;
 }
 
+int psc_check_vectors(struct psc *c, const char *call, const float *a, const float *b)
+{
+    int rc = psc_check_worker(c, call, a, b);
+    if (rc == PSC_OK)
+        rc = psc_check_memory(c, call, a);
+    return rc == PSC_OK && b != a ? psc_check_memory(c, call, b) : rc;
+}
+
 /* x <- answer */
 void psc_land_all(struct psc *c, struct ps_range r, const float *answer, float rate, float *target)
 {
-    (void)c;
     (void)rate;
-    memcpy(target + r.begin, answer, r.count * sizeof *target);
+    psc_copy(&c->transfer_state.work, target + r.begin, answer, r.count);
 }
 
 /* x <- answer, but for frozen values */
@@ -115,8 +158,8 @@ void psc_land_moved(struct psc *c, struct ps_range r, const float *answer, float
     for (struct ps_role_run p = ps_role_run_first(c->manifest, at); p.range.count > 0;
          p = ps_role_run_next(p, at))
         if (p.segment->role != PS_ROLE_FROZEN)
-            memcpy(target + (p.range.begin - scope), answer + (p.range.begin - at.begin),
-                   p.range.count * sizeof *target);
+            psc_copy(&c->transfer_state.work, target + (p.range.begin - scope),
+                     answer + (p.range.begin - at.begin), p.range.count);
 }
 
 void psc_copy_buffers(const struct psc *c, float *to, const float *from)
@@ -124,7 +167,7 @@ void psc_copy_buffers(const struct psc *c, float *to, const float *from)
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
         const struct ps_segment *s = &c->manifest->segments[i];
         if (s->role == PS_ROLE_BUFFER)
-            c->vec->copy(to + s->range.begin, from + s->range.begin, s->range.count);
+            psc_copy(&c->work, to + s->range.begin, from + s->range.begin, s->range.count);
     }
 }
 
@@ -141,7 +184,7 @@ static void copy_moved(void *arg, uint64_t begin, uint64_t count)
     for (struct ps_role_run p = ps_role_run_first(k->c->manifest, r); p.range.count > 0;
          p = ps_role_run_next(p, r))
         if (p.segment->role != PS_ROLE_FROZEN)
-            k->c->vec->copy(k->to + p.range.begin, k->from + p.range.begin, p.range.count);
+            psc_copy(&k->c->work, k->to + p.range.begin, k->from + p.range.begin, p.range.count);
 }
 
 void psc_copy_moved(const struct psc *c, float *to, const float *from)
@@ -154,9 +197,9 @@ float *psc_own_x(struct psc *c, float *at)
 {
     float *x = c->worker.vectors[PSC_VECTOR_X], *v = c->worker.vectors[PSC_VECTOR_V];
     if (c->worker.restart && x != NULL)
-        memcpy(x, at, c->shard.n_floats * sizeof *at);
+        psc_copy(&c->work, x, at, c->shard.n_floats);
     if (c->worker.restart && v != NULL)
-        memset(v, 0, c->shard.n_floats * sizeof *at);
+        psc_zero(&c->work, v, c->shard.n_floats);
     c->worker.restart = false;
     return x != NULL ? x : at;
 }
@@ -193,7 +236,7 @@ static void step_piece(void *arg, uint64_t begin, uint64_t count)
         struct psc_optimizer_vectors point = point_of(c, p.range, w->at);
         point.g = psc_gradient_to_step(c, p.segment, w->g) + p.range.begin;
         if (p.segment->role == PS_ROLE_PARAM)
-            c->optimizer->step(c->vec, &point, psc_eta_of(p.segment, w->eta),
+            c->optimizer->step(&c->work, &point, psc_eta_of(p.segment, w->eta),
                                (float)c->worker.hyper.momentum);
     }
 }
@@ -202,6 +245,8 @@ void psc_own_step(struct psc *c, float *at, const float *g)
 {
     double begin = ps_now_s();
     struct own_pass w = {.c = c, .at = at, .g = g, .eta = (float)psc_rate(c)};
+    if (c->optimizer->step == NULL && c->memory.own_stream)
+        psc_work_end(c, PSC_OK); /* the caller sees x as it is now; the step's end tells a failure */
     if (c->optimizer->step == NULL)
         c->opt.own_step(c->opt.own_step_arg, at, g, psc_rate(c));
     else
@@ -219,9 +264,9 @@ static void look_piece(void *arg, uint64_t begin, uint64_t count)
          p = ps_role_run_next(p, r)) {
         struct psc_optimizer_vectors point = point_of(c, p.range, w->at);
         if (p.segment->role == PS_ROLE_PARAM)
-            c->optimizer->lookahead(c->vec, &point, (float)c->worker.hyper.momentum);
+            c->optimizer->lookahead(&c->work, &point, (float)c->worker.hyper.momentum);
         else if (p.segment->role == PS_ROLE_BUFFER)
-            c->vec->copy(w->at + p.range.begin, own + p.range.begin, p.range.count);
+            psc_copy(&c->work, w->at + p.range.begin, own + p.range.begin, p.range.count);
     }
 }
 

@@ -50,9 +50,10 @@ static void decay_piece(void *arg, uint64_t begin, uint64_t count)
         const struct ps_segment *s = p.segment;
         uint64_t at = p.range.begin;
         if (psc_gradient_decays(c, s))
-            c->vec->decay(to + at, w->g + at, w->x + at, (float)c->worker.hyper.weight_decay, p.range.count);
+            psc_decay(&c->work, to + at, w->g + at, w->x + at, (float)c->worker.hyper.weight_decay,
+                      p.range.count);
         else if (w->sends && s->role != PS_ROLE_FROZEN)
-            c->vec->copy(to + at, (s->role == PS_ROLE_BUFFER ? w->x : w->g) + at, p.range.count);
+            psc_copy(&c->work, to + at, (s->role == PS_ROLE_BUFFER ? w->x : w->g) + at, p.range.count);
     }
 }
 

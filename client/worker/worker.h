@@ -36,9 +36,12 @@ enum psc_vector {
 /* psc.buffers: the first holds the library's own x, if it keeps one; those of psc_alloc follow. */
 enum { PSC_BUFFER_OWN = 0 };
 
-/* The exchange that is under way while the caller computes (parameters.overlap). It lands in the step `first`
+/* An exchange that is under way while the caller computes (parameters.overlap). It lands in the step `first`
  * with an overlap of 1, N - 1 steps later with one of N, under PS_OVERLAP_AUTO in the step that finds its
- * answer there; always before the next one begins. */
+ * answer there; always before the next one of its part begins.
+ *
+ * Of fragments several may be under way, one of each at most. They are transferred in the order in which they
+ * began; when one fails, those behind it are not sent and fail likewise. */
 #define PSC_NO_STEP UINT64_MAX
 struct psc_prefetch {
     uint64_t ticket; /* while started */
@@ -48,7 +51,8 @@ struct psc_prefetch {
     bool deferred;        /* x moves on until the answer lands: the overlap is above 1 */
     uint64_t first;       /* clock of the first step that it may land in; PSC_NO_STEP: there was none */
     uint32_t samples;     /* of its message */
-    struct ps_range part; /* its range, of rules that send x - start */
+    uint32_t fragment;    /* 0 without fragments */
+    struct ps_range part; /* its range */
     struct psc_outcome outcome;
 };
 
@@ -95,7 +99,11 @@ struct psc_worker {
     uint64_t save_version; /* as of the last psc_refresh */
     const float *caller_x; /* the array that psc_step moves: psc_begin's before the first step */
     bool stepped;          /* psc_step has been called */
-    struct psc_prefetch prefetch;
+    /* [n_prefetches], that of fragment i is [i]; at least one. */
+    struct psc_prefetch *prefetch;
+    uint32_t n_prefetches;
+    uint64_t last_prefetch;  /* ticket of the last that was started */
+    uint64_t last_of_caller; /* of the last transfer before it that the caller had started */
     struct psc_open_step open;
     struct psc_pacing pacing;
     uint64_t clock;
@@ -118,6 +126,10 @@ bool psc_vectors_are_there(const struct psc *c);
 void psc_start_over(struct psc *c);
 /* Checks a call that only a worker may make. PSC_EINVAL: too early, not a worker, or an array is missing. */
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b);
+/* The same, and that the arrays are in the handle's kind of memory. */
+int psc_check_vectors(struct psc *c, const char *call, const float *a, const float *b);
+/* Checks that a vector of the caller is in the handle's kind of memory: else PSC_EINVAL. */
+int psc_check_memory(struct psc *c, const char *call, const void *p);
 /* Functions for psc_transfer.landed: copy the answer; copy all but the frozen values. */
 void psc_land_all(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
 void psc_land_moved(struct psc *c, struct ps_range r, const float *answer, float rate, float *target);
@@ -147,16 +159,27 @@ struct psc_transfer psc_exchange_of(const struct psc *c, const float *message, f
 bool psc_has_prefetch(const struct psc *c);
 /* Whether x moves on while an exchange is under way. */
 bool psc_overlap_defers(const struct psc *c);
-/* Starts the exchange. first: clock of the first step that it may land in. deferred: x moves on meanwhile. */
+/* Makes room for the exchanges that may be under way at a time. False: no memory. */
+bool psc_prefetch_make(struct psc *c, uint32_t n);
+/* If none is under way: what failed before does not keep the next one back. */
+void psc_prefetch_forgive(struct psc *c);
+/* Starts the exchange, of the transfer's fragment. first: clock of the first step that it may land in.
+ * deferred: x moves on meanwhile. */
 void psc_prefetch_exchange(struct psc *c, const struct psc_transfer *t, uint64_t first, bool deferred);
-/* Whether the step at hand has to do with the exchange that is under way: it lands, or has failed. */
-bool psc_prefetch_is_due(struct psc *c);
+/* Whether the step at hand has to do with an exchange that is under way: it lands, or has failed. */
+bool psc_prefetch_is_due(struct psc *c, struct psc_prefetch *a);
 /* Whether its answer is there, and lands in the step at hand. */
-bool psc_prefetch_lands(struct psc *c);
+bool psc_prefetch_lands(struct psc *c, struct psc_prefetch *a);
 /* After psc_load: starts the exchange again whose message is in PSC_VECTOR_MESSAGE. */
-void psc_prefetch_again(struct psc *c);
+void psc_prefetch_again(struct psc *c, struct psc_prefetch *a);
 
-/* memory.c. Frees the vectors and buffers without another owner. */
+/* memory.c. Copies n floats between a vector of the handle's memory and one of the host, behind all work that
+ * was enqueued, and waits. PSC_ENOMEM, PSC_EDEVICE. */
+int psc_vector_read(struct psc *c, float *host, const float *x, size_t n);
+int psc_vector_write(struct psc *c, float *x, const float *host, size_t n);
+/* Whether vector k, allocated or not, is a device's. */
+bool psc_vector_is_on_device(const struct psc *c, int k);
+/* Frees the vectors and buffers without another owner. */
 void psc_buffers_finish(struct psc *c);
 
 /* weight_decay.c. Whether the gradient needs PSC_VECTOR_GRADIENT. */

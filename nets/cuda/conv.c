@@ -1,48 +1,28 @@
-/* conv.c: convolutions with cuDNN, or with our own kernels for shapes that it does not support. The
- * implementation and algorithm are chosen when the net is created, separately for each of the three products.
- *
- * cuDNN's legacy API has one padding per dimension. If the two ends differ, the input is copied into a zeroed
- * buffer first. */
-#include "nets/cuda/cuda.h"
+/* conv.c: the layer of a convolution. Each of its products is computed by a plan of cuDNN's graph API, by a
+ * classic call of it, or where it has neither by a kernel of our own; the fastest is chosen when the net is
+ * created (search.c). The forward product has the bias, and a ReLU that overwrites its output, in the same
+ * plan where that is faster. */
+#include "nets/cuda/conv.h"
 
-#include <errno.h>
-
-/* How one product is computed. */
-struct product {
-    bool is_own; /* computed by kernels.cuh */
-    int algorithm;
-    cudnnMathType_t math; /* that the descriptor must have for it */
-    size_t workspace;
-};
-
-struct conv {
-    cudnnTensorDescriptor_t in, out;
-    cudnnFilterDescriptor_t weight;
-    cudnnConvolutionDescriptor_t conv;
-    struct product forward, back_data, back_weights;
-    struct cnn_cuda_window window; /* as run: over the padded input, if there is one */
-    struct cnn_cuda_window pad;    /* input -> padded input */
-    bool is_padded, is_turned;     /* is_turned: weights are copied from x to another order */
-    float *weights;                /* in cuDNN's order; NULL: x is used */
-};
+#include <stdio.h>
 
 static bool pads_differ(const struct cnn_layer *l)
 {
     return l->window.pad[0] != l->window.pad_end[0] || l->window.pad[1] != l->window.pad_end[1];
 }
 
-static size_t padded_bytes(const struct cnn_layer *l, uint32_t batch)
+static size_t padded_bytes(const struct cnn_layer *l, const struct cnn_setup *setup)
 {
     const struct cnn_window *w = &l->window;
     size_t h = (size_t)l->in.h + w->pad[0] + w->pad_end[0],
            wide = (size_t)l->in.w + w->pad[1] + w->pad_end[1];
-    return pads_differ(l) ? batch * h * wide * l->in.c * sizeof(float) : 0;
+    return pads_differ(l) ? setup->batch * h * wide * l->in.c * cnn_cuda_value_bytes(setup->precision) : 0;
 }
 
 /* The padded input is kept for the weights' gradient. Its gradient is computed padded, too. */
 static void needs(const struct cnn_setup *setup, const struct cnn_layer *l, struct cnn_needs *out)
 {
-    size_t padded = padded_bytes(l, setup->batch);
+    size_t padded = padded_bytes(l, setup);
 
     if (padded == 0) {
         out->back_reads_in = l->trains ? CNN_READS_VALUE : CNN_READS_NOTHING;
@@ -52,7 +32,7 @@ static void needs(const struct cnn_setup *setup, const struct cnn_layer *l, stru
     out->back_work_bytes = l->wants_din ? padded : 0;
 }
 
-static void set_windows(const struct cnn_layer *l, uint32_t batch, struct conv *c)
+static void set_windows(const struct cnn_layer *l, uint32_t batch, struct cnn_cuda_conv_state *c)
 {
     c->window = c->pad = cnn_cuda_window_of(l, batch);
     c->is_padded = pads_differ(l);
@@ -66,303 +46,324 @@ static void set_windows(const struct cnn_layer *l, uint32_t batch, struct conv *
         c->window.pad[d] = c->window.pad_end[d] = 0;
 }
 
-static cudnnStatus_t describe_tensor(cudnnTensorDescriptor_t *t, struct cnn_cuda_shape s)
-{
-    cudnnStatus_t st = cudnnCreateTensorDescriptor(t);
-    return st != CUDNN_STATUS_SUCCESS ? st
-                                      : cudnnSetTensor4dDescriptor(*t, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT,
-                                                                   (int)s.n, (int)s.c, (int)s.h, (int)s.w);
-}
-
-/* What the algorithms of a net may be: CUDNN_DEFAULT_MATH permits tf32. */
-static cudnnMathType_t math_of(const struct cnn_cuda *d)
-{
-    return d->precision == CNN_TF32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
-}
-
-static cudnnStatus_t describe(const struct cnn_cuda *d, struct conv *c)
-{
-    const struct cnn_cuda_window *w = &c->window;
-    cudnnStatus_t st = describe_tensor(&c->in, w->in);
-
-    if (st == CUDNN_STATUS_SUCCESS)
-        st = describe_tensor(&c->out, w->out);
-    if (st == CUDNN_STATUS_SUCCESS)
-        st = cudnnCreateFilterDescriptor(&c->weight);
-    if (st == CUDNN_STATUS_SUCCESS)
-        st = cudnnSetFilter4dDescriptor(c->weight, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NHWC, (int)w->out.c,
-                                        (int)(w->in.c / w->groups), w->kernel[0], w->kernel[1]);
-    if (st == CUDNN_STATUS_SUCCESS)
-        st = cudnnCreateConvolutionDescriptor(&c->conv);
-    if (st == CUDNN_STATUS_SUCCESS)
-        st = cudnnSetConvolution2dDescriptor(c->conv, w->pad[0], w->pad[1], w->stride[0], w->stride[1],
-                                             w->dilation[0], w->dilation[1], CUDNN_CROSS_CORRELATION,
-                                             CUDNN_DATA_FLOAT);
-    if (st == CUDNN_STATUS_SUCCESS)
-        st = cudnnSetConvolutionGroupCount(c->conv, (int)w->groups);
-    return st == CUDNN_STATUS_SUCCESS ? cudnnSetConvolutionMathType(c->conv, math_of(d)) : st;
-}
-
-#define MOST_ALGORITHMS 16
-
-/* Accepts an algorithm if it is available, deterministic, and does not round to less than the net's
- * precision. The descriptor forbids such rounding as well; at float32, algorithms of the default math type
- * follow the descriptor. CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION, which may round to half, is never accepted.
- */
-static bool is_good(const struct cnn_cuda *d, cudnnStatus_t status, cudnnDeterminism_t determinism,
-                    cudnnMathType_t math)
-{
-    return status == CUDNN_STATUS_SUCCESS && determinism == CUDNN_DETERMINISTIC &&
-           (math == CUDNN_FMA_MATH || math == CUDNN_DEFAULT_MATH ||
-            (math == CUDNN_TENSOR_OP_MATH && d->precision == CNN_TF32));
-}
-
-/* Sets the descriptor for an algorithm: at float32 always the same. */
-static cudnnStatus_t use_math(const struct cnn_cuda *d, struct conv *c, cudnnMathType_t math)
-{
-    return d->precision == CNN_TF32 ? cudnnSetConvolutionMathType(c->conv, math) : CUDNN_STATUS_SUCCESS;
-}
-
-/* Accepts an algorithm that fits into the workspace. */
-static bool takes(struct product *p, cudnnStatus_t status, const size_t *bytes, int algorithm,
-                  cudnnMathType_t math)
-{
-    if (status != CUDNN_STATUS_SUCCESS || *bytes > CNN_CUDA_WORKSPACE)
-        return false;
-    *p = (struct product){false, algorithm, math, *bytes};
-    return true;
-}
-
-/* The next three functions take the first acceptable algorithm: the library sorts them by estimated speed. */
-static void choose_forward(struct cnn_cuda *d, struct conv *c)
-{
-    cudnnConvolutionFwdAlgoPerf_t f[MOST_ALGORITHMS];
-    size_t bytes = 0;
-    int n = 0;
-
-    c->forward.is_own = true;
-    if (use_math(d, c, math_of(d)) != CUDNN_STATUS_SUCCESS ||
-        cudnnGetConvolutionForwardAlgorithm_v7(d->dnn, c->in, c->weight, c->conv, c->out, MOST_ALGORITHMS, &n,
-                                               f) != CUDNN_STATUS_SUCCESS)
-        return;
-    for (int i = 0; i < n; i++)
-        if (is_good(d, f[i].status, f[i].determinism, f[i].mathType) &&
-            use_math(d, c, f[i].mathType) == CUDNN_STATUS_SUCCESS &&
-            takes(&c->forward,
-                  cudnnGetConvolutionForwardWorkspaceSize(d->dnn, c->in, c->weight, c->conv, c->out,
-                                                          f[i].algo, &bytes),
-                  &bytes, (int)f[i].algo, f[i].mathType))
-            return;
-}
-
-static void choose_back_data(struct cnn_cuda *d, struct conv *c)
-{
-    cudnnConvolutionBwdDataAlgoPerf_t f[MOST_ALGORITHMS];
-    size_t bytes = 0;
-    int n = 0;
-
-    c->back_data.is_own = true;
-    if (use_math(d, c, math_of(d)) != CUDNN_STATUS_SUCCESS ||
-        cudnnGetConvolutionBackwardDataAlgorithm_v7(d->dnn, c->weight, c->out, c->conv, c->in,
-                                                    MOST_ALGORITHMS, &n, f) != CUDNN_STATUS_SUCCESS)
-        return;
-    for (int i = 0; i < n; i++)
-        if (is_good(d, f[i].status, f[i].determinism, f[i].mathType) &&
-            use_math(d, c, f[i].mathType) == CUDNN_STATUS_SUCCESS &&
-            takes(&c->back_data,
-                  cudnnGetConvolutionBackwardDataWorkspaceSize(d->dnn, c->weight, c->out, c->conv, c->in,
-                                                               f[i].algo, &bytes),
-                  &bytes, (int)f[i].algo, f[i].mathType))
-            return;
-}
-
-static void choose_back_weights(struct cnn_cuda *d, struct conv *c)
-{
-    cudnnConvolutionBwdFilterAlgoPerf_t f[MOST_ALGORITHMS];
-    size_t bytes = 0;
-    int n = 0;
-
-    c->back_weights.is_own = true;
-    if (use_math(d, c, math_of(d)) != CUDNN_STATUS_SUCCESS ||
-        cudnnGetConvolutionBackwardFilterAlgorithm_v7(d->dnn, c->in, c->out, c->conv, c->weight,
-                                                      MOST_ALGORITHMS, &n, f) != CUDNN_STATUS_SUCCESS)
-        return;
-    for (int i = 0; i < n; i++)
-        if (is_good(d, f[i].status, f[i].determinism, f[i].mathType) &&
-            use_math(d, c, f[i].mathType) == CUDNN_STATUS_SUCCESS &&
-            takes(&c->back_weights,
-                  cudnnGetConvolutionBackwardFilterWorkspaceSize(d->dnn, c->in, c->out, c->conv, c->weight,
-                                                                 f[i].algo, &bytes),
-                  &bytes, (int)f[i].algo, f[i].mathType))
-            return;
-}
-
 /* Weights of one channel or one tap are already in cuDNN's order. But cuDNN reads 16 bytes at a time, and
  * weights in x may not be aligned. */
-static bool needs_turning(const struct cnn_layer *l)
+static bool needs_turning(const struct cnn_cuda *d, const struct cnn_layer *l)
 {
-    return l->weight_at * sizeof(float) % 16 != 0 ||
+    return d->type != CNN_CUDA_FLOAT || l->weight_at * sizeof(float) % 16 != 0 ||
            (l->weight_shape[1] > 1 && l->weight_shape[2] * l->weight_shape[3] > 1);
 }
 
-static void use_workspace(struct cnn_cuda *d, const struct product *p)
+/* ---- running */
+
+/* The weights and the bias as the products read them. */
+static void *weights_of(const struct cnn_cuda *d, const struct cnn_cuda_layer *l)
 {
-    if (p->workspace > d->workspace_bytes)
-        d->workspace_bytes = p->workspace;
+    const struct cnn_cuda_conv_state *c = l->state;
+    return c->is_turned ? c->weights : d->x + l->plan->weight_at;
+}
+
+static const void *bias_of(const struct cnn_cuda *d, const struct cnn_cuda_layer *l)
+{
+    const struct cnn_cuda_conv_state *c = l->state;
+    return c->bias != NULL ? c->bias : d->x + l->plan->bias_at;
+}
+
+static struct cnn_cuda_tensors tensors_of(const struct cnn_cuda *d, const struct cnn_cuda_layer *l,
+                                          enum cnn_cuda_product product)
+{
+    const struct cnn_cuda_conv_state *c = l->state;
+    void *in = c->is_padded ? l->kept : l->in[0];
+
+    if (product == CNN_CUDA_FORWARD)
+        return (struct cnn_cuda_tensors){in, weights_of(d, l), l->out};
+    if (product == CNN_CUDA_BACK_DATA)
+        return (struct cnn_cuda_tensors){c->is_padded ? l->back_work : l->din[0], weights_of(d, l), l->dout};
+    return (struct cnn_cuda_tensors){in, c->is_turned ? d->turned : d->g + l->plan->weight_at, l->dout};
+}
+
+static cudaError_t run_own(struct cnn_cuda *d, const struct cnn_cuda_conv_state *c,
+                           enum cnn_cuda_product product, const struct cnn_cuda_tensors *t)
+{
+    if (product == CNN_CUDA_FORWARD)
+        return cu_conv(d->compute, d->type, c->window, t->in, t->weights, t->out);
+    if (product == CNN_CUDA_BACK_DATA)
+        return cu_conv_back_data(d->compute, d->type, c->window, t->weights, t->out, t->in);
+    return cu_conv_back_weights(d->compute, d->type, c->window, t->in, t->out, t->weights);
+}
+
+/* What a way leaves of the epilogue. */
+static cudaError_t finish_forward(struct cnn_cuda *d, const struct cnn_cuda_layer *l,
+                                  enum cnn_cuda_epilogue computed)
+{
+    const struct cnn_cuda_conv_state *c = l->state;
+    const size_t n = cnn_cuda_count(d, l->plan->out);
+    cudaError_t e = cudaSuccess;
+
+    if (c->epilogue >= CNN_CUDA_BIAS && computed < CNN_CUDA_BIAS)
+        e = cu_bias(d->compute, d->type, n, l->plan->out.c, d->x + l->plan->bias_at, l->out);
+    if (e == cudaSuccess && c->epilogue >= CNN_CUDA_BIAS_RELU && computed < CNN_CUDA_BIAS_RELU)
+        e = cu_activate(d->compute, d->type, n, CNN_CUDA_RELU, 0, l->out, l->out);
+    return e;
+}
+
+/* Enqueues a product in one of its ways. */
+static int run_way(struct cnn_cuda *d, struct cnn_cuda_layer *l, enum cnn_cuda_product product,
+                   const struct cnn_cuda_way *way, struct ps_error *err)
+{
+    struct cnn_cuda_conv_state *c = l->state;
+    const struct cnn_cuda_tensors t = tensors_of(d, l, product);
+    const char *what = product == CNN_CUDA_FORWARD ? ": forward" : ": backward";
+    int rc;
+
+    if (way->by == CNN_CUDA_BY_GRAPH)
+        rc = cnn_cuda_check_dnn(
+            cnn_cuda_plan_run(d->dnn, &c->products[product].plans[way->epilogue].plans[way->plan]), what, l,
+            err);
+    else if (way->by == CNN_CUDA_BY_CLASSIC)
+        rc = cnn_cuda_check_dnn(cnn_cuda_classic_run(d, c, product, way, &t), what, l, err);
+    else
+        rc = cnn_cuda_check(run_own(d, c, product, &t), what, l, err);
+    if (rc == 0 && product == CNN_CUDA_FORWARD)
+        rc = cnn_cuda_check(finish_forward(d, l, way->epilogue), what, l, err);
+    return rc;
+}
+
+static int run(struct cnn_cuda *d, struct cnn_cuda_layer *l, enum cnn_cuda_product product,
+               struct ps_error *err)
+{
+    const struct cnn_cuda_conv_state *c = l->state;
+    const struct cnn_cuda_ways *w = &c->products[product];
+    return run_way(d, l, product, &w->ways[w->chosen], err);
+}
+
+/* ---- creation */
+
+static struct cnn_cuda_problem problem_of(const struct cnn_cuda *d, const struct cnn_cuda_conv_state *c,
+                                          enum cnn_cuda_product product, enum cnn_cuda_epilogue epilogue)
+{
+    return (struct cnn_cuda_problem){product, d->precision, epilogue, c->window};
+}
+
+/* Plans of each epilogue that are compared. */
+#define MOST_PLANS 3
+
+static void list_plans(struct cnn_cuda *d, struct cnn_cuda_conv_state *c, enum cnn_cuda_product product,
+                       enum cnn_cuda_epilogue epilogue)
+{
+    const struct cnn_cuda_problem q = problem_of(d, c, product, epilogue);
+    const struct cnn_cuda_place place = {d->dnn, NULL};
+    struct cnn_cuda_ways *w = &c->products[product];
+
+    cnn_cuda_plans_find(&q, &place, MOST_PLANS, CNN_CUDA_WORKSPACE, &w->plans[epilogue], NULL);
+    for (size_t i = 0; i < w->plans[epilogue].n && w->n < CNN_CUDA_MOST_WAYS; i++)
+        w->ways[w->n++] = (struct cnn_cuda_way){.by = CNN_CUDA_BY_GRAPH,
+                                                .epilogue = epilogue,
+                                                .plan = i,
+                                                .workspace = w->plans[epilogue].plans[i].workspace};
+}
+
+/* In the order in which they are taken without measuring: the most in one plan first. */
+static void list_ways(struct cnn_cuda *d, struct cnn_cuda_conv_state *c, enum cnn_cuda_product product)
+{
+    struct cnn_cuda_ways *w = &c->products[product];
+    enum cnn_cuda_epilogue most = product == CNN_CUDA_FORWARD ? c->epilogue : CNN_CUDA_NOTHING;
+
+    for (int e = (int)most; e >= 0; e--)
+        list_plans(d, c, product, (enum cnn_cuda_epilogue)e);
+    cnn_cuda_classic_list(d, c, product);
+    if (w->n == 0)
+        w->ways[w->n++] = (struct cnn_cuda_way){.by = CNN_CUDA_BY_OWN};
+    for (size_t i = 0; i < w->n; i++)
+        if (w->ways[i].workspace > d->workspace_bytes)
+            d->workspace_bytes = w->ways[i].workspace;
+}
+
+/* The ReLU that overwrites the layer's output, and is its only reader; NULL: there is none. */
+static struct cnn_cuda_layer *relu_of(struct cnn_cuda *d, const struct cnn_cuda_layer *l)
+{
+    const size_t value = l->plan->index + 1;
+
+    for (size_t i = value; i < d->plan->n_layers && d->plan->n_readers[value] == 1; i++)
+        if (d->plan->layers[i].inputs[0].value == value)
+            return d->plan->layers[i].spec->kind == CNN_RELU && d->layers[i].out == l->out ? &d->layers[i]
+                                                                                           : NULL;
+    return NULL;
 }
 
 static int create(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
-    struct conv *c = l->state;
+    struct cnn_cuda_conv_state *c = l->state;
     const struct cnn_layer *p = l->plan;
+    struct cnn_cuda_layer *relu = p->n_biases > 0 ? relu_of(d, l) : NULL;
 
     set_windows(p, d->batch, c);
-    int rc = cnn_cuda_check_dnn(describe(d, c), ": describing it", l, err);
+    if (p->n_biases > 0)
+        c->epilogue = relu != NULL ? CNN_CUDA_BIAS_RELU : CNN_CUDA_BIAS;
+    if (relu != NULL)
+        relu->is_merged = true;
+    int rc = cnn_cuda_check_dnn(cnn_cuda_classic_describe(d, c), ": describing it", l, err);
     if (rc < 0)
         return rc;
-    choose_forward(d, c);
-    use_workspace(d, &c->forward);
-    if (p->wants_din) {
-        choose_back_data(d, c);
-        use_workspace(d, &c->back_data);
+    list_ways(d, c, CNN_CUDA_FORWARD);
+    if (p->wants_din)
+        list_ways(d, c, CNN_CUDA_BACK_DATA);
+    if (p->trains)
+        list_ways(d, c, CNN_CUDA_BACK_WEIGHTS);
+    c->is_turned = needs_turning(d, p);
+    if (c->is_turned)
+        rc = cnn_cuda_alloc(d, p->n_weights * d->value_bytes, &c->weights, err);
+    if (rc == 0 && d->type == CNN_CUDA_BF16 && p->n_biases > 0)
+        rc = cnn_cuda_alloc(d, p->n_biases * d->value_bytes, &c->bias, err);
+    return rc;
+}
+
+static int bind(struct cnn_cuda *d, struct cnn_cuda_layer *l, enum cnn_cuda_product product,
+                struct ps_error *err)
+{
+    struct cnn_cuda_conv_state *c = l->state;
+    struct cnn_cuda_ways *w = &c->products[product];
+    const struct cnn_cuda_tensors t = tensors_of(d, l, product);
+    const struct cnn_cuda_operands operands = {t.in, t.weights, bias_of(d, l), t.out, d->workspace};
+    int rc = 0;
+
+    for (size_t i = 0; i < w->n && rc == 0; i++) {
+        if (w->ways[i].by != CNN_CUDA_BY_GRAPH)
+            continue;
+        struct cnn_cuda_plans *plans = &w->plans[w->ways[i].epilogue];
+        const struct cnn_cuda_problem q = problem_of(d, c, product, w->ways[i].epilogue);
+        rc = cnn_cuda_check_dnn(cnn_cuda_plan_bind(plans, &plans->plans[w->ways[i].plan], &q, &operands),
+                                ": binding a plan", l, err);
     }
-    if (p->trains) {
-        choose_back_weights(d, c);
-        use_workspace(d, &c->back_weights);
+    return rc;
+}
+
+/* What is searched: struct cnn_cuda_candidates. */
+struct candidates {
+    struct cnn_cuda *d;
+    struct cnn_cuda_layer *l;
+    enum cnn_cuda_product product;
+};
+
+static void name_way(void *arg, size_t way, char *to, size_t bytes)
+{
+    static const char *const epilogues[] = {"", "+bias", "+bias+relu"};
+    const struct candidates *k = arg;
+    const struct cnn_cuda_conv_state *c = k->l->state;
+    const struct cnn_cuda_ways *w = &c->products[k->product];
+    const struct cnn_cuda_way *it = &w->ways[way];
+
+    if (it->by == CNN_CUDA_BY_GRAPH)
+        snprintf(to, bytes, "%s%s", w->plans[it->epilogue].plans[it->plan].name, epilogues[it->epilogue]);
+    else if (it->by == CNN_CUDA_BY_CLASSIC)
+        snprintf(to, bytes, "classic:%d:%d", it->algorithm, (int)it->math);
+    else
+        snprintf(to, bytes, "own");
+}
+
+static int run_candidate(void *arg, size_t way)
+{
+    const struct candidates *k = arg;
+    const struct cnn_cuda_conv_state *c = k->l->state;
+    return run_way(k->d, k->l, k->product, &c->products[k->product].ways[way], NULL);
+}
+
+static void name_problem(const struct cnn_cuda *d, const struct cnn_cuda_conv_state *c,
+                         enum cnn_cuda_product product, char *to, size_t bytes)
+{
+    static const char *const products[] = {"forward", "back-data", "back-weights"};
+    const struct cnn_cuda_window *w = &c->window;
+
+    snprintf(to, bytes,
+             "%s precision %d in %ux%ux%ux%u out %ux%ux%u kernel %dx%d stride %dx%d pad %dx%d dilation %dx%d "
+             "groups %u epilogue %d",
+             products[product], (int)d->precision, w->in.n, w->in.h, w->in.w, w->in.c, w->out.h, w->out.w,
+             w->out.c, w->kernel[0], w->kernel[1], w->stride[0], w->stride[1], w->pad[0], w->pad[1],
+             w->dilation[0], w->dilation[1], w->groups, product == CNN_CUDA_FORWARD ? (int)c->epilogue : 0);
+}
+
+int cnn_cuda_conv_choose(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
+{
+    struct cnn_cuda_conv_state *c = l->state;
+    int rc = 0;
+
+    for (int product = 0; product < CNN_CUDA_N_PRODUCTS && rc == 0; product++) {
+        struct cnn_cuda_ways *w = &c->products[product];
+        struct candidates k = {d, l, (enum cnn_cuda_product)product};
+        char problem[256];
+        if (w->n == 0)
+            continue;
+        rc = bind(d, l, k.product, err);
+        name_problem(d, c, k.product, problem, sizeof problem);
+        if (rc == 0)
+            w->chosen =
+                cnn_cuda_search(d, problem, &(struct cnn_cuda_candidates){&k, w->n, name_way, run_candidate});
     }
-    c->is_turned = needs_turning(p);
-    return c->is_turned ? cnn_cuda_alloc(d, p->n_weights * sizeof(float), &c->weights, err) : 0;
+    return rc;
 }
 
 static void destroy(struct cnn_cuda_layer *l)
 {
-    struct conv *c = l->state;
+    struct cnn_cuda_conv_state *c = l->state;
 
-    if (c->in != NULL)
-        cudnnDestroyTensorDescriptor(c->in);
-    if (c->out != NULL)
-        cudnnDestroyTensorDescriptor(c->out);
-    if (c->weight != NULL)
-        cudnnDestroyFilterDescriptor(c->weight);
-    if (c->conv != NULL)
-        cudnnDestroyConvolutionDescriptor(c->conv);
+    for (int product = 0; product < CNN_CUDA_N_PRODUCTS; product++)
+        for (int e = 0; e <= CNN_CUDA_BIAS_RELU; e++)
+            cnn_cuda_plans_finish(&c->products[product].plans[e]);
+    cnn_cuda_classic_finish(c);
 }
 
-static int run_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, const float *in, const float *weights,
-                       struct ps_error *err)
-{
-    struct conv *c = l->state;
-    const float one = 1, zero = 0;
-
-    if (c->forward.is_own)
-        return cnn_cuda_check(cu_conv(d->compute, c->window, in, weights, l->out), ": forward", l, err);
-    int rc = cnn_cuda_check_dnn(use_math(d, c, c->forward.math), ": forward", l, err);
-    if (rc < 0)
-        return rc;
-    return cnn_cuda_check_dnn(cudnnConvolutionForward(d->dnn, &one, c->in, in, c->weight, weights, c->conv,
-                                                      (cudnnConvolutionFwdAlgo_t)c->forward.algorithm,
-                                                      d->workspace, c->forward.workspace, &zero, c->out,
-                                                      l->out),
-                              ": forward", l, err);
-}
-
-static int run_back_data(struct cnn_cuda *d, struct cnn_cuda_layer *l, const float *weights, float *din,
-                         struct ps_error *err)
-{
-    struct conv *c = l->state;
-    const float one = 1, zero = 0;
-
-    if (c->back_data.is_own)
-        return cnn_cuda_check(cu_conv_back_data(d->compute, c->window, weights, l->dout, din), ": backward",
-                              l, err);
-    int rc = cnn_cuda_check_dnn(use_math(d, c, c->back_data.math), ": backward", l, err);
-    if (rc < 0)
-        return rc;
-    return cnn_cuda_check_dnn(
-        cudnnConvolutionBackwardData(d->dnn, &one, c->weight, weights, c->out, l->dout, c->conv,
-                                     (cudnnConvolutionBwdDataAlgo_t)c->back_data.algorithm, d->workspace,
-                                     c->back_data.workspace, &zero, c->in, din),
-        ": backward", l, err);
-}
-
-static int run_back_weights(struct cnn_cuda *d, struct cnn_cuda_layer *l, const float *in, float *dweights,
-                            struct ps_error *err)
-{
-    struct conv *c = l->state;
-    const float one = 1, zero = 0;
-
-    if (c->back_weights.is_own)
-        return cnn_cuda_check(cu_conv_back_weights(d->compute, c->window, in, l->dout, dweights),
-                              ": backward", l, err);
-    int rc = cnn_cuda_check_dnn(use_math(d, c, c->back_weights.math), ": backward", l, err);
-    if (rc < 0)
-        return rc;
-    return cnn_cuda_check_dnn(
-        cudnnConvolutionBackwardFilter(d->dnn, &one, c->in, in, c->out, l->dout, c->conv,
-                                       (cudnnConvolutionBwdFilterAlgo_t)c->back_weights.algorithm,
-                                       d->workspace, c->back_weights.workspace, &zero, c->weight, dweights),
-        ": backward", l, err);
-}
-
-/* The weights in the order that the products read. */
-static const float *weights_of(const struct cnn_cuda *d, const struct cnn_cuda_layer *l)
-{
-    const struct conv *c = l->state;
-    return c->is_turned ? c->weights : d->x + l->plan->weight_at;
-}
+/* ---- the layer */
 
 static int forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
-    struct conv *c = l->state;
+    struct cnn_cuda_conv_state *c = l->state;
     const struct cnn_layer *p = l->plan;
     const uint32_t deep = (uint32_t)p->weight_shape[1],
                    taps = (uint32_t)(p->weight_shape[2] * p->weight_shape[3]);
     cudaError_t e = cudaSuccess;
 
     if (c->is_turned)
-        e = cu_turn(d->compute, p->n_weights, deep, taps, d->x + p->weight_at, c->weights);
+        e = cu_turn_in(d->compute, d->type, p->n_weights, deep, taps, d->x + p->weight_at, c->weights);
+    if (e == cudaSuccess && c->bias != NULL)
+        e = cu_turn_in(d->compute, d->type, p->n_biases, 1, 1, d->x + p->bias_at, c->bias);
     if (e == cudaSuccess && c->is_padded)
-        e = cu_pad(d->compute, c->pad, l->in[0], l->kept);
+        e = cu_pad(d->compute, d->type, c->pad, l->in[0], l->kept);
     int rc = cnn_cuda_check(e, ": forward", l, err);
-    if (rc == 0)
-        rc = run_forward(d, l, c->is_padded ? l->kept : l->in[0], weights_of(d, l), err);
-    if (rc < 0 || p->n_biases == 0)
-        return rc;
-    return cnn_cuda_check(cu_bias(d->compute, cnn_cuda_count(d, p->out), p->out.c, d->x + p->bias_at, l->out),
-                          ": forward", l, err);
+    return rc == 0 ? run(d, l, CNN_CUDA_FORWARD, err) : rc;
 }
 
 static int back_weights(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
-    struct conv *c = l->state;
+    struct cnn_cuda_conv_state *c = l->state;
     const struct cnn_layer *p = l->plan;
     const uint32_t deep = (uint32_t)p->weight_shape[1],
                    taps = (uint32_t)(p->weight_shape[2] * p->weight_shape[3]);
-    float *dweights = c->is_turned ? d->turned : d->g + p->weight_at;
-    int rc = run_back_weights(d, l, c->is_padded ? l->kept : l->in[0], dweights, err);
+    int rc = run(d, l, CNN_CUDA_BACK_WEIGHTS, err);
     cudaError_t e = cudaSuccess;
 
     if (rc < 0)
         return rc;
     if (c->is_turned)
-        e = cu_turn(d->compute, p->n_weights, taps, deep, d->turned, d->g + p->weight_at);
+        e = cu_turn_out(d->compute, d->type, p->n_weights, taps, deep, d->turned, d->g + p->weight_at);
     if (e == cudaSuccess && p->n_biases > 0)
-        e = cu_bias_back(d->compute, (uint64_t)d->batch * p->out.h * p->out.w, p->out.c, l->dout, d->part,
-                         d->g + p->bias_at);
+        e = cu_bias_back(d->compute, d->type, (uint64_t)d->batch * p->out.h * p->out.w, p->out.c, l->dout,
+                         d->part, d->g + p->bias_at);
     return cnn_cuda_check(e, ": backward", l, err);
 }
 
 static int backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
-    struct conv *c = l->state;
+    struct cnn_cuda_conv_state *c = l->state;
     int rc = l->plan->trains ? back_weights(d, l, err) : 0;
 
     if (rc < 0 || l->din[0] == NULL)
         return rc;
-    rc = run_back_data(d, l, weights_of(d, l), c->is_padded ? l->back_work : l->din[0], err);
+    rc = run(d, l, CNN_CUDA_BACK_DATA, err);
     if (rc < 0 || !c->is_padded)
         return rc;
-    return cnn_cuda_check(cu_crop(d->compute, c->pad, l->back_work, l->din[0]), ": backward", l, err);
+    return cnn_cuda_check(cu_crop(d->compute, d->type, c->pad, l->back_work, l->din[0]), ": backward", l,
+                          err);
 }
 
-const struct cnn_cuda_kind cnn_cuda_conv = {sizeof(struct conv), needs, create, destroy, forward, backward};
+const struct cnn_cuda_kind cnn_cuda_conv = {
+    sizeof(struct cnn_cuda_conv_state), needs, create, destroy, forward, backward};

@@ -26,8 +26,8 @@ static const struct cnn_cuda_kind *const kinds[] = {
     [CNN_TANH] = &cnn_cuda_activation,
 };
 
-/* The first compute capability with tf32. */
-#define TF32_MAJOR 8
+/* The first compute capability with tf32 and bf16. */
+#define TENSOR_MAJOR 8
 
 static int probe(enum cnn_precision precision, struct ps_error *err)
 {
@@ -37,15 +37,15 @@ static int probe(enum cnn_precision precision, struct ps_error *err)
     if (e != cudaSuccess || n == 0)
         return ps_fail(err, -ENOTSUP, "backend 'cuda': no CUDA device: %s",
                        e != cudaSuccess ? cudaGetErrorString(e) : "none is visible");
-    if (precision != CNN_TF32)
+    if (precision == CNN_FLOAT32)
         return 0;
     e = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
     if (e != cudaSuccess)
         return ps_fail(err, -ENOTSUP, "backend 'cuda': CUDA: %s", cudaGetErrorString(e));
-    if (major < TF32_MAJOR)
+    if (major < TENSOR_MAJOR)
         return ps_fail(err, -ENOTSUP,
-                       "backend 'cuda': the GPU has compute capability %d; tf32 needs %d or newer", major,
-                       TF32_MAJOR);
+                       "backend 'cuda': the GPU has compute capability %d; %s needs %d or newer", major,
+                       precision == CNN_TF32 ? "tf32" : "bf16", TENSOR_MAJOR);
     return 0;
 }
 
@@ -55,19 +55,27 @@ static uint64_t memory_limit(void)
     return cudaMemGetInfo(&left, &all) == cudaSuccess ? left : 0;
 }
 
-static size_t value_bytes(enum cnn_precision precision)
+bool cnn_cuda_is_wide(const struct cnn_plan *p, const struct cnn_layer *l)
 {
-    (void)precision;
-    return sizeof(float);
+    size_t value = cnn_is_loss(l) ? l->inputs[0].value : l->index + 1;
+
+    if (value == 0 || p->layers[value - 1].spec->kind != CNN_FC)
+        return false;
+    for (size_t i = value; i < p->n_layers; i++)
+        for (uint32_t k = 0; k < p->layers[i].n_inputs; k++)
+            if (p->layers[i].inputs[k].value == value && !cnn_is_loss(&p->layers[i]))
+                return false;
+    return true;
 }
 
 /* Sizes of the buffers outside the arena, computed from the plan. */
 struct sizes {
-    size_t largest_conv, turned, part, stats, losses, state, blas;
+    size_t largest_conv, weights, part, stats, losses, state, blas, workspace;
 };
 
-static struct sizes sizes_of(const struct cnn_plan *p, uint32_t batch)
+static struct sizes sizes_of(const struct cnn_plan *p, uint32_t batch, enum cnn_precision precision)
 {
+    const size_t each = cnn_cuda_value_bytes(precision);
     struct sizes s = {0};
 
     for (size_t i = 0; i < p->n_layers; i++) {
@@ -78,15 +86,18 @@ static struct sizes sizes_of(const struct cnn_plan *p, uint32_t batch)
         s.stats += 2 * l->n_buffers;
         if (l->weight_dims > 0 && part > s.part)
             s.part = part;
-        if (l->spec->kind == CNN_FC)
+        if (l->spec->kind == CNN_FC) {
             s.blas = CNN_CUDA_BLAS_WORKSPACE;
+            s.weights += precision == CNN_BF16 ? l->n_weights * each : 0;
+        }
         if (l->spec->kind == CNN_BATCHNORM)
             s.state += 5 * l->in.c * sizeof(float);
         if (l->spec->kind != CNN_CONV)
             continue;
-        s.turned += l->n_weights * sizeof(float);
-        if (l->n_weights > s.largest_conv)
-            s.largest_conv = l->n_weights;
+        s.workspace = CNN_CUDA_WORKSPACE;
+        s.weights += (l->n_weights + (precision == CNN_BF16 ? l->n_biases : 0)) * each;
+        if (l->n_weights * each > s.largest_conv)
+            s.largest_conv = l->n_weights * each;
     }
     return s;
 }
@@ -95,18 +106,16 @@ static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *o
                  struct ps_error *err)
 {
     const struct cnn_plan *p = setup->plan;
-    struct sizes s = sizes_of(p, setup->batch);
+    struct sizes s = sizes_of(p, setup->batch, setup->precision);
 
     (void)err;
     for (size_t i = 0; i < p->n_layers; i++)
         if (!cnn_is_loss(&p->layers[i]))
             kinds[p->layers[i].spec->kind]->needs(setup, &p->layers[i], &out[i]);
-    *own_bytes = s.turned + s.largest_conv * sizeof(float) + s.part + s.stats * sizeof(double) + s.state +
+    *own_bytes = s.weights + s.largest_conv + s.workspace + s.part + s.stats * sizeof(double) + s.state +
                  cnn_shape_count(cnn_image_shape(p)) * setup->batch * sizeof(float) +
                  (s.losses * sizeof(struct cnn_cuda_row) + sizeof(uint16_t)) * setup->batch +
                  p->model->channels * 256 * sizeof(float) + s.blas;
-    if (s.turned > 0)
-        *own_bytes += CNN_CUDA_WORKSPACE;
     return 0;
 }
 
@@ -156,7 +165,12 @@ static void destroy(void *state)
 
 static int create_libraries(struct cnn_cuda *d, struct ps_error *err)
 {
-    cublasMath_t math = d->precision == CNN_TF32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_PEDANTIC_MATH;
+    static const cublasMath_t maths[] = {
+        [CNN_FLOAT32] = CUBLAS_PEDANTIC_MATH,
+        [CNN_TF32] = CUBLAS_TF32_TENSOR_OP_MATH,
+        /* Parts of a sum stay float32. */
+        [CNN_BF16] = CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION,
+    };
     int rc = cnn_cuda_check(cudaStreamCreateWithFlags(&d->compute, cudaStreamNonBlocking), "making a stream",
                             NULL, err);
     if (rc == 0)
@@ -170,13 +184,15 @@ static int create_libraries(struct cnn_cuda *d, struct ps_error *err)
         rc = cnn_cuda_check_blas(cublasCreate(&d->blas), "starting", NULL, err);
     if (rc == 0)
         rc = cnn_cuda_check_blas(cublasSetStream(d->blas, d->compute), "starting", NULL, err);
-    return rc == 0 ? cnn_cuda_check_blas(cublasSetMathMode(d->blas, math), "starting", NULL, err) : rc;
+    return rc == 0
+               ? cnn_cuda_check_blas(cublasSetMathMode(d->blas, maths[d->precision]), "starting", NULL, err)
+               : rc;
 }
 
 static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, struct ps_error *err)
 {
     const struct cnn_plan *p = d->plan;
-    struct sizes s = sizes_of(p, d->batch);
+    struct sizes s = sizes_of(p, d->batch, d->precision);
     size_t vector = p->n_floats * sizeof(float), labels = d->batch * sizeof(uint16_t);
     size_t images = cnn_shape_count(cnn_image_shape(p)) * d->batch * sizeof(float);
     size_t rows = s.losses * d->batch * sizeof(struct cnn_cuda_row),
@@ -188,7 +204,7 @@ static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, st
         {&d->arena, NULL, memory->arena_bytes},
         {&d->x, &d->host.x, vector},
         {&d->g, &d->host.g, vector},
-        {&d->turned, NULL, s.largest_conv * sizeof(float)},
+        {&d->turned, NULL, s.largest_conv},
         {&d->part, NULL, s.part},
         {&d->stats, &d->host.stats, s.stats * sizeof(double)},
         {&d->images, &d->host.images, images},
@@ -226,6 +242,7 @@ static void bind_places(struct cnn_cuda *d, const struct cnn_memory *memory)
         const struct cnn_layer_places *at = &memory->layers[i];
         l->plan = &d->plan->layers[i];
         l->kind = cnn_is_loss(l->plan) ? NULL : kinds[l->plan->spec->kind];
+        l->is_wide = cnn_cuda_is_wide(d->plan, l->plan);
         l->out = cnn_place(d->arena, memory->value_at[i + 1]);
         l->dout = cnn_place(d->arena, memory->gradient_at[i + 1]);
         l->kept = cnn_place(d->arena, at->kept_at);
@@ -253,6 +270,11 @@ static int create_layers(struct cnn_cuda *d, struct ps_error *err)
     }
     if (rc == 0)
         rc = cnn_cuda_alloc(d, d->workspace_bytes, &d->workspace, err);
+    cnn_cuda_search_begin(d);
+    for (size_t i = 0; i < d->plan->n_layers && rc == 0; i++)
+        if (d->layers[i].kind == &cnn_cuda_conv)
+            rc = cnn_cuda_conv_choose(d, &d->layers[i], err);
+    cnn_cuda_search_end(d);
     if (rc == 0)
         rc = cnn_cuda_check(cudaStreamSynchronize(d->compute), "starting", NULL, err);
     return rc;
@@ -269,6 +291,8 @@ static int create(const struct cnn_setup *setup, const struct cnn_memory *memory
     d->plan = setup->plan;
     d->batch = setup->batch;
     d->precision = setup->precision;
+    d->type = cnn_cuda_type_of(d->precision);
+    d->value_bytes = cnn_cuda_value_bytes(d->precision);
     d->layers = calloc(d->plan->n_layers, sizeof *d->layers);
     d->z = calloc(2 * (size_t)d->plan->model->classes, sizeof *d->z);
     if (d->layers == NULL || d->z == NULL)
@@ -313,7 +337,8 @@ static int run_loss(struct cnn_cuda *d, const struct cnn_cuda_layer *l, size_t n
 {
     const struct cnn_cuda_loss p = {d->plan->model->classes, l->sum[0] != NULL,
                                     wants_gradient ? d->label_smoothing : 0, cnn_loss_weight(l->plan) / d->n};
-    return cnn_cuda_check(cu_loss(d->compute, p, d->n, l->in[0], d->labels, wants_gradient ? l->din[0] : NULL,
+    return cnn_cuda_check(cu_loss(d->compute, l->is_wide ? CNN_CUDA_FLOAT : d->type, d->type, p, d->n,
+                                  l->in[0], d->labels, wants_gradient ? l->din[0] : NULL,
                                   d->rows + number * d->batch),
                           ": loss", l, err);
 }
@@ -324,8 +349,8 @@ static int add_parts(struct cnn_cuda *d, const struct cnn_cuda_layer *l, struct 
 
     for (uint32_t k = 0; k < l->plan->n_inputs && rc == 0; k++)
         if (l->sum[k] != NULL)
-            rc = cnn_cuda_check(cu_add(d->compute, cnn_cuda_count(d, l->plan->inputs[k].shape), l->sum[k],
-                                       l->din[k], l->sum[k]),
+            rc = cnn_cuda_check(cu_add(d->compute, d->type, cnn_cuda_count(d, l->plan->inputs[k].shape),
+                                       l->sum[k], l->din[k], l->sum[k]),
                                 ": backward", l, err);
     return rc;
 }
@@ -436,7 +461,7 @@ static int put_gradient(struct cnn_cuda *d, const struct cnn_gradient_call *call
         if (rc == 0 && i == 0)
             rc = fetch_statistics(d, err);
         if (rc == 0)
-            rc = cnn_cuda_fetch_bucket(d, &d->buckets[i], err);
+            rc = cnn_cuda_fetch_bucket(d, &d->buckets[i], call->g, err);
     }
     return rc == 0 ? fetch_scores(d, d->n_losses, err) : rc;
 }
@@ -475,13 +500,28 @@ static int gradient(void *state, const struct cnn_gradient_call *call, struct cn
     return 0;
 }
 
+static size_t logit_bytes(const struct cnn_cuda *d)
+{
+    return d->layers[d->plan->main_loss].is_wide ? sizeof(float) : d->value_bytes;
+}
+
+static double logit_at(const struct cnn_cuda *d, size_t i)
+{
+    if (logit_bytes(d) == sizeof(float))
+        return (double)((const float *)d->host.logits)[i];
+    uint32_t bits = (uint32_t)((const struct cnn_cuda_bf16 *)d->host.logits)[i].bits << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return (double)f;
+}
+
 static void predict(struct cnn_cuda *d, uint32_t n, const struct cnn_predictions *out)
 {
     uint32_t classes = d->plan->model->classes;
 
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t k = 0; k < classes; k++)
-            d->z[k] = (double)d->host.logits[(size_t)i * classes + k];
+            d->z[k] = logit_at(d, (size_t)i * classes + k);
         cnn_softmax_predict(classes, d->z, d->z + classes, i, out);
     }
 }
@@ -500,7 +540,7 @@ static int put_score(struct cnn_cuda *d, const float *x, const struct cnn_batch 
         rc = run_loss(d, main_loss, 0, false, err);
     if (rc == 0 && wants_logits)
         rc = cnn_cuda_check(cudaMemcpyAsync(d->host.logits, main_loss->in[0],
-                                            (size_t)batch->n * d->plan->model->classes * sizeof(float),
+                                            (size_t)batch->n * d->plan->model->classes * logit_bytes(d),
                                             cudaMemcpyDeviceToHost, d->compute),
                             "fetching the outputs", NULL, err);
     if (rc == 0)
@@ -531,16 +571,22 @@ static int score(void *state, const float *x, const struct cnn_batch *batch,
 
 static void update_buffers(void *state, float *x)
 {
-    const struct cnn_cuda *d = state;
+    struct cnn_cuda *d = state;
     const double *stats = d->host.stats;
+    bool stays = cnn_cuda_owns(x);
+    float *at = stays ? d->host.x : x;
 
+    if (stays && cnn_cuda_move_buffers(d, x, true) < 0)
+        return; /* the next call on the device fails likewise, and tells it */
     for (size_t i = 0; i < d->plan->n_layers; i++) {
         const struct cnn_layer *l = &d->plan->layers[i];
         for (uint32_t c = 0; c < l->n_buffers; c++)
             cnn_batchnorm_move(l, c, stats[c], stats[l->n_buffers + c], (size_t)d->batch * l->in.h * l->in.w,
-                               x);
+                               at);
         stats += 2 * l->n_buffers;
     }
+    if (stays)
+        cnn_cuda_move_buffers(d, x, false);
 }
 
 const struct cnn_cuda_module cnn_cuda_module = {
@@ -549,10 +595,10 @@ const struct cnn_cuda_module cnn_cuda_module = {
     {
         .name = "cuda",
         .memory = CNN_HOST,
-        .precisions = 1 << CNN_FLOAT32 | 1 << CNN_TF32,
+        .precisions = 1 << CNN_FLOAT32 | 1 << CNN_TF32 | 1 << CNN_BF16,
         .probe = probe,
         .memory_limit = memory_limit,
-        .value_bytes = value_bytes,
+        .value_bytes = cnn_cuda_value_bytes,
         .needs = needs,
         .create = create,
         .destroy = destroy,

@@ -6,8 +6,9 @@
  * time, as soon as an event signals that the bucket is final. The host waits for each bucket and at the end
  * of a call, so no work is pending when a call returns.
  *
- * Values are NHWC, weights of convolutions [out][row][column][in]. x and g have the order of net.h; they are
- * transposed during the transfer. */
+ * Values are NHWC, weights of convolutions [out][row][column][in]. x and g are float32 in the order of net.h.
+ * In bf16, values, their gradients and copies of the weights are bf16; products and all other sums are
+ * float32 or double. The gradient of a convolution's weights is rounded to bf16 once: cuDNN has no other. */
 #ifndef CNN_CUDA_H
 #define CNN_CUDA_H
 
@@ -16,6 +17,7 @@
 #include <cudnn.h>
 
 #include "nets/backend.h"
+#include "nets/cuda/graph.h"
 #include "nets/cuda/launch.h"
 #include "nets/layers/layer.h"
 
@@ -28,18 +30,32 @@
 struct cnn_cuda_layer {
     const struct cnn_layer *plan;
     const struct cnn_cuda_kind *kind;
-    float *in[CNN_MAX_INPUTS], *out, *dout;
-    float *din[CNN_MAX_INPUTS]; /* NULL: not wanted */
-    float *sum[CNN_MAX_INPUTS]; /* the gradient to which the part din[k] is added; NULL: din[k] is the
-                                   gradient */
+    void *in[CNN_MAX_INPUTS], *out, *dout; /* values, of the net's type */
+    void *din[CNN_MAX_INPUTS];             /* NULL: not wanted */
+    void *sum[CNN_MAX_INPUTS]; /* the gradient to which the part din[k] is added; NULL: din[k] is the
+                                  gradient */
+    bool is_wide;   /* of a fully connected layer: its output is float32, since only losses read it; of a
+                       loss: its input is */
+    bool is_merged; /* of a ReLU: the layer before computes it */
     void *kept, *work, *back_work;
     void *state; /* of the kind of layer; zeroed */
+};
+
+/* The results of earlier searches. */
+#define CNN_CUDA_PATH 4096
+struct cnn_cuda_searched {
+    bool is_off;
+    char path[CNN_CUDA_PATH]; /* "": no file */
+    char device[256];         /* its name and cuDNN's version */
+    char *text;               /* of the file, while the net is created; NULL: none */
 };
 
 struct cnn_cuda {
     const struct cnn_plan *plan;
     uint32_t batch;
     enum cnn_precision precision; /* CNN_TF32: of products alone; values and sums are float32 */
+    enum cnn_cuda_type type;      /* of values */
+    size_t value_bytes;
     double label_smoothing;
     bool is_training; /* the pass that is being enqueued */
     bool has_run;     /* a gradient has run: the libraries have finished their lazy initialisation */
@@ -52,9 +68,9 @@ struct cnn_cuda {
 
     /* In device memory. */
     char *arena;
-    float *seen; /* in the arena: the net's input */
+    void *seen; /* in the arena: the net's input */
     float *x, *g;
-    float *turned;   /* the largest convolution's weight gradient in cuDNN's order */
+    void *turned;    /* the largest convolution's weight gradient in cuDNN's order, of the net's type */
     double *part;    /* partial sums of channels */
     double *stats;   /* means and variances of each batch norm */
     void *workspace; /* cuDNN's */
@@ -65,11 +81,12 @@ struct cnn_cuda {
     struct cnn_cuda_step *step;
     struct cnn_cuda_row *rows; /* [losses][batch] */
     size_t workspace_bytes;
+    struct cnn_cuda_searched searched;
 
     /* Pinned host memory: the other end of copies. */
     struct {
-        float *x, *g, *value_of, *logits;
-        void *images;
+        float *x, *g, *value_of;
+        void *images, *logits;
         uint16_t *labels;
         struct cnn_cuda_step *step;
         struct cnn_cuda_row *rows;
@@ -119,18 +136,44 @@ int cnn_cuda_check_blas(cublasStatus_t status, const char *what, const struct cn
 int cnn_cuda_alloc(struct cnn_cuda *d, size_t bytes, void *out, struct ps_error *err);
 int cnn_cuda_alloc_pinned(struct cnn_cuda *d, size_t bytes, void *out, struct ps_error *err);
 
+/* Whether x or g is in memory of the device: the caller's program may keep them there. */
+bool cnn_cuda_owns(const void *p);
+
 /* data.c: transfers. The first two functions enqueue copies from pinned memory in d->compute; the pinned
  * memory is in use until the end of the call. */
 int cnn_cuda_send_vector(struct cnn_cuda *d, const float *x, struct ps_error *err);
 int cnn_cuda_send_batch(struct cnn_cuda *d, const struct cnn_batch *batch, struct ps_error *err);
 int cnn_cuda_send_step(struct cnn_cuda *d, const struct cnn_draw *draw, struct ps_error *err);
-/* Enqueues the copy of a bucket's part of g to the host, after the backward pass of its layers. */
-int cnn_cuda_fetch_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, struct ps_error *err);
+/* Enqueues the copy of a bucket's part of g to the host, or to a g in memory of the device, after the
+ * backward pass of its layers. */
+int cnn_cuda_fetch_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, float *g,
+                          struct ps_error *err);
 /* Waits for that copy, copies the part to call->g and reports it. */
 int cnn_cuda_hand_out_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b,
                              const struct cnn_gradient_call *call, struct ps_error *err);
+/* Copies the buffers of a batch norm between x, in memory of the device, and d->host.x; the copies are
+ * enqueued. */
+int cnn_cuda_move_buffers(struct cnn_cuda *d, float *x, bool to_host);
 /* Divides the layers into buckets. -ENOMEM. */
 int cnn_cuda_cut_buckets(struct cnn_cuda *d, struct ps_error *err);
+
+/* search.c: the ways to compute something. run enqueues one; a negative errno if it cannot. */
+#define CNN_CUDA_WAY_NAME 128
+struct cnn_cuda_candidates {
+    void *arg;
+    size_t n;
+    void (*name)(void *arg, size_t way, char *to, size_t bytes);
+    int (*run)(void *arg, size_t way);
+};
+void cnn_cuda_search_begin(struct cnn_cuda *d);
+void cnn_cuda_search_end(struct cnn_cuda *d);
+/* The fastest, from the file or by timing each; 0 if searches are off. */
+size_t cnn_cuda_search(struct cnn_cuda *d, const char *problem, const struct cnn_cuda_candidates *of);
+/* conv.c: chooses how a convolution's products are computed, after the workspace was allocated. */
+int cnn_cuda_conv_choose(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err);
+
+/* Whether a fully connected layer, or the layer that a loss reads, has an output that only losses read. */
+bool cnn_cuda_is_wide(const struct cnn_plan *p, const struct cnn_layer *l);
 
 /* The sizes of a layer's window, for kernels. */
 struct cnn_cuda_window cnn_cuda_window_of(const struct cnn_layer *l, uint32_t batch);

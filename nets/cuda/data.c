@@ -15,10 +15,41 @@ static cudaError_t up(struct cnn_cuda *d, void *to, const void *from, size_t byt
     return cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, d->compute);
 }
 
+bool cnn_cuda_owns(const void *p)
+{
+    struct cudaPointerAttributes a;
+    if (cudaPointerGetAttributes(&a, p) != cudaSuccess) {
+        cudaGetLastError();
+        return false;
+    }
+    return a.type == cudaMemoryTypeDevice;
+}
+
+int cnn_cuda_move_buffers(struct cnn_cuda *d, float *x, bool to_host)
+{
+    cudaError_t e = cudaSuccess;
+    for (size_t i = 0; i < d->plan->n_layers && e == cudaSuccess; i++) {
+        const struct cnn_layer *l = &d->plan->layers[i];
+        const uint64_t at[] = {l->mean_at, l->variance_at};
+        for (int k = 0; k < 2 && l->n_buffers > 0 && e == cudaSuccess; k++)
+            e = to_host ? cudaMemcpyAsync(d->host.x + at[k], x + at[k], l->n_buffers * sizeof *x,
+                                          cudaMemcpyDeviceToHost, d->compute)
+                        : cudaMemcpyAsync(x + at[k], d->host.x + at[k], l->n_buffers * sizeof *x,
+                                          cudaMemcpyHostToDevice, d->compute);
+    }
+    if (e == cudaSuccess)
+        e = cudaStreamSynchronize(d->compute);
+    return e == cudaSuccess ? 0 : -EIO;
+}
+
 int cnn_cuda_send_vector(struct cnn_cuda *d, const float *x, struct ps_error *err)
 {
     cudaError_t e = cudaSuccess;
 
+    if (cnn_cuda_owns(x))
+        return cnn_cuda_check(
+            cudaMemcpyAsync(d->x, x, d->plan->n_floats * sizeof *x, cudaMemcpyDeviceToDevice, d->compute),
+            "copying x", NULL, err);
     for (uint64_t at = 0; at < d->plan->n_floats && e == cudaSuccess; at += CHUNK) {
         uint64_t left = d->plan->n_floats - at, n = left < CHUNK ? left : CHUNK;
         memcpy(d->host.x + at, x + at, n * sizeof *x);
@@ -40,19 +71,16 @@ static cudaError_t place_images(struct cnn_cuda *d, const struct cnn_batch *batc
 {
     struct cnn_shape s = cnn_image_shape(d->plan);
     size_t n = cnn_shape_count(s) * batch->n, places = (size_t)s.h * s.w;
-    float *out = d->seen;
     cudaError_t e;
 
     if (batch->pixels == CNN_PIXELS_BYTE) {
         memcpy(d->host.value_of, batch->value_of, s.c * sizeof batch->value_of[0]);
         e = up(d, d->value_of, d->host.value_of, s.c * sizeof batch->value_of[0]);
         return e != cudaSuccess ? e
-                                : cu_bytes(d->compute, n, s.c, (uint32_t)places, batch->is_hwc, d->images,
-                                           d->value_of, out);
+                                : cu_bytes(d->compute, d->type, n, s.c, (uint32_t)places, batch->is_hwc,
+                                           d->images, d->value_of, d->seen);
     }
-    if (batch->is_hwc || s.c == 1 || places == 1)
-        return cudaMemcpyAsync(out, d->images, n * sizeof *out, cudaMemcpyDeviceToDevice, d->compute);
-    return cu_turn(d->compute, n, s.c, (uint32_t)places, d->images, out);
+    return cu_turn_in(d->compute, d->type, n, batch->is_hwc ? 1 : s.c, (uint32_t)places, d->images, d->seen);
 }
 
 int cnn_cuda_send_batch(struct cnn_cuda *d, const struct cnn_batch *batch, struct ps_error *err)
@@ -84,15 +112,17 @@ static uint64_t bucket_floats(const struct cnn_cuda *d, const struct cnn_cuda_bu
     return n;
 }
 
-int cnn_cuda_fetch_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, struct ps_error *err)
+int cnn_cuda_fetch_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, float *g, struct ps_error *err)
 {
     uint64_t n = bucket_floats(d, b), at = d->plan->layers[b->first].weight_at;
+    bool stays = cnn_cuda_owns(g);
     cudaError_t e = cudaEventRecord(b->ready, d->compute);
 
     if (e == cudaSuccess)
         e = cudaStreamWaitEvent(d->down, b->ready, 0);
     if (e == cudaSuccess && n > 0)
-        e = cudaMemcpyAsync(d->host.g + at, d->g + at, n * sizeof *d->g, cudaMemcpyDeviceToHost, d->down);
+        e = cudaMemcpyAsync((stays ? g : d->host.g) + at, d->g + at, n * sizeof *d->g,
+                            stays ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost, d->down);
     if (e == cudaSuccess)
         e = cudaEventRecord(b->arrived, d->down);
     return cnn_cuda_check(e, "fetching g", NULL, err);
@@ -106,7 +136,8 @@ int cnn_cuda_hand_out_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b
 
     if (rc < 0)
         return rc;
-    memcpy(call->g + at, d->host.g + at, bucket_floats(d, b) * sizeof *d->g);
+    if (!cnn_cuda_owns(call->g))
+        memcpy(call->g + at, d->host.g + at, bucket_floats(d, b) * sizeof *d->g);
     for (size_t i = b->end; i-- > b->first;)
         if (!cnn_is_loss(&d->plan->layers[i]))
             cnn_tell_ready(call, &d->plan->layers[i]);

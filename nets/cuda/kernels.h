@@ -1,11 +1,17 @@
 /* kernels.h: the kernels' parameters. Plain C, shared by host code, launch.cu and tests. Private to
  * nets/cuda.
  *
- * Values are [image][row][column][channel] (NHWC). */
+ * Values are [image][row][column][channel] (NHWC), in float32 or bf16. */
 #ifndef CNN_CUDA_KERNELS_H
 #define CNN_CUDA_KERNELS_H
 
 #include <stdint.h>
+
+/* The type of a net's values and their gradients, and of the weights of convolutions and products. */
+enum cnn_cuda_type { CNN_CUDA_FLOAT, CNN_CUDA_BF16 };
+struct cnn_cuda_bf16 {
+    uint16_t bits;
+};
 
 /* Parameters that change from step to step. They are in device memory, so that a captured graph reads the
  * current ones. */

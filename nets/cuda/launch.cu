@@ -36,107 +36,151 @@ static uint64_t count(struct cnn_cuda_shape s)
         return cudaSuccess;                                                                                  \
     } while (0)
 
-cudaError_t cu_turn(cu_stream s, uint64_t n, uint32_t a, uint32_t b, const float *in, float *out)
+/* A pointer to values of either type: it becomes what the kernel takes. */
+struct untyped {
+    const void *p;
+    template <class T> operator const T *() const
+    {
+        return static_cast<const T *>(p);
+    }
+    template <class T> operator T *() const
+    {
+        return static_cast<T *>(const_cast<void *>(p));
+    }
+};
+#define LAUNCH_FOR(t, kernel, grid, ...)                                                                     \
+    do {                                                                                                     \
+        if (t == CNN_CUDA_BF16)                                                                              \
+            LAUNCH(kernel##_bf16, grid, __VA_ARGS__);                                                        \
+        else                                                                                                 \
+            LAUNCH(kernel, grid, __VA_ARGS__);                                                               \
+    } while (0)
+#define RUN_FOR(t, kernel, grid, ...)                                                                        \
+    do {                                                                                                     \
+        LAUNCH_FOR(t, kernel, grid, __VA_ARGS__);                                                            \
+        return cudaSuccess;                                                                                  \
+    } while (0)
+
+cudaError_t cu_turn(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t a, uint32_t b, const void *in,
+                    void *out)
 {
-    RUN(k_turn, blocks_for(n), n, a, b, in, out);
+    RUN_FOR(t, k_turn, blocks_for(n), n, a, b, untyped{in}, untyped{out});
 }
 
-cudaError_t cu_bytes(cu_stream s, uint64_t n, uint32_t c, uint32_t places, uint32_t is_hwc, const uint8_t *in,
-                     const float *value_of, float *out)
+cudaError_t cu_turn_in(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t a, uint32_t b, const float *in,
+                       void *out)
 {
-    RUN(k_bytes, blocks_for(n), n, c, places, is_hwc, in, value_of, out);
+    if (a == 1 || b == 1)
+        RUN_FOR(t, k_convert, blocks_for(n), n, in, untyped{out});
+    RUN_FOR(t, k_turn_in, blocks_for(n), n, a, b, in, untyped{out});
 }
 
-cudaError_t cu_pad(cu_stream s, struct cnn_cuda_window w, const float *in, float *out)
+cudaError_t cu_turn_out(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t a, uint32_t b, const void *in,
+                        float *out)
 {
-    RUN(k_pad, blocks_for(count(w.out)), count(w.out), w, in, out);
+    RUN_FOR(t, k_turn_out, blocks_for(n), n, a, b, untyped{in}, out);
 }
 
-cudaError_t cu_crop(cu_stream s, struct cnn_cuda_window w, const float *in, float *out)
+cudaError_t cu_bytes(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t c, uint32_t places,
+                     uint32_t is_hwc, const uint8_t *in, const float *value_of, void *out)
 {
-    RUN(k_crop, blocks_for(count(w.in)), count(w.in), w, in, out);
+    RUN_FOR(t, k_bytes, blocks_for(n), n, c, places, is_hwc, in, value_of, untyped{out});
 }
 
-cudaError_t cu_copy_channels(cu_stream s, uint64_t rows, uint32_t c, const float *in, uint32_t in_stride,
-                             float *out, uint32_t out_stride)
+cudaError_t cu_pad(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *in, void *out)
 {
-    RUN(k_copy_channels, blocks_for(rows * c), rows * c, c, in, in_stride, out, out_stride);
+    RUN_FOR(t, k_pad, blocks_for(count(w.out)), count(w.out), w, untyped{in}, untyped{out});
 }
 
-cudaError_t cu_add(cu_stream s, uint64_t n, const float *a, const float *b, float *out)
+cudaError_t cu_crop(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *in, void *out)
 {
-    RUN(k_add, blocks_for(n), n, a, b, out);
+    RUN_FOR(t, k_crop, blocks_for(count(w.in)), count(w.in), w, untyped{in}, untyped{out});
 }
 
-cudaError_t cu_bias(cu_stream s, uint64_t n, uint32_t c, const float *bias, float *x)
+cudaError_t cu_copy_channels(cu_stream s, enum cnn_cuda_type t, uint64_t rows, uint32_t c, const void *in,
+                             uint32_t in_stride, void *out, uint32_t out_stride)
 {
-    RUN(k_bias, blocks_for(n), n, c, bias, x);
+    RUN_FOR(t, k_copy_channels, blocks_for(rows * c), rows * c, c, untyped{in}, in_stride, untyped{out},
+            out_stride);
 }
 
-cudaError_t cu_bias_back(cu_stream s, uint64_t rows, uint32_t c, const float *dout, double *part,
-                         float *dbias)
+cudaError_t cu_add(cu_stream s, enum cnn_cuda_type t, uint64_t n, const void *a, const void *b, void *out)
 {
-    LAUNCH(k_sums, tiles_for(rows, c), rows, c, dout, part);
+    RUN_FOR(t, k_add, blocks_for(n), n, untyped{a}, untyped{b}, untyped{out});
+}
+
+cudaError_t cu_bias(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t c, const float *bias, void *x)
+{
+    RUN_FOR(t, k_bias, blocks_for(n), n, c, bias, untyped{x});
+}
+
+cudaError_t cu_bias_back(cu_stream s, enum cnn_cuda_type t, uint64_t rows, uint32_t c, const void *dout,
+                         double *part, float *dbias)
+{
+    LAUNCH_FOR(t, k_sums, tiles_for(rows, c), rows, c, untyped{dout}, part);
     RUN(k_sums_end, blocks_for(c), c, cnn_cuda_slices(rows, c), part, dbias);
 }
 
-cudaError_t cu_activate(cu_stream s, uint64_t n, enum cnn_cuda_activation kind, float slope, const float *in,
-                        float *out)
+cudaError_t cu_activate(cu_stream s, enum cnn_cuda_type t, uint64_t n, enum cnn_cuda_activation kind,
+                        float slope, const void *in, void *out)
 {
-    RUN(k_activate, blocks_for(n), n, kind, slope, in, out);
+    RUN_FOR(t, k_activate, blocks_for(n), n, kind, slope, untyped{in}, untyped{out});
 }
 
-cudaError_t cu_activate_back(cu_stream s, uint64_t n, enum cnn_cuda_activation kind, float slope,
-                             const float *out, const float *dout, float *din)
+cudaError_t cu_activate_back(cu_stream s, enum cnn_cuda_type t, uint64_t n, enum cnn_cuda_activation kind,
+                             float slope, const void *out, const void *dout, void *din)
 {
-    RUN(k_activate_back, blocks_for(n), n, kind, slope, out, dout, din);
+    RUN_FOR(t, k_activate_back, blocks_for(n), n, kind, slope, untyped{out}, untyped{dout}, untyped{din});
 }
 
-cudaError_t cu_dropout(cu_stream s, struct cnn_cuda_dropout p, const struct cnn_cuda_step *step,
-                       const float *in, float *out)
+cudaError_t cu_dropout(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_dropout p,
+                       const struct cnn_cuda_step *step, const void *in, void *out)
 {
     if (p.c == 1 || p.places == 1)
-        RUN(k_dropout, blocks_for((p.n + 3) / 4), p, step, in, out);
-    RUN(k_dropout_planes, blocks_for(p.n), p, step, in, out);
+        RUN_FOR(t, k_dropout, blocks_for((p.n + 3) / 4), p, step, untyped{in}, untyped{out});
+    RUN_FOR(t, k_dropout_planes, blocks_for(p.n), p, step, untyped{in}, untyped{out});
 }
 
-cudaError_t cu_maxpool(cu_stream s, struct cnn_cuda_window w, const float *in, float *out, uint16_t *best)
+cudaError_t cu_maxpool(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *in, void *out,
+                       uint16_t *best)
 {
-    RUN(k_maxpool, blocks_for(count(w.out)), count(w.out), w, in, out, best);
+    RUN_FOR(t, k_maxpool, blocks_for(count(w.out)), count(w.out), w, untyped{in}, untyped{out}, best);
 }
 
-cudaError_t cu_maxpool_back(cu_stream s, struct cnn_cuda_window w, const float *dout, const uint16_t *best,
-                            float *din)
+cudaError_t cu_maxpool_back(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *dout,
+                            const uint16_t *best, void *din)
 {
-    RUN(k_maxpool_back, blocks_for(count(w.in)), count(w.in), w, dout, best, din);
+    RUN_FOR(t, k_maxpool_back, blocks_for(count(w.in)), count(w.in), w, untyped{dout}, best, untyped{din});
 }
 
-cudaError_t cu_avgpool(cu_stream s, struct cnn_cuda_window w, const float *in, float *out)
+cudaError_t cu_avgpool(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *in, void *out)
 {
-    RUN(k_avgpool, blocks_for(count(w.out)), count(w.out), w, in, out);
+    RUN_FOR(t, k_avgpool, blocks_for(count(w.out)), count(w.out), w, untyped{in}, untyped{out});
 }
 
-cudaError_t cu_avgpool_back(cu_stream s, struct cnn_cuda_window w, const float *dout, float *din)
+cudaError_t cu_avgpool_back(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *dout,
+                            void *din)
 {
-    RUN(k_avgpool_back, blocks_for(count(w.in)), count(w.in), w, dout, din);
+    RUN_FOR(t, k_avgpool_back, blocks_for(count(w.in)), count(w.in), w, untyped{dout}, untyped{din});
 }
 
-cudaError_t cu_lrn(cu_stream s, struct cnn_cuda_lrn p, const float *in, float *norm, float *out)
+cudaError_t cu_lrn(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_lrn p, const void *in, float *norm,
+                   void *out)
 {
-    RUN(k_lrn, blocks_for(p.n), p, in, norm, out);
+    RUN_FOR(t, k_lrn, blocks_for(p.n), p, untyped{in}, norm, untyped{out});
 }
 
-cudaError_t cu_lrn_back(cu_stream s, struct cnn_cuda_lrn p, const float *in, const float *norm,
-                        const float *dout, float *din)
+cudaError_t cu_lrn_back(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_lrn p, const void *in,
+                        const float *norm, const void *dout, void *din)
 {
-    RUN(k_lrn_back, blocks_for(p.n), p, in, norm, dout, din);
+    RUN_FOR(t, k_lrn_back, blocks_for(p.n), p, untyped{in}, norm, untyped{dout}, untyped{din});
 }
 
-cudaError_t cu_norm_measure(cu_stream s, struct cnn_cuda_norm p, const float *in, double *part, double *stats,
-                            float *used)
+cudaError_t cu_norm_measure(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm p, const void *in,
+                            double *part, double *stats, float *used)
 {
     p.slices = cnn_cuda_slices(p.rows, p.c);
-    LAUNCH(k_moments, tiles_for(p.rows, p.c), p.rows, p.c, in, part);
+    LAUNCH_FOR(t, k_moments, tiles_for(p.rows, p.c), p.rows, p.c, untyped{in}, part);
     RUN(k_norm_measured, blocks_for(p.c), p, part, stats, used);
 }
 
@@ -146,39 +190,46 @@ cudaError_t cu_norm_running(cu_stream s, struct cnn_cuda_norm p, const float *me
     RUN(k_norm_running, blocks_for(p.c), p, mean, variance, used);
 }
 
-cudaError_t cu_norm(cu_stream s, struct cnn_cuda_norm p, const float *used, const float *scale,
-                    const float *shift, const float *in, float *out)
+cudaError_t cu_norm(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm p, const float *used,
+                    const float *scale, const float *shift, const void *in, void *out)
 {
-    RUN(k_norm, blocks_for(p.rows * p.c), p.rows * p.c, p.c, used, scale, shift, in, out);
+    RUN_FOR(t, k_norm, blocks_for(p.rows * p.c), p.rows * p.c, p.c, used, scale, shift, untyped{in},
+            untyped{out});
 }
 
-cudaError_t cu_norm_back(cu_stream s, struct cnn_cuda_norm p, const float *used, const float *scale,
-                         const float *in, const float *dout, double *part, float *coefficients, float *dscale,
-                         float *dshift, float *din)
+cudaError_t cu_norm_back(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm p, const float *used,
+                         const float *scale, const void *in, const void *dout, double *part,
+                         float *coefficients, float *dscale, float *dshift, void *din)
 {
     p.slices = cnn_cuda_slices(p.rows, p.c);
-    LAUNCH(k_products, tiles_for(p.rows, p.c), p.rows, p.c, dout, in, used, part);
+    LAUNCH_FOR(t, k_products, tiles_for(p.rows, p.c), p.rows, p.c, untyped{dout}, untyped{in}, used, part);
     LAUNCH(k_norm_back_end, blocks_for(p.c), p, part, used, scale, dscale, dshift, coefficients);
     if (din == NULL)
         return cudaSuccess;
-    RUN(k_norm_back, blocks_for(p.rows * p.c), p.rows * p.c, p.c, used, coefficients, in, dout, din);
+    RUN_FOR(t, k_norm_back, blocks_for(p.rows * p.c), p.rows * p.c, p.c, used, coefficients, untyped{in},
+            untyped{dout}, untyped{din});
 }
 
-cudaError_t cu_loss(cu_stream s, struct cnn_cuda_loss p, uint32_t images, const float *logits,
-                    const uint16_t *labels, float *dz, struct cnn_cuda_row *rows)
+cudaError_t cu_loss(cu_stream s, enum cnn_cuda_type logit, enum cnn_cuda_type t, struct cnn_cuda_loss p,
+                    uint32_t images, const void *logits, const uint16_t *labels, void *dz,
+                    struct cnn_cuda_row *rows)
 {
-    RUN(k_loss, images, p, logits, labels, dz, rows);
+    if (logit == CNN_CUDA_FLOAT && t == CNN_CUDA_BF16)
+        RUN(k_loss_wide_bf16, images, p, untyped{logits}, labels, untyped{dz}, rows);
+    RUN_FOR(t, k_loss, images, p, untyped{logits}, labels, untyped{dz}, rows);
 }
 
-cudaError_t cu_conv(cu_stream s, struct cnn_cuda_window w, const float *in, const float *weight, float *out)
+cudaError_t cu_conv(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *in,
+                    const void *weight, void *out)
 {
-    RUN(k_conv, blocks_for(count(w.out)), count(w.out), w, in, weight, out);
+    RUN_FOR(t, k_conv, blocks_for(count(w.out)), count(w.out), w, untyped{in}, untyped{weight}, untyped{out});
 }
 
-cudaError_t cu_conv_back_data(cu_stream s, struct cnn_cuda_window w, const float *weight, const float *dout,
-                              float *din)
+cudaError_t cu_conv_back_data(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *weight,
+                              const void *dout, void *din)
 {
-    RUN(k_conv_back_data, blocks_for(count(w.in)), count(w.in), w, weight, dout, din);
+    RUN_FOR(t, k_conv_back_data, blocks_for(count(w.in)), count(w.in), w, untyped{weight}, untyped{dout},
+            untyped{din});
 }
 
 static uint64_t weights_of(const struct cnn_cuda_window *w)
@@ -186,8 +237,9 @@ static uint64_t weights_of(const struct cnn_cuda_window *w)
     return (uint64_t)w->out.c * w->kernel[0] * w->kernel[1] * (w->in.c / w->groups);
 }
 
-cudaError_t cu_conv_back_weights(cu_stream s, struct cnn_cuda_window w, const float *in, const float *dout,
-                                 float *dweight)
+cudaError_t cu_conv_back_weights(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *in,
+                                 const void *dout, void *dweight)
 {
-    RUN(k_conv_back_weights, blocks_for(weights_of(&w)), weights_of(&w), w, in, dout, dweight);
+    RUN_FOR(t, k_conv_back_weights, blocks_for(weights_of(&w)), weights_of(&w), w, untyped{in}, untyped{dout},
+            untyped{dweight});
 }

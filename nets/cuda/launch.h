@@ -1,6 +1,6 @@
 /* launch.h: C functions that launch the kernels of kernels.cuh. Each enqueues its work in the stream and
- * returns at once. Pointers are device pointers. Sums over channels need memory for partial sums, see
- * cnn_cuda_slices. Private to nets/cuda. */
+ * returns at once. Pointers are device pointers; t is the type of those that are void. Sums over channels
+ * need memory for partial sums, see cnn_cuda_slices. Private to nets/cuda. */
 #ifndef CNN_CUDA_LAUNCH_H
 #define CNN_CUDA_LAUNCH_H
 
@@ -22,50 +22,63 @@ static inline uint32_t cnn_cuda_slices(uint64_t rows, uint32_t c)
 }
 
 typedef cudaStream_t cu_stream;
-cudaError_t cu_turn(cu_stream s, uint64_t n, uint32_t a, uint32_t b, const float *in, float *out);
-cudaError_t cu_bytes(cu_stream s, uint64_t n, uint32_t c, uint32_t places, uint32_t is_hwc, const uint8_t *in,
-                     const float *value_of, float *out);
-cudaError_t cu_pad(cu_stream s, struct cnn_cuda_window w, const float *in, float *out);
-cudaError_t cu_crop(cu_stream s, struct cnn_cuda_window w, const float *in, float *out);
-cudaError_t cu_copy_channels(cu_stream s, uint64_t rows, uint32_t c, const float *in, uint32_t in_stride,
-                             float *out, uint32_t out_stride);
-cudaError_t cu_add(cu_stream s, uint64_t n, const float *a, const float *b, float *out);
-cudaError_t cu_bias(cu_stream s, uint64_t n, uint32_t c, const float *bias, float *x);
-cudaError_t cu_bias_back(cu_stream s, uint64_t rows, uint32_t c, const float *dout, double *part,
-                         float *dbias);
-cudaError_t cu_activate(cu_stream s, uint64_t n, enum cnn_cuda_activation kind, float slope, const float *in,
+cudaError_t cu_turn(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t a, uint32_t b, const void *in,
+                    void *out);
+/* The same from a part of x, and to a part of g. */
+cudaError_t cu_turn_in(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t a, uint32_t b, const float *in,
+                       void *out);
+cudaError_t cu_turn_out(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t a, uint32_t b, const void *in,
                         float *out);
-cudaError_t cu_activate_back(cu_stream s, uint64_t n, enum cnn_cuda_activation kind, float slope,
-                             const float *out, const float *dout, float *din);
-cudaError_t cu_dropout(cu_stream s, struct cnn_cuda_dropout p, const struct cnn_cuda_step *step,
-                       const float *in, float *out);
-cudaError_t cu_maxpool(cu_stream s, struct cnn_cuda_window w, const float *in, float *out, uint16_t *best);
-cudaError_t cu_maxpool_back(cu_stream s, struct cnn_cuda_window w, const float *dout, const uint16_t *best,
-                            float *din);
-cudaError_t cu_avgpool(cu_stream s, struct cnn_cuda_window w, const float *in, float *out);
-cudaError_t cu_avgpool_back(cu_stream s, struct cnn_cuda_window w, const float *dout, float *din);
-cudaError_t cu_lrn(cu_stream s, struct cnn_cuda_lrn p, const float *in, float *norm, float *out);
-cudaError_t cu_lrn_back(cu_stream s, struct cnn_cuda_lrn p, const float *in, const float *norm,
-                        const float *dout, float *din);
+cudaError_t cu_bytes(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t c, uint32_t places,
+                     uint32_t is_hwc, const uint8_t *in, const float *value_of, void *out);
+cudaError_t cu_pad(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *in, void *out);
+cudaError_t cu_crop(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *in, void *out);
+cudaError_t cu_copy_channels(cu_stream s, enum cnn_cuda_type t, uint64_t rows, uint32_t c, const void *in,
+                             uint32_t in_stride, void *out, uint32_t out_stride);
+cudaError_t cu_add(cu_stream s, enum cnn_cuda_type t, uint64_t n, const void *a, const void *b, void *out);
+cudaError_t cu_bias(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t c, const float *bias, void *x);
+cudaError_t cu_bias_back(cu_stream s, enum cnn_cuda_type t, uint64_t rows, uint32_t c, const void *dout,
+                         double *part, float *dbias);
+cudaError_t cu_activate(cu_stream s, enum cnn_cuda_type t, uint64_t n, enum cnn_cuda_activation kind,
+                        float slope, const void *in, void *out);
+cudaError_t cu_activate_back(cu_stream s, enum cnn_cuda_type t, uint64_t n, enum cnn_cuda_activation kind,
+                             float slope, const void *out, const void *dout, void *din);
+cudaError_t cu_dropout(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_dropout p,
+                       const struct cnn_cuda_step *step, const void *in, void *out);
+cudaError_t cu_maxpool(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *in, void *out,
+                       uint16_t *best);
+cudaError_t cu_maxpool_back(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *dout,
+                            const uint16_t *best, void *din);
+cudaError_t cu_avgpool(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *in,
+                       void *out);
+cudaError_t cu_avgpool_back(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *dout,
+                            void *din);
+cudaError_t cu_lrn(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_lrn p, const void *in, float *norm,
+                   void *out);
+cudaError_t cu_lrn_back(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_lrn p, const void *in,
+                        const float *norm, const void *dout, void *din);
 /* Normalises with the batch's statistics and writes them to stats; the next function normalises with
  * `used`. */
-cudaError_t cu_norm_measure(cu_stream s, struct cnn_cuda_norm p, const float *in, double *part, double *stats,
-                            float *used);
+cudaError_t cu_norm_measure(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm p, const void *in,
+                            double *part, double *stats, float *used);
 cudaError_t cu_norm_running(cu_stream s, struct cnn_cuda_norm p, const float *mean, const float *variance,
                             float *used);
-cudaError_t cu_norm(cu_stream s, struct cnn_cuda_norm p, const float *used, const float *scale,
-                    const float *shift, const float *in, float *out);
+cudaError_t cu_norm(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm p, const float *used,
+                    const float *scale, const float *shift, const void *in, void *out);
 /* coefficients: scratch of 3 c floats. din NULL: not wanted. */
-cudaError_t cu_norm_back(cu_stream s, struct cnn_cuda_norm p, const float *used, const float *scale,
-                         const float *in, const float *dout, double *part, float *coefficients, float *dscale,
-                         float *dshift, float *din);
-cudaError_t cu_loss(cu_stream s, struct cnn_cuda_loss p, uint32_t images, const float *logits,
-                    const uint16_t *labels, float *dz, struct cnn_cuda_row *rows);
-cudaError_t cu_conv(cu_stream s, struct cnn_cuda_window w, const float *in, const float *weight, float *out);
-cudaError_t cu_conv_back_data(cu_stream s, struct cnn_cuda_window w, const float *weight, const float *dout,
-                              float *din);
-cudaError_t cu_conv_back_weights(cu_stream s, struct cnn_cuda_window w, const float *in, const float *dout,
-                                 float *dweight);
+cudaError_t cu_norm_back(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm p, const float *used,
+                         const float *scale, const void *in, const void *dout, double *part,
+                         float *coefficients, float *dscale, float *dshift, void *din);
+/* logit: the type of the logits, float32 or t. */
+cudaError_t cu_loss(cu_stream s, enum cnn_cuda_type logit, enum cnn_cuda_type t, struct cnn_cuda_loss p,
+                    uint32_t images, const void *logits, const uint16_t *labels, void *dz,
+                    struct cnn_cuda_row *rows);
+cudaError_t cu_conv(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *in,
+                    const void *weight, void *out);
+cudaError_t cu_conv_back_data(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *weight,
+                              const void *dout, void *din);
+cudaError_t cu_conv_back_weights(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *in,
+                                 const void *dout, void *dweight);
 
 #ifdef __cplusplus
 }

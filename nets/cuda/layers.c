@@ -28,11 +28,11 @@ static int back_done(cudaError_t e, const struct cnn_cuda_layer *l, struct ps_er
     return cnn_cuda_check(e, ": backward", l, err);
 }
 
-static cudaError_t copy(const struct cnn_cuda *d, const float *from, float *to, size_t n)
+static cudaError_t copy(const struct cnn_cuda *d, const void *from, void *to, size_t n)
 {
     return from == to || to == NULL
                ? cudaSuccess
-               : cudaMemcpyAsync(to, from, n * sizeof *to, cudaMemcpyDeviceToDevice, d->compute);
+               : cudaMemcpyAsync(to, from, n * d->value_bytes, cudaMemcpyDeviceToDevice, d->compute);
 }
 
 /* ---- activations: each derivative is a function of the output */
@@ -64,15 +64,18 @@ static void activation_needs(const struct cnn_setup *setup, const struct cnn_lay
 
 static int activation_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
-    return forward_done(cu_activate(d->compute, cnn_cuda_count(d, l->plan->in), activation_of(l->plan),
-                                    l->plan->spec->slope, l->in[0], l->out),
+    if (l->is_merged)
+        return 0;
+    return forward_done(cu_activate(d->compute, d->type, cnn_cuda_count(d, l->plan->in),
+                                    activation_of(l->plan), l->plan->spec->slope, l->in[0], l->out),
                         l, err);
 }
 
 static int activation_backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
-    return back_done(cu_activate_back(d->compute, cnn_cuda_count(d, l->plan->in), activation_of(l->plan),
-                                      l->plan->spec->slope, l->out, l->dout, l->din[0]),
+    return back_done(cu_activate_back(d->compute, d->type, cnn_cuda_count(d, l->plan->in),
+                                      activation_of(l->plan), l->plan->spec->slope, l->out, l->dout,
+                                      l->din[0]),
                      l, err);
 }
 
@@ -89,14 +92,15 @@ static void maxpool_needs(const struct cnn_setup *setup, const struct cnn_layer 
 static int maxpool_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
     return forward_done(
-        cu_maxpool(d->compute, cnn_cuda_window_of(l->plan, d->batch), l->in[0], l->out, l->kept), l, err);
+        cu_maxpool(d->compute, d->type, cnn_cuda_window_of(l->plan, d->batch), l->in[0], l->out, l->kept), l,
+        err);
 }
 
 static int maxpool_backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
-    return back_done(
-        cu_maxpool_back(d->compute, cnn_cuda_window_of(l->plan, d->batch), l->dout, l->kept, l->din[0]), l,
-        err);
+    return back_done(cu_maxpool_back(d->compute, d->type, cnn_cuda_window_of(l->plan, d->batch), l->dout,
+                                     l->kept, l->din[0]),
+                     l, err);
 }
 
 const struct cnn_cuda_kind cnn_cuda_maxpool = {0,    maxpool_needs,   NULL,
@@ -109,14 +113,15 @@ static void needs_nothing(const struct cnn_setup *setup, const struct cnn_layer 
 
 static int avgpool_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
-    return forward_done(cu_avgpool(d->compute, cnn_cuda_window_of(l->plan, d->batch), l->in[0], l->out), l,
-                        err);
+    return forward_done(
+        cu_avgpool(d->compute, d->type, cnn_cuda_window_of(l->plan, d->batch), l->in[0], l->out), l, err);
 }
 
 static int avgpool_backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
-    return back_done(cu_avgpool_back(d->compute, cnn_cuda_window_of(l->plan, d->batch), l->dout, l->din[0]),
-                     l, err);
+    return back_done(
+        cu_avgpool_back(d->compute, d->type, cnn_cuda_window_of(l->plan, d->batch), l->dout, l->din[0]), l,
+        err);
 }
 
 const struct cnn_cuda_kind cnn_cuda_avgpool = {0,    needs_nothing,   NULL,
@@ -130,7 +135,7 @@ static void dropout_needs(const struct cnn_setup *setup, const struct cnn_layer 
     out->can_overwrite = out->keeps_sign = out->can_overwrite_back = true;
 }
 
-static cudaError_t drop(const struct cnn_cuda *d, const struct cnn_cuda_layer *l, const float *in, float *out)
+static cudaError_t drop(const struct cnn_cuda *d, const struct cnn_cuda_layer *l, const void *in, void *out)
 {
     const struct cnn_cuda_dropout p = {.n = cnn_cuda_count(d, l->plan->in),
                                        .c = l->plan->in.c,
@@ -138,7 +143,7 @@ static cudaError_t drop(const struct cnn_cuda *d, const struct cnn_cuda_layer *l
                                        .layer = (uint32_t)l->plan->index,
                                        .dropped_below = cnn_dropout_dropped_below(l->plan),
                                        .scale = cnn_dropout_scale(l->plan)};
-    return cu_dropout(d->compute, p, d->step, in, out);
+    return cu_dropout(d->compute, d->type, p, d->step, in, out);
 }
 
 static int dropout_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
@@ -173,13 +178,13 @@ static struct cnn_cuda_lrn lrn_of(const struct cnn_cuda *d, const struct cnn_lay
 
 static int lrn_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
-    return forward_done(cu_lrn(d->compute, lrn_of(d, l->plan), l->in[0], l->kept, l->out), l, err);
+    return forward_done(cu_lrn(d->compute, d->type, lrn_of(d, l->plan), l->in[0], l->kept, l->out), l, err);
 }
 
 static int lrn_backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
-    return back_done(cu_lrn_back(d->compute, lrn_of(d, l->plan), l->in[0], l->kept, l->dout, l->din[0]), l,
-                     err);
+    return back_done(
+        cu_lrn_back(d->compute, d->type, lrn_of(d, l->plan), l->in[0], l->kept, l->dout, l->din[0]), l, err);
 }
 
 const struct cnn_cuda_kind cnn_cuda_lrn = {0, lrn_needs, NULL, NULL, lrn_forward, lrn_backward};
@@ -222,10 +227,11 @@ static int batchnorm_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struc
     const struct cnn_layer *p = l->plan;
     const struct cnn_cuda_norm norm = norm_of(d, p);
     cudaError_t e =
-        d->is_training ? cu_norm_measure(d->compute, norm, l->in[0], d->part, s->stats, s->used)
+        d->is_training ? cu_norm_measure(d->compute, d->type, norm, l->in[0], d->part, s->stats, s->used)
                        : cu_norm_running(d->compute, norm, d->x + p->mean_at, d->x + p->variance_at, s->used);
     if (e == cudaSuccess)
-        e = cu_norm(d->compute, norm, s->used, d->x + p->weight_at, d->x + p->bias_at, l->in[0], l->out);
+        e = cu_norm(d->compute, d->type, norm, s->used, d->x + p->weight_at, d->x + p->bias_at, l->in[0],
+                    l->out);
     return forward_done(e, l, err);
 }
 
@@ -234,8 +240,8 @@ static int batchnorm_backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, stru
     const struct batchnorm *s = l->state;
     const struct cnn_layer *p = l->plan;
 
-    return back_done(cu_norm_back(d->compute, norm_of(d, p), s->used, d->x + p->weight_at, l->in[0], l->dout,
-                                  d->part, s->coefficients, d->g + p->weight_at, d->g + p->bias_at,
+    return back_done(cu_norm_back(d->compute, d->type, norm_of(d, p), s->used, d->x + p->weight_at, l->in[0],
+                                  l->dout, d->part, s->coefficients, d->g + p->weight_at, d->g + p->bias_at,
                                   l->din[0]),
                      l, err);
 }
@@ -254,7 +260,8 @@ static int concat_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct p
 
     for (uint32_t k = 0; k < p->n_inputs && e == cudaSuccess; k++) {
         uint32_t c = p->inputs[k].shape.c;
-        e = cu_copy_channels(d->compute, rows, c, l->in[k], c, l->out + from, p->out.c);
+        e = cu_copy_channels(d->compute, d->type, rows, c, l->in[k], c,
+                             (char *)l->out + from * d->value_bytes, p->out.c);
         from += c;
     }
     return forward_done(e, l, err);
@@ -270,7 +277,8 @@ static int concat_backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct 
     for (uint32_t k = 0; k < p->n_inputs && e == cudaSuccess; k++) {
         uint32_t c = p->inputs[k].shape.c;
         if (l->din[k] != NULL)
-            e = cu_copy_channels(d->compute, rows, c, l->dout + from, p->out.c, l->din[k], c);
+            e = cu_copy_channels(d->compute, d->type, rows, c, (char *)l->dout + from * d->value_bytes,
+                                 p->out.c, l->din[k], c);
         from += c;
     }
     return back_done(e, l, err);
@@ -289,10 +297,10 @@ static void add_needs(const struct cnn_setup *setup, const struct cnn_layer *l, 
 static int add_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
     const size_t n = cnn_cuda_count(d, l->plan->in);
-    cudaError_t e = cu_add(d->compute, n, l->in[0], l->in[1], l->out);
+    cudaError_t e = cu_add(d->compute, d->type, n, l->in[0], l->in[1], l->out);
 
     for (uint32_t k = 2; k < l->plan->n_inputs && e == cudaSuccess; k++)
-        e = cu_add(d->compute, n, l->out, l->in[k], l->out);
+        e = cu_add(d->compute, d->type, n, l->out, l->in[k], l->out);
     return forward_done(e, l, err);
 }
 

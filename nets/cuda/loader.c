@@ -93,7 +93,7 @@ static void update_buffers(void *state, float *x)
 const struct cnn_backend cnn_backend_cuda = {
     .name = "cuda",
     .memory = CNN_HOST,
-    .precisions = 1 << CNN_FLOAT32 | 1 << CNN_TF32,
+    .precisions = 1 << CNN_FLOAT32 | 1 << CNN_TF32 | 1 << CNN_BF16,
     .probe = probe,
     .memory_limit = memory_limit,
     .value_bytes = value_bytes,

@@ -73,23 +73,26 @@ static double variance_of(const struct cnn_dnnl *d, const struct batchnorm *s, s
     return squares / (places * d->batch);
 }
 
-/* One block of channels of one image. */
+/* Channels of one image. */
 struct piece {
-    size_t places, channels; /* of the block */
-    size_t at;               /* of its first value */
-    size_t c, sums_at;       /* its first channel, and the index of its sums */
+    size_t places, step, channels;
+    size_t at;         /* of its first value */
+    size_t c, sums_at; /* its first channel, and the index of its sums */
 };
 
 static size_t n_pieces(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
 {
-    return d->batch * (l->plan->in.c / l->in_block);
+    return cnn_dnnl_n_blocks(d, l) * cnn_dnnl_n_parts(d, l);
 }
 
-static struct piece piece_of(const struct cnn_dnnl_layer *l, size_t k)
+static struct piece piece_of(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, size_t k)
 {
-    size_t places = (size_t)l->plan->in.h * l->plan->in.w, channels = l->in_block;
-    return (struct piece){places, channels, k * places * channels, k * channels % l->plan->in.c,
-                          k * channels};
+    struct cnn_dnnl_part p = cnn_dnnl_part_of(l, cnn_dnnl_n_parts(d, l), k);
+    size_t places = (size_t)l->plan->in.h * l->plan->in.w, block = l->in_block;
+    size_t sums_at = p.block * block + p.c;
+
+    return (struct piece){places, block, p.n, p.block * places * block + p.c, sums_at % l->plan->in.c,
+                          sums_at};
 }
 
 static void measure(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
@@ -101,8 +104,8 @@ static void measure(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
     {
 #pragma omp for
         for (size_t k = 0; k < n; k++) {
-            struct piece p = piece_of(l, k);
-            d->kernels->norm->moments(p.places, p.channels, cnn_dnnl_in(d, l->in[0], p.at),
+            struct piece p = piece_of(d, l, k);
+            d->kernels->norm->moments(p.places, p.step, p.channels, cnn_dnnl_in(d, l->in[0], p.at),
                                       s->sums + p.sums_at, s->products + p.sums_at);
         }
 #pragma omp for
@@ -133,8 +136,8 @@ static int forward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x)
     }
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
     for (size_t k = 0; k < n; k++) {
-        struct piece q = piece_of(l, k);
-        d->kernels->norm->affine(q.places, q.channels, cnn_dnnl_in(d, l->in[0], q.at), s->mean + q.c,
+        struct piece q = piece_of(d, l, k);
+        d->kernels->norm->affine(q.places, q.step, q.channels, cnn_dnnl_in(d, l->in[0], q.at), s->mean + q.c,
                                  s->a + q.c, x + p->bias_at + q.c, l->has_relu, cnn_dnnl_at(d, l->out, q.at));
     }
     return 0;
@@ -150,9 +153,9 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
 
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
     for (size_t k = 0; k < n; k++) {
-        struct piece q = piece_of(l, k);
-        d->kernels->norm->back_sums(q.places, q.channels, cnn_dnnl_in(d, l->in[0], q.at), s->mean + q.c,
-                                    cnn_dnnl_at(d, l->dout, q.at),
+        struct piece q = piece_of(d, l, k);
+        d->kernels->norm->back_sums(q.places, q.step, q.channels, cnn_dnnl_in(d, l->in[0], q.at),
+                                    s->mean + q.c, cnn_dnnl_at(d, l->dout, q.at),
                                     l->has_relu ? cnn_dnnl_at(d, l->out, q.at) : NULL, s->sums + q.sums_at,
                                     s->products + q.sums_at);
     }
@@ -171,10 +174,10 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
         return 0;
 #pragma omp parallel for num_threads(d->threads) if (d->threads > 1)
     for (size_t k = 0; k < n; k++) {
-        struct piece q = piece_of(l, k);
-        d->kernels->norm->back_affine(q.places, q.channels, cnn_dnnl_in(d, l->in[0], q.at), s->mean + q.c,
-                                      cnn_dnnl_at(d, l->dout, q.at), s->a + q.c, s->b + q.c, s->c + q.c,
-                                      cnn_dnnl_at(d, l->din[0], q.at));
+        struct piece q = piece_of(d, l, k);
+        d->kernels->norm->back_affine(q.places, q.step, q.channels, cnn_dnnl_in(d, l->in[0], q.at),
+                                      s->mean + q.c, cnn_dnnl_at(d, l->dout, q.at), s->a + q.c, s->b + q.c,
+                                      s->c + q.c, cnn_dnnl_at(d, l->din[0], q.at));
     }
     return 0;
 }

@@ -85,12 +85,12 @@ static inline void max_one(const struct cnn_pool *p, const struct window *w, con
 
 static void maxpool(const struct cnn_pool *p, const void *from, void *to, uint8_t *argmax)
 {
-    uint32_t channels = p->in.c;
+    uint32_t channels = p->n_channels;
     const value *in = from;
     value *out = to;
 
     for (uint32_t oy = 0; oy < p->out.h; oy++)
-        for (uint32_t ox = 0; ox < p->out.w; ox++, out += p->place_step, argmax += channels) {
+        for (uint32_t ox = 0; ox < p->out.w; ox++, out += p->place_step, argmax += p->in.c) {
             struct window w = window_at(p, oy, ox);
             if (channels < LANES)
                 for (uint32_t c = 0; c < channels; c++)
@@ -149,7 +149,7 @@ static inline void back_few(const struct cnn_pool *p, const struct window *w, co
 {
     int64_t start = window_start(p, w);
 
-    for (uint32_t c = 0; c < p->in.c; c++)
+    for (uint32_t c = 0; c < p->n_channels; c++)
         add_one(&din[start + p->argmax_at[argmax[c]] + c], get(&dout[c * p->c_step]));
 }
 
@@ -160,20 +160,31 @@ static inline void back_adding(const struct cnn_pool *p, const struct window *w,
     int64_t start = window_start(p, w);
     uint32_t c = 0;
 
-    for (; c + LANES <= p->in.c; c += LANES)
+    for (; c + LANES <= p->n_channels; c += LANES)
         write_block(p, w, dout + c * p->c_step, argmax + c, din + c, true);
-    for (; c < p->in.c; c++)
+    for (; c < p->n_channels; c++)
         add_one(&din[start + p->argmax_at[argmax[c]] + c], get(&dout[c * p->c_step]));
 }
 
 static inline void back_writing(const struct cnn_pool *p, const struct window *w, const value *dout,
                                 const uint8_t *argmax, value *din)
 {
-    for (uint32_t c = 0;; c = next_block(c, p->in.c)) {
+    for (uint32_t c = 0;; c = next_block(c, p->n_channels)) {
         write_block(p, w, dout + c * p->c_step, argmax + c, din + c, false);
-        if (c + LANES == p->in.c)
+        if (c + LANES == p->n_channels)
             break;
     }
+}
+
+static void clear(const struct cnn_pool *p, value *din)
+{
+    size_t places = (size_t)p->in.h * p->in.w;
+
+    if (p->n_channels == p->in.c)
+        memset(din, 0, places * p->in.c * sizeof *din);
+    else
+        for (size_t k = 0; k < places; k++)
+            memset(din + k * p->in.c, 0, p->n_channels * sizeof *din);
 }
 
 /* For windows with more positions it is faster to add each maximum separately. */
@@ -187,10 +198,10 @@ static void maxpool_back(const struct cnn_pool *p, const void *from, const uint8
     bool covers = p->stride[0] == p->kernel[0] && p->stride[1] == p->kernel[1] &&
                   p->pad[0] + p->pad[1] == 0 && p->out.h * p->stride[0] >= p->in.h &&
                   p->out.w * p->stride[1] >= p->in.w;
-    bool few = p->in.c < LANES || p->kernel[0] * p->kernel[1] > MANY_PLACES;
+    bool few = p->n_channels < LANES || p->kernel[0] * p->kernel[1] > MANY_PLACES;
 
     if (few || !apart || !covers)
-        memset(din, 0, cnn_shape_count(p->in) * sizeof *din);
+        clear(p, din);
     for (uint32_t oy = 0; oy < p->out.h; oy++)
         for (uint32_t ox = 0; ox < p->out.w; ox++, dout += p->place_step, argmax += p->in.c) {
             struct window w = window_at(p, oy, ox);
@@ -231,7 +242,7 @@ static void maxpool_wide(const struct cnn_pool *p, const void *from, void *to, u
     value *out = to;
 
     for (uint32_t k = 0; k < p->out.h * p->out.w; k++)
-        for (uint32_t c = 0; c < p->in.c; c++)
+        for (uint32_t c = 0; c < p->n_channels; c++)
             wide_window(p, in + c, k / p->out.w, k % p->out.w, &out[c * p->c_step + k * p->place_step],
                         &argmax[(size_t)k * p->in.c + c]);
 }
@@ -241,12 +252,12 @@ static void maxpool_wide_back(const struct cnn_pool *p, const void *from, const 
     const value *dout = from;
     value *din = to;
 
-    memset(din, 0, cnn_shape_count(p->in) * sizeof *din);
+    clear(p, din);
     for (uint32_t k = 0; k < p->out.h * p->out.w; k++) {
         int64_t top = (int64_t)(k / p->out.w) * p->stride[0] - p->pad[0];
         int64_t left = (int64_t)(k % p->out.w) * p->stride[1] - p->pad[1];
         int64_t start = (top * p->in.w + left) * p->in.c;
-        for (uint32_t c = 0; c < p->in.c; c++)
+        for (uint32_t c = 0; c < p->n_channels; c++)
             add_one(&din[start + p->argmax_at[argmax[(size_t)k * p->in.c + c]] + c],
                     get(&dout[c * p->c_step + k * p->place_step]));
     }

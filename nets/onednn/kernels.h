@@ -12,10 +12,12 @@
 
 #include "nets/plan.h"
 
-/* A max-pool of one image. The input is [H][W][C]; value (c, place) of the output is at c * c_step + place *
- * place_step, so that it can be written as [C][H][W] for a fully connected layer. */
+/* A max-pool of one image, or of the first n_channels of its channels. The input is [H][W][C]; value (c,
+ * place) of the output is at c * c_step + place * place_step, so that it can be written as [C][H][W] for a
+ * fully connected layer. */
 struct cnn_pool {
     struct cnn_shape in, out;
+    uint32_t n_channels;
     uint32_t kernel[2], stride[2], pad[2]; /* vertical, horizontal */
     size_t c_step, place_step;
     const int32_t *argmax_at; /* [window places]: offset in floats from the window's start in the input to an
@@ -66,7 +68,7 @@ struct cnn_pooled_kernels {
 
 extern const struct cnn_pooled_kernels cnn_pooled_avx512;
 
-/* Normalisation of one image, [places][channels]. */
+/* Normalisation across the channels of one image, [places][channels]. */
 struct cnn_lrn {
     uint32_t channels, size, half; /* half: how many of the size are before the channel */
     float k, part, beta;           /* part: alpha / size */
@@ -77,18 +79,20 @@ struct cnn_norm_kernels {
     void (*lrn)(const struct cnn_lrn *p, size_t places, const void *in, void *out, float *norm, float *work);
     void (*lrn_back)(const struct cnn_lrn *p, size_t places, const void *in, const float *norm,
                      const void *dout, void *din, float *work);
-    /* sum[c] = the sum over places of in; square[c] = that of (in - sum[c] / places)^2 */
-    void (*moments)(size_t places, size_t channels, const void *in, float *sum, float *square);
+    /* Of each channel of an image, or of some: values are [places][step], and `channels` of each place count.
+     *
+     * sum[c] = the sum over places of in; square[c] = that of (in - sum[c] / places)^2 */
+    void (*moments)(size_t places, size_t step, size_t channels, const void *in, float *sum, float *square);
     /* out = (in - mean) a + b, clamped at 0 with has_relu */
-    void (*affine)(size_t places, size_t channels, const void *in, const float *mean, const float *a,
-                   const float *b, bool has_relu, void *out);
+    void (*affine)(size_t places, size_t step, size_t channels, const void *in, const float *mean,
+                   const float *a, const float *b, bool has_relu, void *out);
     /* sum[c] = the sum of dout, product[c] = the sum of dout (in - mean). out: output of a fused ReLU, whose
      * backward pass is first applied to dout in place; or NULL */
-    void (*back_sums)(size_t places, size_t channels, const void *in, const float *mean, void *dout,
-                      const void *out, float *sum, float *product);
+    void (*back_sums)(size_t places, size_t step, size_t channels, const void *in, const float *mean,
+                      void *dout, const void *out, float *sum, float *product);
     /* din = a dout + (in - mean) b + c */
-    void (*back_affine)(size_t places, size_t channels, const void *in, const float *mean, const void *dout,
-                        const float *a, const float *b, const float *c, void *din);
+    void (*back_affine)(size_t places, size_t step, size_t channels, const void *in, const float *mean,
+                        const void *dout, const float *a, const float *b, const float *c, void *din);
 };
 
 /* The elementwise functions other than ReLU; p: leaky ReLU's slope. `out` may be `in`, and dx may be dout. */
@@ -101,10 +105,10 @@ struct cnn_activation_kernels {
 
 struct cnn_kernels {
     const char *isa;
-    /* argmax [place][C]: position of the first largest value in its window (ky * width + kx). The window has
+    /* argmax [places][C]: position of the first largest value in its window (ky * width + kx). The window has
      * at most 256 positions. */
     void (*maxpool)(const struct cnn_pool *p, const void *in, void *out, uint8_t *argmax);
-    /* din [H][W][C] is overwritten. */
+    /* din [H][W][C] is overwritten, in the pool's channels. */
     void (*maxpool_back)(const struct cnn_pool *p, const void *dout, const uint8_t *argmax, void *din);
     /* The same for windows with more positions. */
     void (*maxpool_wide)(const struct cnn_pool *p, const void *in, void *out, uint16_t *argmax);

@@ -100,8 +100,7 @@ static void lrn_back(const struct cnn_lrn *p, size_t places, const void *values,
 #define INLINE static inline __attribute__((always_inline))
 
 /* The sum over positions, and the sum of the squared distances from the mean. */
-INLINE void moments_tile(size_t places, size_t channels, const value *in, float *sum, float *square,
-                         const int V)
+INLINE void moments_tile(size_t places, size_t step, const value *in, float *sum, float *square, const int V)
 {
     floats a[V], b[V], mean[V];
     size_t k;
@@ -110,12 +109,12 @@ INLINE void moments_tile(size_t places, size_t channels, const value *in, float 
         a[v] = b[v] = (floats){0};
     for (k = 0; k + 1 < places; k += 2)
         for (int v = 0; v < V; v++) {
-            a[v] += load_value(in + k * channels + v * LANES);
-            b[v] += load_value(in + (k + 1) * channels + v * LANES);
+            a[v] += load_value(in + k * step + v * LANES);
+            b[v] += load_value(in + (k + 1) * step + v * LANES);
         }
     for (int v = 0; v < V; v++) {
         if (k < places)
-            a[v] += load_value(in + k * channels + v * LANES);
+            a[v] += load_value(in + k * step + v * LANES);
         a[v] += b[v];
         store(sum + v * LANES, a[v]);
         mean[v] = a[v] / (float)places;
@@ -123,42 +122,43 @@ INLINE void moments_tile(size_t places, size_t channels, const value *in, float 
     }
     for (k = 0; k + 1 < places; k += 2)
         for (int v = 0; v < V; v++) {
-            floats p = load_value(in + k * channels + v * LANES) - mean[v];
-            floats q = load_value(in + (k + 1) * channels + v * LANES) - mean[v];
+            floats p = load_value(in + k * step + v * LANES) - mean[v];
+            floats q = load_value(in + (k + 1) * step + v * LANES) - mean[v];
             a[v] += p * p;
             b[v] += q * q;
         }
     for (int v = 0; v < V; v++) {
-        floats p = k < places ? load_value(in + k * channels + v * LANES) - mean[v] : (floats){0};
+        floats p = k < places ? load_value(in + k * step + v * LANES) - mean[v] : (floats){0};
         store(square + v * LANES, a[v] + b[v] + p * p);
     }
 }
 
 /* The same for one channel, if there are fewer than LANES. */
-static void moments_one(size_t places, size_t channels, const value *in, float *sum, float *square)
+static void moments_one(size_t places, size_t step, const value *in, float *sum, float *square)
 {
     float s = 0, q = 0;
 
     for (size_t k = 0; k < places; k++)
-        s += get(&in[k * channels]);
+        s += get(&in[k * step]);
     *sum = s;
     for (size_t k = 0; k < places; k++)
-        q += (get(&in[k * channels]) - s / (float)places) * (get(&in[k * channels]) - s / (float)places);
+        q += (get(&in[k * step]) - s / (float)places) * (get(&in[k * step]) - s / (float)places);
     *square = q;
 }
 
-static void moments(size_t places, size_t channels, const void *values, float *sum, float *square)
+static void moments(size_t places, size_t step, size_t channels, const void *values, float *sum,
+                    float *square)
 {
     const value *in = values;
     size_t c = 0;
 
     for (; channels < LANES && c < channels; c++)
-        moments_one(places, channels, in + c, sum + c, square + c);
+        moments_one(places, step, in + c, sum + c, square + c);
     for (; c + 4 * LANES <= channels; c += 4 * LANES)
-        moments_tile(places, channels, in + c, sum + c, square + c, 4);
+        moments_tile(places, step, in + c, sum + c, square + c, 4);
     for (; c < channels; c += LANES) {
         size_t at = c + LANES <= channels ? c : channels - LANES; /* some channels twice */
-        moments_tile(places, channels, in + at, sum + at, square + at, 1);
+        moments_tile(places, step, in + at, sum + at, square + at, 1);
     }
 }
 
@@ -174,7 +174,7 @@ INLINE floats gradient_at(value *dout, const value *out, bool has_relu)
     return d;
 }
 
-INLINE void back_tile(size_t places, size_t channels, const value *in, const float *mean, value *dout,
+INLINE void back_tile(size_t places, size_t step, const value *in, const float *mean, value *dout,
                       const value *out, float *sum, float *product, const int V, const bool has_relu)
 {
     floats s[2][V], q[2][V], m[V];
@@ -187,14 +187,14 @@ INLINE void back_tile(size_t places, size_t channels, const value *in, const flo
     for (k = 0; k + 1 < places; k += 2)
         for (int v = 0; v < V; v++)
             for (size_t e = 0; e < 2; e++) {
-                size_t at = (k + e) * channels + (size_t)v * LANES;
+                size_t at = (k + e) * step + (size_t)v * LANES;
                 floats d = gradient_at(dout + at, out + at, has_relu);
                 s[e][v] += d;
                 q[e][v] += d * (load_value(in + at) - m[v]);
             }
     for (int v = 0; v < V; v++) {
         if (k < places) {
-            size_t at = k * channels + (size_t)v * LANES;
+            size_t at = k * step + (size_t)v * LANES;
             floats d = gradient_at(dout + at, out + at, has_relu);
             s[0][v] += d;
             q[0][v] += d * (load_value(in + at) - m[v]);
@@ -204,67 +204,66 @@ INLINE void back_tile(size_t places, size_t channels, const value *in, const flo
     }
 }
 
-static void back_one(size_t places, size_t channels, const value *in, float mean, value *dout,
-                     const value *out, float *sum, float *product)
+static void back_one(size_t places, size_t step, const value *in, float mean, value *dout, const value *out,
+                     float *sum, float *product)
 {
     *sum = *product = 0;
     for (size_t k = 0; k < places; k++) {
-        value *d = &dout[k * channels];
+        value *d = &dout[k * step];
         if (out != NULL)
-            *d = get(&out[k * channels]) > 0 ? *d : 0;
+            *d = get(&out[k * step]) > 0 ? *d : 0;
         *sum += get(d);
-        *product += get(d) * (get(&in[k * channels]) - mean);
+        *product += get(d) * (get(&in[k * step]) - mean);
     }
 }
 
 /* Some channels of the last vector are processed twice; values that the ReLU cleared stay 0. Without a ReLU
  * `out` is not read. */
-INLINE void back_all(size_t places, size_t channels, const value *in, const float *mean, value *dout,
-                     const value *out, float *sum, float *product, const bool has_relu)
+INLINE void back_all(size_t places, size_t step, size_t channels, const value *in, const float *mean,
+                     value *dout, const value *out, float *sum, float *product, const bool has_relu)
 {
     size_t c = 0;
 
     for (; c + 4 * LANES <= channels; c += 4 * LANES)
-        back_tile(places, channels, in + c, mean + c, dout + c, out + c, sum + c, product + c, 4, has_relu);
+        back_tile(places, step, in + c, mean + c, dout + c, out + c, sum + c, product + c, 4, has_relu);
     for (; c < channels; c += LANES) {
         size_t at = c + LANES <= channels ? c : channels - LANES;
-        back_tile(places, channels, in + at, mean + at, dout + at, out + at, sum + at, product + at, 1,
-                  has_relu);
+        back_tile(places, step, in + at, mean + at, dout + at, out + at, sum + at, product + at, 1, has_relu);
     }
 }
 
-static void back_sums(size_t places, size_t channels, const void *values, const float *mean, void *gradients,
-                      const void *outputs, float *restrict sum, float *restrict product)
+static void back_sums(size_t places, size_t step, size_t channels, const void *values, const float *mean,
+                      void *gradients, const void *outputs, float *restrict sum, float *restrict product)
 {
     const value *in = values, *out = outputs;
     value *dout = gradients;
 
     if (channels < LANES)
         for (size_t c = 0; c < channels; c++)
-            back_one(places, channels, in + c, mean[c], dout + c, out != NULL ? out + c : NULL, sum + c,
+            back_one(places, step, in + c, mean[c], dout + c, out != NULL ? out + c : NULL, sum + c,
                      product + c);
     else if (out != NULL)
-        back_all(places, channels, in, mean, dout, out, sum, product, true);
+        back_all(places, step, channels, in, mean, dout, out, sum, product, true);
     else
-        back_all(places, channels, in, mean, dout, dout, sum, product, false);
+        back_all(places, step, channels, in, mean, dout, dout, sum, product, false);
 }
 
 /* The coefficients of a vector of channels stay in registers for all positions. */
-INLINE void affine_tile(size_t places, size_t channels, const value *in, const float *mean, const float *a,
+INLINE void affine_tile(size_t places, size_t step, const value *in, const float *mean, const float *a,
                         const float *b, const bool has_relu, value *out)
 {
     floats m = load(mean), scale = load(a), shift = load(b);
 
     for (size_t k = 0; k < places; k++) {
-        floats y = (load_value(in + k * channels) - m) * scale + shift;
+        floats y = (load_value(in + k * step) - m) * scale + shift;
         if (has_relu)
             y = (floats)(~(y < 0) & (ints)y); /* a NaN stays one */
-        store_value(out + k * channels, y);
+        store_value(out + k * step, y);
     }
 }
 
-static void affine(size_t places, size_t channels, const void *values, const float *mean, const float *a,
-                   const float *b, bool has_relu, void *restrict outputs)
+static void affine(size_t places, size_t step, size_t channels, const void *values, const float *mean,
+                   const float *a, const float *b, bool has_relu, void *restrict outputs)
 {
     const value *in = values;
     value *restrict out = outputs;
@@ -272,28 +271,28 @@ static void affine(size_t places, size_t channels, const void *values, const flo
     for (size_t c = 0; channels >= LANES && c < channels; c += LANES) {
         size_t at = c + LANES <= channels ? c : channels - LANES; /* some channels twice */
         if (has_relu)
-            affine_tile(places, channels, in + at, mean + at, a + at, b + at, true, out + at);
+            affine_tile(places, step, in + at, mean + at, a + at, b + at, true, out + at);
         else
-            affine_tile(places, channels, in + at, mean + at, a + at, b + at, false, out + at);
+            affine_tile(places, step, in + at, mean + at, a + at, b + at, false, out + at);
     }
     for (size_t k = 0; channels < LANES && k < places; k++)
         for (size_t c = 0; c < channels; c++) {
-            float y = (get(&in[k * channels + c]) - mean[c]) * a[c] + b[c];
-            put(&out[k * channels + c], has_relu && y < 0 ? 0 : y);
+            float y = (get(&in[k * step + c]) - mean[c]) * a[c] + b[c];
+            put(&out[k * step + c], has_relu && y < 0 ? 0 : y);
         }
 }
 
-INLINE void back_affine_tile(size_t places, size_t channels, const value *in, const float *mean,
+INLINE void back_affine_tile(size_t places, size_t step, const value *in, const float *mean,
                              const value *dout, const float *a, const float *b, const float *c, value *din)
 {
     floats m = load(mean), of_dout = load(a), of_in = load(b), shift = load(c);
 
     for (size_t k = 0; k < places; k++)
-        store_value(din + k * channels, of_dout * load_value(dout + k * channels) +
-                                            (load_value(in + k * channels) - m) * of_in + shift);
+        store_value(din + k * step,
+                    of_dout * load_value(dout + k * step) + (load_value(in + k * step) - m) * of_in + shift);
 }
 
-static void back_affine(size_t places, size_t channels, const void *values, const float *mean,
+static void back_affine(size_t places, size_t step, size_t channels, const void *values, const float *mean,
                         const void *gradients, const float *a, const float *b, const float *c,
                         void *restrict to)
 {
@@ -302,11 +301,11 @@ static void back_affine(size_t places, size_t channels, const void *values, cons
 
     for (size_t i = 0; channels >= LANES && i < channels; i += LANES) {
         size_t at = i + LANES <= channels ? i : channels - LANES; /* some channels twice */
-        back_affine_tile(places, channels, in + at, mean + at, dout + at, a + at, b + at, c + at, din + at);
+        back_affine_tile(places, step, in + at, mean + at, dout + at, a + at, b + at, c + at, din + at);
     }
     for (size_t k = 0; channels < LANES && k < places; k++)
         for (size_t i = 0; i < channels; i++) {
-            size_t at = k * channels + i;
+            size_t at = k * step + i;
             put(&din[at], a[i] * get(&dout[at]) + (get(&in[at]) - mean[i]) * b[i] + c[i]);
         }
 }

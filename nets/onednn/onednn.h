@@ -185,6 +185,42 @@ static inline size_t cnn_dnnl_piece(size_t n, size_t k)
     return left < CNN_DNNL_PIECE ? left : CNN_DNNL_PIECE;
 }
 
+/* The work of pools and norms is divided by images and blocks of channels and, where those are too few to
+ * keep the threads busy, by parts of a block. */
+struct cnn_dnnl_part {
+    size_t block;  /* image * blocks of an image + block */
+    uint32_t c, n; /* its first channel in the block, and how many */
+};
+
+#define CNN_DNNL_PART 32 /* the fewest channels of a part: two cache lines of float32 */
+
+static inline size_t cnn_dnnl_n_blocks(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
+{
+    return (size_t)d->batch * (l->plan->in.c / l->in_block);
+}
+
+/* Parts of a block. One, if the blocks divide evenly or there are many for each thread. */
+static inline uint32_t cnn_dnnl_n_parts(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
+{
+    size_t blocks = cnn_dnnl_n_blocks(d, l), wanted = (4 * (size_t)d->threads + blocks - 1) / blocks;
+    uint32_t most = l->in_block / CNN_DNNL_PART;
+
+    if (most <= 1 || blocks % d->threads == 0 || wanted <= 1)
+        return 1;
+    return wanted < most ? (uint32_t)wanted : most;
+}
+
+/* Part k of n_blocks * n_parts. Parts begin at multiples of 16 channels. */
+static inline struct cnn_dnnl_part cnn_dnnl_part_of(const struct cnn_dnnl_layer *l, uint32_t n_parts,
+                                                    size_t k)
+{
+    uint32_t part = (uint32_t)(k % n_parts), vectors = l->in_block / 16;
+    uint32_t begin = n_parts == 1 ? 0 : vectors * part / n_parts * 16;
+    uint32_t end = part + 1 == n_parts ? l->in_block : vectors * (part + 1) / n_parts * 16;
+
+    return (struct cnn_dnnl_part){k / n_parts, begin, end - begin};
+}
+
 /* The address of number n from p on. */
 static inline void *cnn_dnnl_at(const struct cnn_dnnl *d, void *p, size_t n)
 {

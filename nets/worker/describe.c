@@ -77,19 +77,22 @@ static struct cnn_net_options options_of(const struct description *d, const stru
                                     .precision = d->precision};
 }
 
-/* Creates the smallest net, so that the backend's library and threads are not part of the measurement. */
+/* A gradient of a small net with every kind of product, so that the backend's library and threads are not
+ * part of the measurement. */
 static void warm_up(const struct cnn_net_options *like)
 {
     struct cnn_net_options opt = *like;
     struct cnn_net *net = NULL;
     struct cnn_score score;
-    float *x = calloc(3 * 7850, sizeof *x);
     const uint16_t label = 0;
 
-    opt.model = cnn_model_find("linear");
+    opt.model = cnn_model_find("lenet");
     opt.batch = 1;
+    size_t n_floats = cnn_model_n_floats(opt.model);
+    size_t n_pixels = (size_t)opt.model->channels * opt.model->height * opt.model->width;
+    float *x = calloc(2 * n_floats + n_pixels, sizeof *x);
     if (x != NULL && cnn_net_create(&opt, &net, NULL) == 0)
-        cnn_net_gradient(net, x, x + 7850, &label, x + 2 * 7850, &score);
+        cnn_net_gradient(net, x, x + 2 * n_floats, &label, x + n_floats, &score);
     cnn_net_destroy(net);
     free(x);
 }

@@ -3,7 +3,6 @@
 
 #include <signal.h>
 
-#include "nets/net.h"
 #include "proto/log.h"
 #include "proto/malloc_settings.h"
 
@@ -12,7 +11,6 @@ int main(int argc, char **argv)
     struct cnn_worker_args args;
     struct ps_error err;
 
-    cnn_threads_sleep(argv);
     signal(SIGPIPE, SIG_IGN); /* training continues when the reader of its output exits */
     ps_memory_keep_buffers();
     ps_log_setup("psworker", PS_LOG_INFO);

@@ -1,5 +1,5 @@
-/* partitions.c: --partitions: each partition trains in a thread of its own, as a psworker of a clique would.
- */
+/* partitions.c: --partitions and --devices: each part trains in a thread of its own, as a psworker of a
+ * clique would. Partitions are the whole clique. Devices may be one member of a clique of processes. */
 #include "nets/worker/run.h"
 
 #include <limits.h>
@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/psclique_vectors.h"
+#include "nets/worker/job/devices.h"
 #include "nets/worker/job/signals.h"
 #include "proto/log.h"
 #include "proto/thread.h"
@@ -19,6 +21,11 @@ struct part {
     pthread_t thread;
     int rc;
 };
+
+static const char *option_of(const struct cnn_worker_args *args)
+{
+    return args->devices != NULL ? "--devices" : "--partitions";
+}
 
 static void *run_part(void *arg)
 {
@@ -58,8 +65,8 @@ static int check_states(const struct part *parts, const struct ps_placement *pla
     if (n_there == 0 || n_there == place->n)
         return CNN_EXIT_OK;
     ps_log(PS_LOG_ERROR, "state.failed",
-           "--state: %s is not there, and %u files of %u partitions are; allowed: all of them, or none",
-           missing, n_there, place->n);
+           "--state: %s is not there, and %u files of %u parts (%s) are; allowed: all of them, or none",
+           missing, n_there, place->n, option_of(&parts[0].args));
     return CNN_EXIT_USAGE;
 }
 
@@ -80,7 +87,8 @@ static int run_parts(struct part *parts, uint32_t n)
     while (n_started < n && pthread_create(&parts[n_started].thread, NULL, run_part, &parts[n_started]) == 0)
         n_started++;
     for (uint32_t i = n_started; i < n; i++) {
-        ps_log(PS_LOG_ERROR, "start.failed", "--partitions: cannot start the thread of partition %u", i);
+        ps_log(PS_LOG_ERROR, "start.failed", "%s: cannot start the thread of part %u",
+               option_of(&parts[i].args), i);
         psc_clique_close(parts[i].partition.q);
         parts[i].rc = CNN_EXIT_INTERNAL;
     }
@@ -89,21 +97,53 @@ static int run_parts(struct part *parts, uint32_t n)
     return worst_of(parts, n);
 }
 
-/* The handles of the clique, one for each part; a single part needs none. */
-static int open_clique(struct part *parts, uint32_t n)
+/* A clique of n threads; within `outer`, where that is one: its members have n each. */
+static int open_handles(struct psc_clique *outer, uint32_t n, struct psc_clique **q)
 {
-    struct psc_threads_options opt;
+    struct psc_threads_options threads;
+    struct psc_devices_options devices;
+    psc_threads_options_init(&threads, sizeof threads);
+    psc_devices_options_init(&devices, sizeof devices);
+    threads.members = devices.devices = n;
+    if (outer != NULL)
+        return psc_devices_open(outer, &devices, q);
+    return n > 1 ? psc_threads_open(&threads, q) : PSC_OK; /* a single part needs none */
+}
+
+/* The handles of the clique, one for each part. */
+static int open_clique(struct part *parts, uint32_t n, struct psc_clique *outer)
+{
     struct psc_clique **q = calloc(n, sizeof *q);
-    psc_threads_options_init(&opt, sizeof opt);
-    opt.members = n;
-    int rc = q == NULL ? PSC_ENOMEM : n > 1 ? psc_threads_open(&opt, q) : PSC_OK;
+    int rc = q == NULL ? PSC_ENOMEM : open_handles(outer, n, q);
     for (uint32_t i = 0; i < n && rc == PSC_OK; i++)
         parts[i].partition.q = q[i];
     free(q);
     if (rc != PSC_OK)
-        ps_log(PS_LOG_ERROR, "start.failed", "--partitions: no clique of %u threads (%s)", n,
+        ps_log(PS_LOG_ERROR, "start.failed", "%s: no clique of %u threads (%s)", option_of(&parts[0].args), n,
                psc_result_name(rc));
     return rc == PSC_OK ? CNN_EXIT_OK : CNN_EXIT_INTERNAL;
+}
+
+/* All parts have closed their handles when the clique of processes is closed. */
+static int join_and_run(struct part *parts, uint32_t n)
+{
+    struct cnn_job joined = {.args = &parts[0].args, .stop = parts[0].stop};
+    int rc = cnn_job_open_clique(&joined);
+    if (rc == CNN_EXIT_OK && !joined.stopped)
+        rc = open_clique(parts, n, joined.clique.q);
+    if (rc == CNN_EXIT_OK && !joined.stopped)
+        rc = run_parts(parts, n);
+    cnn_clique_close(&joined.clique);
+    return rc;
+}
+
+static void say_parts(const struct cnn_worker_args *args, const struct ps_placement *place)
+{
+    if (args->devices != NULL)
+        ps_log(PS_LOG_INFO, "devices.opened", "--devices %s: %u nets with batches of %llu", args->devices,
+               place->n, (unsigned long long)(args->batch / place->n));
+    else
+        ps_log(PS_LOG_INFO, "partitions.placed", "--partitions %s: %s", args->partitions, place->why);
 }
 
 static int divide(struct cnn_partitions *all, const struct cnn_worker_args *args, struct cnn_stop *stop)
@@ -112,10 +152,10 @@ static int divide(struct cnn_partitions *all, const struct cnn_worker_args *args
     struct part *parts = calloc(place->n, sizeof *parts);
     int rc = CNN_EXIT_OK;
     if (parts == NULL) {
-        ps_log(PS_LOG_ERROR, "start.failed", "no memory for %u partitions", place->n);
+        ps_log(PS_LOG_ERROR, "start.failed", "%s: no memory for %u parts", option_of(args), place->n);
         return CNN_EXIT_INTERNAL;
     }
-    ps_log(PS_LOG_INFO, "partitions.placed", "--partitions %s: %s", args->partitions, place->why);
+    say_parts(args, place);
     for (uint32_t i = 0; i < place->n && rc == CNN_EXIT_OK; i++) {
         parts[i].partition = (struct cnn_partition){.all = all, .index = i};
         parts[i].stop = stop;
@@ -127,14 +167,21 @@ static int divide(struct cnn_partitions *all, const struct cnn_worker_args *args
     if (rc == CNN_EXIT_OK)
         rc = check_states(parts, place);
     if (rc == CNN_EXIT_OK)
-        rc = open_clique(parts, place->n);
-    if (rc == CNN_EXIT_OK)
-        rc = run_parts(parts, place->n);
+        rc = join_and_run(parts, place->n);
     free(parts);
     return rc;
 }
 
-/* The data that is opened to learn what it takes is kept if all can share it. */
+static int plan(const struct cnn_worker_args *args, const struct cnn_job *probe, struct cnn_partitions *out)
+{
+    if (args->devices == NULL)
+        return cnn_partitions_plan(args, &probe->model, &probe->info, out);
+    cnn_devices_plan(args, out);
+    return CNN_EXIT_OK;
+}
+
+/* The data that is opened to learn what it takes is kept if all can share it: partitions have what is held in
+ * memory near to them. */
 int cnn_worker_run_partitions(const struct cnn_worker_args *args, struct cnn_stop *stop)
 {
     struct cnn_job probe = {.args = args};
@@ -149,8 +196,8 @@ int cnn_worker_run_partitions(const struct cnn_worker_args *args, struct cnn_sto
         cnn_data_close(probe.data);
         return rc;
     }
-    rc = cnn_partitions_plan(args, &probe.model, &probe.info, &all);
-    if (probe.info.held_bytes == 0) {
+    rc = plan(args, &probe, &all);
+    if (probe.info.held_bytes == 0 || args->devices != NULL) {
         all.data = probe.data;
     } else {
         cnn_data_close(probe.data);

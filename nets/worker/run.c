@@ -30,8 +30,8 @@ int cnn_worker_run(const struct cnn_worker_args *given)
         ps_log(PS_LOG_ERROR, "start.failed", "cannot make the signal thread");
         return CNN_EXIT_INTERNAL;
     }
-    rc = args->partitions != NULL ? cnn_worker_run_partitions(args, &stop)
-                                  : cnn_worker_run_job(args, NULL, &stop);
+    rc = args->partitions != NULL || args->devices != NULL ? cnn_worker_run_partitions(args, &stop)
+                                                           : cnn_worker_run_job(args, NULL, &stop);
     cnn_stop_finish(&stop);
     return rc;
 }

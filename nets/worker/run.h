@@ -15,7 +15,7 @@ struct cnn_stop;
 /* The same in the calling thread, which is the partition, or NULL: the whole worker. */
 int cnn_worker_run_job(const struct cnn_worker_args *args, const struct cnn_partition *partition,
                        struct cnn_stop *stop);
-/* Divides the worker by --partitions, and runs each partition in a thread of its own. Returns an enum
+/* Divides the worker by --partitions or --devices, and runs each part in a thread of its own. Returns an enum
  * cnn_exit. */
 int cnn_worker_run_partitions(const struct cnn_worker_args *args, struct cnn_stop *stop);
 

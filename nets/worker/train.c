@@ -95,7 +95,7 @@ static uint64_t last_step(const struct training *t)
 static void training_finish(struct training *t)
 {
     cnn_accumulator_finish(&t->accumulator);
-    free(t->g);
+    cnn_job_free_vector(t->job, t->g);
     cnn_stream_destroy(t->stream);
     if (examines(t))
         cnn_local_evaluation_close(&t->exam);
@@ -181,7 +181,7 @@ static int training_init(struct training *t, struct cnn_job *job)
         ps_log(PS_LOG_ERROR, "data.failed", "%s", err.text);
         return CNN_EXIT_INTERNAL;
     }
-    t->g = calloc(job->n_floats, sizeof *t->g);
+    t->g = cnn_job_vector(job);
     if (t->g == NULL ||
         cnn_accumulator_init(&t->accumulator, job->n_floats, (uint32_t)job->args->accumulate) < 0) {
         ps_log(PS_LOG_ERROR, "net.failed", "no memory for a gradient of %zu floats", job->n_floats);

@@ -5,6 +5,7 @@
 #define PS_MODEL_BUCKETS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct ps_iteration {
@@ -33,5 +34,27 @@ double ps_bucketed_s(const struct ps_iteration *it, uint32_t n_buckets);
  * ps_segments_s if `pipelined`, where one segment is taken wherever communication is the bound; otherwise by
  * ps_bucketed_s. */
 uint32_t ps_best_buckets(const struct ps_iteration *it, bool pipelined, uint32_t most);
+
+/* Backward as it was measured: from `begin` to its end the gradient is ready at_s after the step began. In
+ * order of time, which is that of falling begins; the last begin is 0, and computing ends with it. */
+struct ps_ready_point {
+    uint64_t begin;
+    double at_s;
+};
+struct ps_profile {
+    const struct ps_ready_point *points; /* [n_points], at least 1 */
+    size_t n_points;
+    uint64_t n_floats; /* of the gradient */
+};
+
+/* ps_bucketed_s for layers of unequal sizes and times. Buckets begin at multiples of bucket_floats. A
+ * bucket's sum begins when all of it is ready and the bucket behind it has been summed; the iteration ends
+ * with the first bucket's. The times of forward and backward are the profile's. */
+double ps_profiled_s(const struct ps_iteration *it, const struct ps_profile *p, uint64_t bucket_floats);
+/* Floats of a bucket if the gradient is cut into n_buckets of whole units. */
+uint64_t ps_bucket_floats(uint64_t n_floats, uint32_t n_buckets, uint64_t unit);
+/* ps_best_buckets with a profile: by ps_profiled_s, or, if `pipelined`, by equation 6 with its times. */
+uint32_t ps_best_profiled(const struct ps_iteration *it, const struct ps_profile *p, bool pipelined,
+                          uint64_t unit, uint32_t most);
 
 #endif

@@ -97,6 +97,7 @@ _psd_values() {
     psbench:--admission) printf '%s\n' fcfs hogwild ;;
     psbench:--transport) printf '%s\n' tcp ipc ;;
     psworker:--algorithm | psbench:--algorithm) printf '%s\n' ring tree auto ;;
+    psworker:--memory) printf '%s\n' auto host cuda ;;
     psworker:--precision) printf '%s\n' float32 bf16 auto ;;
     psbench:--precision) printf '%s\n' float32 bf16 ;;
     psbench:--road) printf '%s\n' tcp unix ;;

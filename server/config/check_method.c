@@ -329,20 +329,12 @@ static int check_momentum(const struct psd_config *cfg, const struct ps_optimize
                    of_optimizer ? "optimizer" : "rule", of_optimizer ? optimizer->name : cfg->rule);
 }
 
-/* The answer lands before the next exchange begins: a client has one exchange at a time. */
+/* The answer lands before the next exchange of the same values begins. */
 static int check_overlap_fits(const struct psd_config *cfg, const char *found, struct ps_error *err)
 {
     const struct ps_hyper *h = &cfg->hyper;
-    uint32_t fragments = h->fragments > 1 ? h->fragments : 1, most = h->period / fragments;
-    if (h->overlap == PS_OVERLAP_AUTO || h->overlap <= most)
+    if (h->overlap == PS_OVERLAP_AUTO || h->overlap <= h->period)
         return 0;
-    if (fragments > 1)
-        return ps_fail(
-            err, -EINVAL,
-            "parameters.overlap: found %s; of parameters.fragments: %u the next leaves after %u of "
-            "the period's %u steps, and one at a time is on its way; allowed are 1 to %u, true, "
-            "false and auto, or fewer fragments",
-            found, fragments, most, h->period, most);
     return ps_fail(err, -EINVAL,
                    "parameters.overlap: found %s; the next exchange leaves after parameters.period: %u; "
                    "allowed are 1 to %u, true, false and auto, or a longer period",

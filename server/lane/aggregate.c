@@ -201,11 +201,14 @@ static void land_and_answer(struct psd_lane *lane, uint32_t chunk, uint32_t n, f
     /* The set of members may change once the round is over, so their staged messages are cleared after
      * this. */
     psd_rounds_pass(lane, chunk, end);
+    lane->whole_base = ++lane->last_base;
+    psd_lane_fill_round(lane, lane->rounds->gathered, n);
     for (uint32_t i = 0; i < n; i++) {
         struct psd_staged *s = psd_rounds_find(lane, lane->rounds->gathered[i]->frame.client, chunk);
         s->flags = flags;
         psd_rounds_answer(lane, s, rate);
     }
+    lane->whole_base = 0;
 }
 
 static void weigh(struct round_messages *p)

@@ -18,6 +18,7 @@ static void free_tables(struct psd_lane *lane)
 {
     free(lane->bitmaps);
     free(lane->based);
+    free(lane->bases);
     free(lane->snap_bitmaps);
     free(lane->snap_replay);
     free(lane->snap.left);
@@ -27,7 +28,7 @@ static void free_tables(struct psd_lane *lane)
     free(lane->fragments);
     lane->fragments = NULL;
     lane->n_fragments = 0;
-    lane->bitmaps = lane->based = lane->snap_bitmaps = lane->moves = lane->offered = NULL;
+    lane->bitmaps = lane->based = lane->bases = lane->snap_bitmaps = lane->moves = lane->offered = NULL;
     lane->snap_replay = NULL;
     lane->snap.left = NULL;
     lane->scratch = NULL;
@@ -120,8 +121,10 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
         return;
     psd_lane_memory_start(lane, center);
     lane->bitmaps = calloc((size_t)n_slots * lane->n_words, sizeof(uint64_t));
-    if (center->answer_codec.for_moves)
+    if (center->answer_codec.for_moves) {
         lane->based = calloc((size_t)n_slots * lane->n_words, sizeof(uint64_t));
+        lane->bases = calloc((size_t)center->n_seen * lane->n_chunks + 1, sizeof(uint64_t));
+    }
     lane->snap_bitmaps = calloc((size_t)n_slots * lane->n_words, sizeof(uint64_t));
     lane->snap_replay = calloc(n_slots, sizeof *lane->snap_replay);
     lane->snap.left = calloc(lane->n_words, sizeof *lane->snap.left);
@@ -133,7 +136,8 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
     if (rc == 0 && center->admission->members)
         lane->rounds = psd_rounds_create(lane, center->version);
     if (!lane->bitmaps || !lane->snap_bitmaps || !lane->snap_replay || !lane->snap.left || !lane->moves ||
-        !lane->offered || !lane->scratch || (center->answer_codec.for_moves && !lane->based) || rc < 0 ||
+        !lane->offered || !lane->scratch ||
+        (center->answer_codec.for_moves && (!lane->based || !lane->bases)) || rc < 0 ||
         (center->admission->members && lane->rounds == NULL)) {
         ps_log(PS_LOG_ERROR, "lane.memory", "lane %u: no memory for its tables; it refuses data",
                lane->index);

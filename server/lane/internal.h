@@ -88,6 +88,18 @@ float *psd_lane_answer_room(struct psd_lane *lane, struct psd_arrival *a);
  * nothing was changed. */
 int psd_lane_fill_body(struct psd_lane *lane, struct psd_arrival *a, float *floats);
 
+/* With an answer codec for moves, of clients below center.n_seen: the answer that left the client with what
+ * it has of the chunk. Equal numbers: equal values. */
+static inline uint64_t *psd_lane_base_of(const struct psd_lane *lane, const struct psd_arrival *a)
+{
+    return &lane->bases[(size_t)a->frame.client * lane->n_chunks + a->chunk];
+}
+
+/* round_answers.c. Encodes the answers to these messages of one chunk, which all have the same floats; those
+ * that are alike once. */
+enum { PSD_MOST_SHARES = 256 };
+void psd_lane_fill_round(struct psd_lane *lane, struct psd_arrival *const *arrivals, uint32_t n);
+
 /* apply.c */
 struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_arrival *a);
 /* Call before psd_lane_move: whether the arrival may be applied. False: its worker has taken its vector back

@@ -225,6 +225,7 @@ void psd_lane_destroy(struct psd_lane *lane)
     queue_destroy(lane->out);
     free(lane->bitmaps);
     free(lane->based);
+    free(lane->bases);
     free(lane->snap_bitmaps);
     free(lane->snap_replay);
     free(lane->snap.left);

@@ -107,6 +107,7 @@ struct psd_arrival {
     uint32_t chunk;             /* index in the lane */
     uint32_t n_pieces, n_lanes; /* pieces of the transfer in this lane; lanes of this psd that it goes to */
     bool answers_moves;         /* the answer is in center.answer_codec, which is for moves */
+    bool filled;                /* the message's body is the answer already */
 };
 
 /* The extent of an exchange of one fragment. */
@@ -147,8 +148,11 @@ struct psd_lane {
     struct psd_lane_client *clients;        /* [n_slots] */
     uint64_t *bitmaps;                      /* [n_slots][n_words] */
     uint64_t *based;                        /* [n_slots][n_words]; NULL: answers are not moves */
-    uint64_t *moves;                        /* [n_chunks]: how often the rule has moved values of the chunk */
-    uint64_t *offered;                      /* [n_words]: chunks of the first worker's x that have arrived */
+    uint64_t *bases;                        /* [n_seen][n_chunks]; NULL: answers are not moves */
+    uint64_t last_base;                     /* the highest number in `bases` */
+    uint64_t whole_base; /* of all whole answers, while those of a merged round are sent; else 0 */
+    uint64_t *moves;     /* [n_chunks]: how often the rule has moved values of the chunk */
+    uint64_t *offered;   /* [n_words]: chunks of the first worker's x that have arrived */
     uint32_t n_offered;
     struct {
         bool open; /* chunks of it are still missing */

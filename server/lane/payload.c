@@ -41,17 +41,18 @@ void psd_lane_forget_base(struct psd_arrival *a)
 }
 
 /* The client will have these floats. */
-static void keep_base(const struct psd_lane *lane, const struct psd_arrival *a, const float *floats)
+static void keep_base(struct psd_lane *lane, const struct psd_arrival *a, const float *floats)
 {
     if (!is_kept(lane, a))
         return;
     lane->vec->copy(lane->center->seen[a->frame.client] + a->frame.begin, floats, a->frame.count);
+    *psd_lane_base_of(lane, a) = lane->whole_base > 0 ? lane->whole_base : ++lane->last_base;
     a->client->based[a->chunk / 64] |= UINT64_C(1) << (a->chunk % 64);
 }
 
 /* What the answer decodes to brings the client to what is kept of it: what this one leaves out the next one
  * has. */
-static void encode_moves(const struct psd_lane *lane, struct psd_arrival *a, float *floats)
+static void encode_moves(struct psd_lane *lane, struct psd_arrival *a, float *floats)
 {
     const struct ps_codec *codec = &lane->center->answer_codec;
     const struct ps_manifest *m = lane->center->manifest;
@@ -61,6 +62,7 @@ static void encode_moves(const struct psd_lane *lane, struct psd_arrival *a, flo
     ps_piece_encode(codec, m, piece, a->message.body, floats);
     ps_piece_decode(codec, m, piece, floats, a->message.body);
     ps_piece_take(codec, m, piece, known, floats);
+    *psd_lane_base_of(lane, a) = ++lane->last_base;
 }
 
 static bool holds_floats(const struct psd_arrival *a, const struct ps_codec *codec)

@@ -118,6 +118,8 @@ void psd_lane_answer_floats(struct psd_lane *lane, struct psd_arrival *a, float 
 {
     if (psd_lane_is_in_place(a))
         psd_lane_answer_nothing(lane, a, rate, flags);
+    else if (a->filled)
+        psd_lane_answer(lane, a, rate, flags);
     else if (psd_lane_fill_body(lane, a, floats) < 0)
         refuse_memory(lane, a);
     else

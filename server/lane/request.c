@@ -183,7 +183,7 @@ void psd_lane_serve(struct psd_lane *lane, struct psd_arrival *a, int rc)
     lane->stop_ns = 0;
     a->frame = (struct ps_frame){0};
     a->room = NULL;
-    a->answers_moves = false;
+    a->answers_moves = a->filled = false;
     psd_count(&lane->stats.bytes_in[a->port - lane->ports], a->message.body_bytes);
     if (rc == 0)
         rc = ps_frame_parse(&a->frame, a->message.head, a->message.head_bytes, &err);

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "nets/net.h"
 #include "proto/malloc_settings.h"
 #include "tests/bench/allreduce/allreduce.h"
 #include "tests/bench/center/center.h"
@@ -49,7 +48,6 @@ static void usage(FILE *out)
 
 int main(int argc, char **argv)
 {
-    cnn_threads_sleep(argv);
     ps_memory_keep_buffers();
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         usage(stdout);

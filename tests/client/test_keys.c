@@ -108,6 +108,30 @@ static void train(const char *const *settings, int n, int members, int (*work)(s
     daemon_remove(&d);
 }
 
+/* The same with two servers, each with a part of the vector and so of some keys. */
+static void train_by_two(const char *const *settings, int n, int members, int (*work)(struct hand *h),
+                         float *center)
+{
+    enum { MOST_SETTINGS = 12 };
+    struct daemon head, other;
+    char address[120];
+    const char *parts[2][MOST_SETTINGS] = {{"servers.count=2", "servers.index=0"},
+                                           {"servers.count=2", "servers.index=1", address}};
+    for (int p = 0; p < 2; p++)
+        for (int k = 0; settings[k] != NULL; k++) {
+            ck_assert_int_lt(p + 2 + k, MOST_SETTINGS - 1);
+            parts[p][p + 2 + k] = settings[k];
+        }
+    rig_start(&head, parts[0]);
+    snprintf(address, sizeof address, "servers.head=\"%s\"", head.endpoint);
+    rig_start(&other, parts[1]);
+    run(&head, n, members, work);
+    assert_all_ok(n);
+    center_of(&head, center);
+    daemon_remove(&other);
+    daemon_remove(&head);
+}
+
 static bool is_param(int i)
 {
     return rig_tensor_at((size_t)i)->role == PSC_PARAM;
@@ -227,6 +251,26 @@ START_TEST(figure_7_is_the_method_of_the_server)
     train(JOB("method=sync-sgd", "workers=2"), 2, 1, step_as_the_method_says, method);
     train(JOB("method=sync-sgd", "rule=sum", "workers=2"), 2, 1, figure_7, center);
     assert_same(center, method);
+}
+END_TEST
+
+/* The figures over two servers give the center of one. */
+START_TEST(keys_may_lie_on_two_servers)
+{
+    static float one[N], two[N];
+    train(JOB("method=sync-sgd", "rule=sum", "workers=2"), 2, 1, figure_6, one);
+    memcpy(one, hands[0].x, sizeof one);
+    train_by_two(JOB("method=sync-sgd", "rule=sum", "workers=2"), 2, 1, figure_6, two);
+    for (int k = 0; k < 2; k++)
+        assert_same_params(hands[k].x, one);
+    train(JOB("method=mpi-sgd", "rule=sum", "workers=1"), 2, 2, figure_6, one);
+    memcpy(one, hands[0].x, sizeof one);
+    train_by_two(JOB("method=mpi-sgd", "rule=sum", "workers=1"), 2, 2, figure_6, two);
+    for (int k = 0; k < 2; k++)
+        assert_same_params(hands[k].x, one);
+    train(JOB("method=sync-sgd", "rule=sum", "workers=2"), 2, 1, figure_7, one);
+    train_by_two(JOB("method=sync-sgd", "rule=sum", "workers=2"), 2, 1, figure_7, two);
+    assert_same(one, two);
 }
 END_TEST
 
@@ -470,8 +514,14 @@ START_TEST(a_ticket_can_be_tested_and_polled)
 }
 END_TEST
 
+static _Atomic int n_begun;
+
+/* The job waits for both workers: rank 1 must not leave before rank 0 has come. */
 static int set_as_rank_1(struct hand *h)
 {
+    n_begun++;
+    for (double end = unit_now_s() + UNIT_HANG_S; n_begun < 2 && unit_now_s() < end;)
+        unit_nap_ms(1);
     return psc_rank(h->c) == 1 ? psc_set_method(h->c, "learning_rate=0.5") : psc_workers_barrier(h->c);
 }
 
@@ -479,6 +529,7 @@ START_TEST(only_rank_0_sets_the_method)
 {
     struct daemon d;
     rig_start(&d, JOB("method=sync-sgd", "workers=2"));
+    n_begun = 0;
     run(&d, 2, 1, set_as_rank_1);
     ck_assert_int_eq(hands[1].rc, PSC_EREFUSED);
     assert_says(hands[1].error, "rank 1 may not change the method; allowed is rank 0");
@@ -625,6 +676,7 @@ int main(void)
     tcase_add_test(tc, figure_6_in_a_clique_is_mpi_sgd);
     tcase_add_test(tc, figure_7_is_the_method_of_the_server);
     tcase_add_loop_test(tc, lists_are_the_method_of_the_server, 0, (int)ROWS(lists));
+    tcase_add_test(tc, keys_may_lie_on_two_servers);
     tcase_add_test(tc, figure_8_is_elastic_averaging);
     tcase_add_test(tc, without_a_server_pushpull_adds_up);
     tcase_add_test(tc, wrong_keys_are_refused_before_anything_is_sent);

@@ -10,6 +10,9 @@
 
 enum { N = 300 };
 
+static const struct psc_memory_of host = {.kind = &psc_memory_host};
+static struct psc_work work;
+
 /* Moves the point by g, and leaves in *at where the next gradient is wanted. */
 static void step_none(double *at, double *x, double *v, double g, double eta, double delta)
 {
@@ -94,8 +97,7 @@ START_TEST(steps_follow_their_equations)
         memcpy(v_0, v, sizeof v);
         for (int i = 0; i < N; i++)
             g[i] = dice_float(&dice);
-        o->step(ps_vec_best(), &(struct psc_optimizer_vectors){.at = at, .x = x, .v = v, .g = g, .n = N}, eta,
-                delta);
+        o->step(&work, &(struct psc_optimizer_vectors){.at = at, .x = x, .v = v, .g = g, .n = N}, eta, delta);
         for (int i = 0; i < N; i++) {
             double want_at = (double)at_0[i], want_x = (double)x_0[i], want_v = (double)v_0[i];
             references[_i].step(&want_at, &want_x, &want_v, (double)g[i], (double)eta, (double)delta);
@@ -120,9 +122,8 @@ START_TEST(without_momentum_they_are_sgd)
     for (int step = 0; step < 5; step++) {
         for (int i = 0; i < N; i++)
             g[i] = dice_float(&dice);
-        o->step(ps_vec_best(), &(struct psc_optimizer_vectors){.at = at, .x = x, .v = v, .g = g, .n = N},
-                0.1f, 0);
-        sgd->step(ps_vec_best(), &(struct psc_optimizer_vectors){.at = plain, .g = g, .n = N}, 0.1f, 0);
+        o->step(&work, &(struct psc_optimizer_vectors){.at = at, .x = x, .v = v, .g = g, .n = N}, 0.1f, 0);
+        sgd->step(&work, &(struct psc_optimizer_vectors){.at = plain, .g = g, .n = N}, 0.1f, 0);
         ck_assert_mem_eq(at, plain, sizeof at);
     }
 }
@@ -143,10 +144,8 @@ START_TEST(looking_ahead_is_what_the_step_does)
             at[i] = x[i] = dice_float(&dice);
             g[i] = dice_float(&dice);
         }
-        o->step(ps_vec_best(), &(struct psc_optimizer_vectors){.at = at, .x = x, .v = v, .g = g, .n = N},
-                0.1f, 0.7f);
-        o->lookahead(ps_vec_best(), &(struct psc_optimizer_vectors){.at = again, .x = x, .v = v, .n = N},
-                     0.7f);
+        o->step(&work, &(struct psc_optimizer_vectors){.at = at, .x = x, .v = v, .g = g, .n = N}, 0.1f, 0.7f);
+        o->lookahead(&work, &(struct psc_optimizer_vectors){.at = again, .x = x, .v = v, .n = N}, 0.7f);
         ck_assert_mem_eq(at, again, sizeof at);
     }
 }
@@ -167,6 +166,7 @@ END_TEST
 
 int main(void)
 {
+    work = psc_work_of(&host, PSC_COMPUTE);
     Suite *suite = suite_create("client-optimizers");
     TCase *tc = tcase_create("optimizers");
     tcase_add_test(tc, every_method_has_its_optimizer);

@@ -204,6 +204,7 @@ std::unordered_map<const void *, const Kernel *> &registered()
 
 cudaError_t launch(const void *host, dim3 grid, dim3 block, void **arguments, cudaStream_t stream)
 {
+    Guard guard;
     const Kernel *k = registered()[host];
     if (k == nullptr)
         return error(cudaErrorInvalidDeviceFunction);

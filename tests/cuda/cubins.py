@@ -37,6 +37,15 @@ def compile_all(nvcc, root):
     return rows
 
 
+def kernels_of(root):
+    """The names of all kernels: those of values.cuh are compiled for each type of values."""
+    def named(file, pattern):
+        with open(os.path.join(root, "nets/cuda", file), encoding="ascii") as f:
+            return set(re.findall(pattern, f.read(), re.M))
+    values = named("values.cuh", r"^VALUE_KERNEL\((\w+)\)")
+    return named("kernels.cuh", r"^(?:KERNEL |LOSS_KERNEL\()(\w+)[(,]") | values | {k + "_bf16" for k in values}
+
+
 def main():
     nvcc, root, table = sys.argv[1:4]
     version = re.search(r"V[\d.]+", subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout)[0]
@@ -47,7 +56,7 @@ def main():
         with open(table, "w", encoding="ascii") as out:
             out.writelines([header, *lines])
         return
-    kernels = set(re.findall(r"^KERNEL (\w+)\(", open(os.path.join(root, "nets/cuda/kernels.cuh"), encoding="ascii").read(), re.M))
+    kernels = kernels_of(root)
     missing = [f"{k} for sm_{a}" for k in sorted(kernels) for a in ARCHS if (k, a) not in found]
     if missing or not kernels:
         sys.exit("not compiled: " + ", ".join(missing))

@@ -2,6 +2,7 @@
  * in tests/cuda/meson.build, which runs this program under each. */
 #include <check.h>
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -146,6 +147,15 @@ START_TEST(work_goes_to_the_default_stream)
 }
 END_TEST
 
+START_TEST(registered_memory_is_copied_to_after_its_end)
+{
+    static float of_the_program[N];
+    ck_assert_int_eq(cudaHostRegister(of_the_program, sizeof of_the_program, 0), cudaSuccess);
+    ck_assert_int_eq(cudaHostUnregister(of_the_program), cudaSuccess);
+    cudaMemcpyAsync(of_the_program, device, sizeof of_the_program, cudaMemcpyDeviceToHost, stream);
+}
+END_TEST
+
 /* No signal: an error, or numbers that nobody has written. */
 START_TEST(a_launch_has_too_many_threads)
 {
@@ -178,6 +188,78 @@ START_TEST(the_host_does_not_wait)
     ck_assert(pinned[1] != pinned[1]);
     finish();
     ck_assert(pinned[1] == 2);
+}
+END_TEST
+
+/* Memory of the program, as long as it is registered; and what a pointer is. */
+START_TEST(registered_memory_is_copied_to)
+{
+    static float of_the_program[N];
+    struct cudaPointerAttributes a;
+    pinned[3] = 7;
+    send(N);
+    ck_assert_int_eq(cudaHostRegister(of_the_program, sizeof of_the_program, 0), cudaSuccess);
+    ck_assert_int_eq(cudaHostRegister(of_the_program + 8, 64, 0), cudaErrorInvalidValue);
+    ck_assert_int_eq(cudaPointerGetAttributes(&a, of_the_program + 3), cudaSuccess);
+    ck_assert_int_eq(a.type, cudaMemoryTypeHost);
+    ck_assert_int_eq(cudaPointerGetAttributes(&a, device + 3), cudaSuccess);
+    ck_assert_int_eq(a.type, cudaMemoryTypeDevice);
+    ck_assert_int_eq(
+        cudaMemcpyAsync(of_the_program, device, sizeof of_the_program, cudaMemcpyDeviceToHost, stream),
+        cudaSuccess);
+    finish();
+    ck_assert(of_the_program[3] == 7);
+    ck_assert_int_eq(cudaHostUnregister(of_the_program), cudaSuccess);
+    ck_assert_int_eq(cudaPointerGetAttributes(&a, of_the_program + 3), cudaSuccess);
+    ck_assert_int_eq(a.type, cudaMemoryTypeUnregistered);
+}
+END_TEST
+
+/* Who polls sees the work done at last, and not at once. */
+START_TEST(an_event_is_asked_until_it_has_come)
+{
+    cudaEvent_t sent;
+    cudaError_t e;
+    int asked = 0;
+    pinned[0] = 1;
+    send(1);
+    ck_assert_int_eq(cudaMemcpyAsync(pinned + 1, device, sizeof *pinned, cudaMemcpyDeviceToHost, stream),
+                     cudaSuccess);
+    ck_assert_int_eq(cudaEventCreateWithFlags(&sent, cudaEventDisableTiming), cudaSuccess);
+    ck_assert_int_eq(cudaEventRecord(sent, stream), cudaSuccess);
+    for (; (e = cudaEventQuery(sent)) == cudaErrorNotReady; asked++)
+        ck_assert_int_lt(asked, 1000);
+    ck_assert_int_eq(e, cudaSuccess);
+    ck_assert(pinned[1] == 1);
+    if (getenv("STANDIN_ORDER") != NULL && strcmp(getenv("STANDIN_ORDER"), "lazy") == 0)
+        ck_assert_int_eq(asked, 3);
+    ck_assert_int_eq(cudaEventDestroy(sent), cudaSuccess);
+}
+END_TEST
+
+static void *copy_many(void *arg)
+{
+    cudaStream_t own;
+    float *at = arg;
+    cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking);
+    for (int i = 0; i < N; i++)
+        cudaMemcpyAsync(at, device, sizeof *at, cudaMemcpyDeviceToHost, own);
+    cudaStreamSynchronize(own);
+    return cudaStreamDestroy(own) == cudaSuccess ? arg : NULL;
+}
+
+START_TEST(two_threads_may_call)
+{
+    pthread_t threads[2];
+    void *done;
+    pinned[0] = 3;
+    send(1);
+    finish();
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, copy_many, pinned + 1 + i), 0);
+    for (int i = 0; i < 2; i++)
+        ck_assert(pthread_join(threads[i], &done) == 0 && done != NULL);
+    ck_assert(pinned[1] == 3 && pinned[2] == 3);
 }
 END_TEST
 
@@ -259,6 +341,10 @@ int main(void)
     ADD_OUTLAW(t, a_kernel_writes_past_its_block, SIGABRT);
     tcase_add_test_raise_signal(t, a_copy_goes_the_other_way, SIGABRT);
     tcase_add_test_raise_signal(t, work_goes_to_the_default_stream, SIGABRT);
+    tcase_add_test_raise_signal(t, registered_memory_is_copied_to_after_its_end, SIGABRT);
+    tcase_add_test(t, registered_memory_is_copied_to);
+    tcase_add_test(t, an_event_is_asked_until_it_has_come);
+    tcase_add_test(t, two_threads_may_call);
     tcase_add_test(t, a_launch_has_too_many_threads);
     tcase_add_test(t, fresh_memory_is_nan);
     tcase_add_test(t, memory_is_asked_for_while_a_graph_is_captured);

@@ -6,6 +6,7 @@
 #include "tests/cuda/standin.h"
 #include "tests/cuda/words.h"
 
+#include "client/memory/cuda/kernels.cuh"
 #include "nets/cuda/kernels.cuh"
 
 namespace standin
@@ -40,17 +41,56 @@ static std::function<void()> bind_all(void (*kernel)(A...), const char *name, vo
 #kernel, meets, [](void **a) { return bind_all(kernel, #kernel, a); }                                \
     }
 
+#define BOTH(kernel, meets) ROW(kernel, meets), ROW(kernel##_bf16, meets)
+
 static const Kernel kernels[] = {
-    ROW(k_turn, false),          ROW(k_bytes, false),          ROW(k_pad, false),
-    ROW(k_crop, false),          ROW(k_copy_channels, false),  ROW(k_add, false),
-    ROW(k_bias, false),          ROW(k_activate, false),       ROW(k_activate_back, false),
-    ROW(k_dropout, false),       ROW(k_dropout_planes, false), ROW(k_maxpool, false),
-    ROW(k_maxpool_back, false),  ROW(k_avgpool, false),        ROW(k_avgpool_back, false),
-    ROW(k_lrn, false),           ROW(k_lrn_back, false),       ROW(k_sums, true),
-    ROW(k_moments, true),        ROW(k_products, true),        ROW(k_sums_end, false),
-    ROW(k_norm_measured, false), ROW(k_norm_running, false),   ROW(k_norm, false),
-    ROW(k_norm_back_end, false), ROW(k_norm_back, false),      ROW(k_loss, true),
-    ROW(k_conv, false),          ROW(k_conv_back_data, false), ROW(k_conv_back_weights, false),
+    BOTH(k_turn, false),
+    BOTH(k_turn_in, false),
+    BOTH(k_turn_out, false),
+    BOTH(k_convert, false),
+    BOTH(k_bytes, false),
+    BOTH(k_pad, false),
+    BOTH(k_crop, false),
+    BOTH(k_copy_channels, false),
+    BOTH(k_add, false),
+    BOTH(k_bias, false),
+    BOTH(k_activate, false),
+    BOTH(k_activate_back, false),
+    BOTH(k_dropout, false),
+    BOTH(k_dropout_planes, false),
+    BOTH(k_maxpool, false),
+    BOTH(k_maxpool_back, false),
+    BOTH(k_avgpool, false),
+    BOTH(k_avgpool_back, false),
+    BOTH(k_lrn, false),
+    BOTH(k_lrn_back, false),
+    BOTH(k_norm, false),
+    BOTH(k_norm_back, false),
+    BOTH(k_conv, false),
+    BOTH(k_conv_back_data, false),
+    BOTH(k_conv_back_weights, false),
+    BOTH(k_sums, true),
+    BOTH(k_moments, true),
+    BOTH(k_products, true),
+    BOTH(k_loss, true),
+    ROW(k_loss_wide_bf16, true),
+    ROW(k_sums_end, false),
+    ROW(k_norm_measured, false),
+    ROW(k_norm_running, false),
+    ROW(k_norm_back_end, false),
+    ROW(kv_axpy, false),
+    ROW(kv_scale, false),
+    ROW(kv_copy, false),
+    ROW(kv_subtract, false),
+    ROW(kv_decay, false),
+    ROW(kv_elastic, false),
+    ROW(kv_rebase, false),
+    ROW(kv_heavy_ball, false),
+    ROW(kv_nesterov, false),
+    ROW(kv_admm_message, false),
+    ROW(kv_admm_land, false),
+    ROW(kv_admm_restart, false),
+    ROW(kv_search, false),
 };
 
 const Kernel *kernel_named(const char *name)

@@ -28,7 +28,7 @@ constexpr unsigned char AFTER_END = 0xa5;
 struct Block {
     size_t bytes;        // as asked for
     char *page;          // of its numbers
-    size_t mapped_bytes; // whole pages
+    size_t mapped_bytes; // whole pages; 0: registered memory, which is the program's
 };
 
 // Pointers lie in [base, base + SPACE); their numbers `distance` away.
@@ -83,6 +83,7 @@ static std::map<char *, Block>::iterator block_of(std::map<char *, Block> &all, 
 
 void *numbers_at(const void *p, size_t bytes, const char *who)
 {
+    Guard guard;
     if (p == nullptr)
         return nullptr;
     bool on_device = is_device(p);
@@ -115,6 +116,7 @@ extern "C" {
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
+    standin::Guard guard;
     start();
     if (is_capturing())
         return error(cudaErrorStreamCaptureUnsupported);
@@ -139,6 +141,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 // work finds the pages gone.
 cudaError_t cudaFree(void *p)
 {
+    standin::Guard guard;
     if (p == nullptr)
         return cudaSuccess;
     auto it = blocks.find(static_cast<char *>(p));
@@ -155,6 +158,7 @@ cudaError_t cudaFree(void *p)
 
 cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
 {
+    standin::Guard guard;
     start();
     *left = most_bytes - live_bytes;
     *all = most_bytes;
@@ -163,6 +167,7 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
 
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned)
 {
+    standin::Guard guard;
     start();
     if (is_capturing())
         return error(cudaErrorStreamCaptureUnsupported);
@@ -179,17 +184,65 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned)
 
 cudaError_t cudaFreeHost(void *p)
 {
+    standin::Guard guard;
     auto it = pinned.find(static_cast<char *>(p));
-    if (it == pinned.end())
-        fail("cudaFreeHost: %p is no pinned memory", p);
+    if (it == pinned.end() || it->second.mapped_bytes == 0)
+        fail("cudaFreeHost: %p is no memory of cudaHostAlloc", p);
     munmap(it->second.page, it->second.mapped_bytes);
     pinned.erase(it);
     return cudaSuccess;
 }
 
+// STANDIN_FAULT=host-register: a system that lets no memory be locked.
+cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned)
+{
+    standin::Guard guard;
+    char *at = static_cast<char *>(p);
+    start();
+    if (is_capturing())
+        return error(cudaErrorStreamCaptureUnsupported);
+    if (has_fault("host-register"))
+        return error(cudaErrorMemoryAllocation);
+    if (bytes == 0 || is_device(p) || block_of(pinned, p) != pinned.end() ||
+        block_of(pinned, at + bytes - 1) != pinned.end())
+        return error(cudaErrorInvalidValue);
+    pinned[at] = {bytes, at, 0};
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *p)
+{
+    standin::Guard guard;
+    auto it = pinned.find(static_cast<char *>(p));
+    if (it == pinned.end() || it->second.mapped_bytes != 0)
+        fail("cudaHostUnregister: %p was not registered", p);
+    pinned.erase(it);
+    return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *out, const void *p)
+{
+    standin::Guard guard;
+    *out = {};
+    out->type = is_device(p) && block_of(blocks, p) != blocks.end() ? cudaMemoryTypeDevice
+                : block_of(pinned, p) != pinned.end()               ? cudaMemoryTypeHost
+                                                                    : cudaMemoryTypeUnregistered;
+    return cudaSuccess;
+}
+
+// STANDIN_KILL_AT_COPY=N: the process dies in the N-th copy to or from registered memory.
+static void count_copy(const void *host)
+{
+    static unsigned long left = getenv("STANDIN_KILL_AT_COPY") != nullptr ? strtoul(getenv("STANDIN_KILL_AT_COPY"), nullptr, 10) : 0;
+    auto it = block_of(pinned, host);
+    if (left > 0 && it != pinned.end() && it->second.mapped_bytes == 0 && --left == 0)
+        raise(SIGKILL);
+}
+
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
+    standin::Guard guard;
     if (bytes == 0)
         return cudaSuccess;
     if (kind != cudaMemcpyDefault &&
@@ -197,11 +250,13 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
          is_device(to) != (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice)))
         fail("cudaMemcpyAsync: the kind of copy is not what the pointers are");
     void *t = numbers_at(to, bytes, "cudaMemcpyAsync"), *f = numbers_at(from, bytes, "cudaMemcpyAsync");
+    count_copy(is_device(to) ? from : to);
     return put(stream, "cudaMemcpyAsync", [=] { memcpy(t, f, bytes); });
 }
 
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream)
 {
+    standin::Guard guard;
     if (bytes == 0)
         return cudaSuccess;
     void *t = numbers_at(p, bytes, "cudaMemsetAsync");

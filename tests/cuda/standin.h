@@ -6,8 +6,8 @@
 // ends
 //   at such a page too, starts as NaN, and is never given out again once it was freed.
 // - Order. Work in a stream runs as late as CUDA allows (STANDIN_ORDER=lazy, the default: only what a wait
-// needs),
-//   at once (eager), or in any order it allows (random:SEED). All in the calling thread, so a run repeats.
+//   needs), at once (eager), or in any order it allows (random:SEED). It runs in the thread that waits, so a
+//   run with one thread repeats.
 // - Threads of a block that meet at a barrier go one warp at a time, as far as it gets, in random order;
 // shared
 //   memory starts as NaN for each block.
@@ -23,6 +23,12 @@ namespace standin
 {
 
 [[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+// streams.cpp. Every call of CUDA holds it: several threads may call. Work runs in the thread that forces it.
+struct Guard {
+    Guard();
+    ~Guard();
+};
 
 // memory.cpp. Where the numbers lie of [p, p + bytes), which is device memory or pinned; else `who` did
 // something illegal. NULL stays NULL.

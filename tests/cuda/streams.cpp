@@ -1,9 +1,11 @@
 // streams.cpp: streams, events and graphs: what runs when. Work is a node of a graph without cycles; it runs
 // when something forces it, after all it depends on.
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <vector>
 
@@ -19,6 +21,7 @@ struct Work {
     std::function<void()> run;
     std::vector<std::shared_ptr<Work>> after;
     bool done = false;
+    uint64_t at = 0; // when it had run, on the device's clock
 };
 using WorkP = std::shared_ptr<Work>;
 
@@ -33,6 +36,7 @@ Order order = LAZY;
 std::mt19937 generator(1);
 std::vector<WorkP> pending;
 bool is_started;
+uint64_t clock_now; // the device's: pieces of work that have run
 
 } // namespace
 
@@ -52,6 +56,7 @@ struct CUstream_st {
 };
 struct CUevent_st {
     WorkP work;
+    unsigned queries = 0; // since it was recorded
     CUgraph_st *graph = nullptr;
     std::vector<size_t> at;
 };
@@ -99,6 +104,7 @@ void force(const WorkP &wanted)
             continue;
         w->run();
         w->done = true;
+        w->at = clock_now++;
         w->run = nullptr;
         w->after.clear();
     }
@@ -173,6 +179,22 @@ void run_nodes(const std::vector<Node> &nodes)
 namespace standin
 {
 
+static std::recursive_mutex &mutex()
+{
+    static std::recursive_mutex one;
+    return one;
+}
+
+Guard::Guard()
+{
+    mutex().lock();
+}
+
+Guard::~Guard()
+{
+    mutex().unlock();
+}
+
 unsigned random_below(unsigned n)
 {
     return unsigned(generator() % n);
@@ -201,6 +223,7 @@ cudaError_t error(cudaError_t e)
 
 cudaError_t put(cudaStream_t s, const char *what, std::function<void()> run)
 {
+    Guard guard;
     start();
     if (s == nullptr)
         fail("%s: in the default stream", what);
@@ -223,19 +246,45 @@ extern "C" {
 // STANDIN_DEVICES=0: a machine without a GPU.
 cudaError_t cudaGetDeviceCount(int *n)
 {
+    standin::Guard guard;
     const char *devices = getenv("STANDIN_DEVICES");
     *n = devices != nullptr ? atoi(devices) : 1;
     return *n > 0 ? cudaSuccess : standin::error(cudaErrorNoDevice);
 }
 
+static thread_local int current_device;
+
+cudaError_t cudaGetDevice(int *device)
+{
+    *device = current_device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    int n = 0;
+    if (cudaGetDeviceCount(&n) != cudaSuccess || device < 0 || device >= n)
+        return standin::error(cudaErrorInvalidDevice);
+    current_device = device;
+    return cudaSuccess;
+}
+
 // STANDIN_MAJOR: another compute capability than 9.
 cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr attribute, int device)
 {
+    standin::Guard guard;
     const char *major = getenv("STANDIN_MAJOR");
     if (attribute != cudaDevAttrComputeCapabilityMajor || device != 0)
         return standin::error(cudaErrorInvalidValue);
     *out = major != nullptr ? atoi(major) : 9;
     return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int device)
+{
+    memset(out, 0, sizeof *out);
+    strcpy(out->name, "stand-in");
+    return device == 0 ? cudaSuccess : standin::error(cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaPeekAtLastError()
@@ -255,6 +304,8 @@ const char *cudaGetErrorString(cudaError_t e)
     switch (e) {
     case cudaErrorMemoryAllocation:
         return "out of memory";
+    case cudaErrorIllegalAddress:
+        return "an illegal memory access was encountered";
     case cudaErrorStreamCaptureUnsupported:
         return "operation not permitted when stream is capturing";
     case cudaErrorStreamCaptureInvalidated:
@@ -268,12 +319,14 @@ const char *cudaGetErrorString(cudaError_t e)
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 {
+    standin::Guard guard;
     *s = new CUstream_st;
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
+    standin::Guard guard;
     if (s->graph != nullptr)
         fail("cudaStreamDestroy: it captures");
     delete s;
@@ -282,6 +335,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
+    standin::Guard guard;
     if (s->graph != nullptr)
         return illegal_in_capture();
     if (standin::has_fault("stream-synchronize"))
@@ -297,20 +351,40 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
 {
+    standin::Guard guard;
     *e = new CUevent_st;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *e)
+{
+    return cudaEventCreateWithFlags(e, 0);
+}
+
+// A piece of work takes a millisecond.
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t first, cudaEvent_t second)
+{
+    if (first->work == nullptr || second->work == nullptr)
+        return standin::error(cudaErrorInvalidResourceHandle);
+    if (!first->work->done || !second->work->done)
+        return standin::error(cudaErrorNotReady);
+    *ms = float(second->work->at - first->work->at);
     return cudaSuccess;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
+    standin::Guard guard;
     delete e;
     return cudaSuccess;
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
+    standin::Guard guard;
     e->graph = s->graph;
     e->at = s->at;
+    e->queries = 0;
     if (s->graph == nullptr)
         e->work = add(s, "cudaEventRecord", [] {});
     return cudaSuccess;
@@ -318,6 +392,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
+    standin::Guard guard;
     if (e->graph != nullptr)
         return illegal_in_capture();
     if (e->work != nullptr && !standin::has_fault("event-synchronize"))
@@ -325,8 +400,28 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
     return cudaSuccess;
 }
 
+// Who asks again and again sees the work done at last: lazily the fourth time, by chance sooner or later.
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+    standin::Guard guard;
+    if (e->graph != nullptr)
+        return illegal_in_capture();
+    if (standin::has_fault("device"))
+        return standin::error(cudaErrorIllegalAddress);
+    if (standin::has_fault("hang"))
+        return cudaErrorNotReady;
+    if (e->work == nullptr || e->work->done || standin::has_fault("event-query"))
+        return cudaSuccess;
+    go_on();
+    e->queries++;
+    if (!e->work->done && (order == LAZY ? e->queries > 3 : order == EAGER || standin::random_below(4) == 0))
+        force(e->work);
+    return e->work->done ? cudaSuccess : cudaErrorNotReady; // which is not the thread's last error
+}
+
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
+    standin::Guard guard;
     if (e->graph != nullptr) {
         if (s->graph == nullptr) {
             s->graph = e->graph;
@@ -346,6 +441,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode)
 {
+    standin::Guard guard;
     start();
     s->graph = new CUgraph_st;
     s->is_origin = true;
@@ -356,6 +452,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode)
 
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
 {
+    standin::Guard guard;
     CUgraph_st *g = s->graph;
     if (g == nullptr || !s->is_origin)
         return standin::error(cudaErrorIllegalState);
@@ -383,24 +480,28 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t g, unsigned long long)
 {
+    standin::Guard guard;
     *out = new CUgraphExec_st{g->nodes};
     return cudaSuccess;
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t g)
 {
+    standin::Guard guard;
     delete g;
     return cudaSuccess;
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e)
 {
+    standin::Guard guard;
     delete e;
     return cudaSuccess;
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s)
 {
+    standin::Guard guard;
     if (s->graph != nullptr)
         return illegal_in_capture();
     if (standin::has_fault("graph-launch"))

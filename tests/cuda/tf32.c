@@ -85,6 +85,8 @@ START_TEST(an_older_device_is_refused)
     setenv("STANDIN_MAJOR", "7", 1);
     ck_assert_int_eq(create(cnn_model_find("linear"), tested_backend(0), CNN_TF32, &net, &err), -ENOTSUP);
     ck_assert_str_eq(err.text, "backend 'cuda': the GPU has compute capability 7; tf32 needs 8 or newer");
+    ck_assert_int_eq(create(cnn_model_find("linear"), tested_backend(0), CNN_BF16, &net, &err), -ENOTSUP);
+    ck_assert_str_eq(err.text, "backend 'cuda': the GPU has compute capability 7; bf16 needs 8 or newer");
     ck_assert_int_eq(create(cnn_model_find("linear"), tested_backend(0), CNN_FLOAT32, &net, &err), 0);
     cnn_net_destroy(net);
 }

@@ -15,6 +15,13 @@
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 void standin_barrier();
+// One thread runs at a time.
+static inline unsigned long long atomicMin(unsigned long long *p, unsigned long long v)
+{
+    unsigned long long before = *p;
+    *p = v < before ? v : before;
+    return before;
+}
 static inline void __syncthreads()
 {
 #ifndef STANDIN_NO_BARRIERS // a planted fault

@@ -360,29 +360,41 @@ static void make_state(void)
                                      PSC_STATE_Z,
                                      PSC_STATE_AHEAD | PSC_STATE_LANDED | PSC_STATE_MESSAGE,
                                      PSC_STATE_START | PSC_STATE_AHEAD | PSC_STATE_ERROR | PSC_STATE_LANDED |
+                                         PSC_STATE_MESSAGE | PSC_STATE_SENT_ERROR,
+                                     PSC_STATE_START | PSC_STATE_AHEAD | PSC_STATE_ERROR | PSC_STATE_LANDED |
                                          PSC_STATE_MESSAGE | PSC_STATE_SENT_ERROR};
-    static const size_t vectors[] = {1, 3, 2, 3, 3, 2, 2, 3, 6};
-    enum { FLOATS = 3, EXTRA = 5 };
+    static const size_t vectors[] = {1, 3, 2, 3, 3, 2, 2, 3, 6, 6};
+    enum { FLOATS = 3, EXTRA = 5, FRAGMENTS = 4 };
     char name[16];
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-        uint8_t bytes[PSC_STATE_HEAD_BYTES + 6 * FLOATS * sizeof(float) + EXTRA + sizeof(uint64_t)] = {0};
+        uint8_t bytes[PSC_STATE_HEAD_BYTES + 6 * FLOATS * sizeof(float) +
+                      FRAGMENTS * PSC_STATE_EXCHANGE_BYTES + EXTRA + sizeof(uint64_t)] = {0};
+        const bool many = i + 1 == sizeof flags / sizeof *flags; /* exchanges are under way */
+        const uint32_t n_under_way = many ? FRAGMENTS - 1 : 0;
         const struct psc_state_head h = {.flags = flags[i],
                                          .manifest_hash = 77,
                                          .n_floats = FLOATS,
                                          .clock = 10,
                                          .extra_bytes = EXTRA,
-                                         .rate = 0.5f,
+                                         .rate = many ? 0 : 0.5f,
                                          .method = "eamsgd",
                                          .rule = "elastic",
                                          .optimizer = "nesterov",
-                                         .fragments = 1,
-                                         .first = 9,
-                                         .answer_version = 4,
-                                         .samples = 16};
+                                         .fragments = many ? FRAGMENTS : 1,
+                                         .first = many ? 0 : 9,
+                                         .answer_version = many ? 0 : 4,
+                                         .samples = many ? 0 : 16,
+                                         .n_under_way = n_under_way};
         size_t of_head = psc_state_pack(&h, bytes);
+        for (uint32_t k = 0; k < n_under_way; k++)
+            psc_state_pack_exchange(
+                &(struct psc_state_exchange){
+                    .first = 7 + k, .answer_version = 4 + k, .samples = 16, .fragment = k, .rate = 0.5f},
+                bytes + of_head + vectors[i] * FLOATS * sizeof(float) + k * (size_t)PSC_STATE_EXCHANGE_BYTES);
         snprintf(name, sizeof name, "state-%zu", i);
         write_seed("state", name, bytes,
-                   of_head + vectors[i] * FLOATS * sizeof(float) + EXTRA + sizeof(uint64_t));
+                   of_head + vectors[i] * FLOATS * sizeof(float) +
+                       n_under_way * (size_t)PSC_STATE_EXCHANGE_BYTES + EXTRA + sizeof(uint64_t));
     }
 }
 

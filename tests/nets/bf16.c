@@ -1,5 +1,5 @@
-/* bf16.c: nets that compute in bf16, against ref and float32; on a CPU without the units, or with
- * ONEDNN_MAX_CPU_ISA below them, how they are refused. */
+/* bf16.c: nets that compute in bf16 on onednn, or on the backend of TEST_BACKEND, against ref and float32; on
+ * a CPU without the units, or with ONEDNN_MAX_CPU_ISA below them, how they are refused. */
 #include <check.h>
 #include <errno.h>
 #include <math.h>
@@ -33,11 +33,20 @@ static bool chooses(const struct cnn_model *m)
     return false;
 }
 
+static const char *backend_of_bf16(void)
+{
+    const char *asked = getenv("TEST_BACKEND");
+    return asked != NULL ? asked : "onednn";
+}
+
 static struct cnn_net *create(const struct cnn_model *model, enum cnn_precision precision, uint32_t batch,
                               uint32_t threads)
 {
-    const struct cnn_net_options opt = {
-        .model = model, .backend = "onednn", .batch = batch, .threads = threads, .precision = precision};
+    const struct cnn_net_options opt = {.model = model,
+                                        .backend = backend_of_bf16(),
+                                        .batch = batch,
+                                        .threads = threads,
+                                        .precision = precision};
     struct cnn_net *net = NULL;
     struct ps_error err = {""};
     int rc = cnn_net_create(&opt, &net, &err);
@@ -120,16 +129,22 @@ START_TEST(gradients_of_whole_models_are_near_too)
 END_TEST
 
 /* Only loops of our own: their bits do not depend on the number of threads. 48 images of 128 classes are
- * enough logits for the loss to be divided. */
+ * enough logits for the loss to be divided. Three images are fewer than the threads, which then divide the
+ * channels. */
 static const struct cnn_layer_spec own_layers[] = {
     {.kind = CNN_BATCHNORM, .name = "norm"},
     {.kind = CNN_RELU, .name = "relu"},
+    {.kind = CNN_AVGPOOL, .name = "average", .kernel = 2, .stride = 1},
+    {.kind = CNN_BATCHNORM, .name = "norm2"},
+    {.kind = CNN_MAXPOOL, .name = "overlapping", .kernel = 3, .stride = 2, .pad = 1},
+    {.kind = CNN_RELU, .name = "relu2"},
     {.kind = CNN_MAXPOOL, .name = "pool", .kernel = 2, .stride = 2},
     {.kind = CNN_TANH, .name = "tanh"},
     {.kind = CNN_GLOBAL_AVGPOOL, .name = "mean"},
     {.kind = CNN_SOFTMAX_LOSS, .name = "loss"},
 };
-static const struct cnn_model own_model = {"own", 128, 4, 4, 128, own_layers, 6, "a test"};
+static const struct cnn_model own_model = {
+    "own", 128, 6, 6, 128, own_layers, sizeof own_layers / sizeof own_layers[0], "a test"};
 
 static void gradient_of(const struct bed *b, enum cnn_precision precision, uint32_t threads, float *g,
                         struct cnn_score *score)
@@ -140,12 +155,12 @@ static void gradient_of(const struct bed *b, enum cnn_precision precision, uint3
     cnn_net_destroy(net);
 }
 
-static void check_threads(enum cnn_precision precision)
+static void check_threads(enum cnn_precision precision, uint32_t batch)
 {
     struct bed b;
     struct cnn_score first, score;
 
-    bed_create(&b, &own_model, 48);
+    bed_create(&b, &own_model, batch);
     float *g = malloc(b.n_floats * sizeof *g);
     ck_assert_ptr_nonnull(g);
     gradient_of(&b, precision, 1, g, &first);
@@ -161,13 +176,15 @@ static void check_threads(enum cnn_precision precision)
 
 START_TEST(own_loops_make_the_same_bits_on_any_number_of_threads)
 {
-    check_threads(CNN_FLOAT32);
+    check_threads(CNN_FLOAT32, 48);
+    check_threads(CNN_FLOAT32, 3);
 }
 END_TEST
 
 START_TEST(and_in_bf16)
 {
-    check_threads(CNN_BF16);
+    check_threads(CNN_BF16, 48);
+    check_threads(CNN_BF16, 3);
 }
 END_TEST
 
@@ -279,7 +296,7 @@ END_TEST
 START_TEST(values_take_half_the_memory)
 {
     struct cnn_net_options opt = {
-        .model = cnn_model_find("resnet18"), .backend = "onednn", .batch = 8, .threads = 1};
+        .model = cnn_model_find("resnet18"), .backend = backend_of_bf16(), .batch = 8, .threads = 1};
     struct cnn_net_memory full, half;
 
     ck_assert_int_eq(cnn_net_plan_memory(&opt, &full, NULL), 0);
@@ -293,7 +310,7 @@ END_TEST
 START_TEST(auto_measures)
 {
     const struct cnn_net_options opt = {
-        .model = cnn_model_find("linear"), .backend = "onednn", .batch = 8, .threads = 1};
+        .model = cnn_model_find("linear"), .backend = backend_of_bf16(), .batch = 8, .threads = 1};
     struct cnn_precision_choice choice;
 
     ck_assert_int_eq(cnn_precision_choose(&opt, &choice, NULL), 0);
@@ -338,7 +355,7 @@ END_TEST
 static bool has_units(void)
 {
     const struct cnn_net_options opt = {
-        .model = cnn_model_find("linear"), .backend = "onednn", .batch = 1, .precision = CNN_BF16};
+        .model = cnn_model_find("linear"), .backend = backend_of_bf16(), .batch = 1, .precision = CNN_BF16};
     struct cnn_net_memory memory;
     return cnn_net_plan_memory(&opt, &memory, NULL) == 0;
 }
@@ -346,9 +363,10 @@ static bool has_units(void)
 int main(void)
 {
     Suite *s = suite_create("nets-bf16");
-    TCase *t = tcase_create("bf16");
+    TCase *t = tcase_create("gradients"), *training = tcase_create("training"),
+          *refused = tcase_create("refused");
 
-    tcase_add_test(t, ref_refuses);
+    tcase_add_test(refused, ref_refuses);
     tcase_add_test(t, own_loops_make_the_same_bits_on_any_number_of_threads);
     if (has_units()) {
         tcase_add_test(t, gradients_are_near_those_of_ref);
@@ -356,12 +374,14 @@ int main(void)
         tcase_add_test(t, and_in_bf16);
         tcase_add_test(t, the_same_bits_from_every_net);
         tcase_add_test(t, images_in_every_form_make_the_same_bits);
-        tcase_add_loop_test(t, training_reaches_the_loss_of_float32, 0, 3);
         tcase_add_test(t, values_take_half_the_memory);
-        tcase_add_test(t, auto_measures);
+        tcase_add_loop_test(training, training_reaches_the_loss_of_float32, 0, 3);
+        tcase_add_test(training, auto_measures);
     } else {
-        tcase_add_test(t, a_cpu_without_the_units_is_refused);
+        tcase_add_test(refused, a_cpu_without_the_units_is_refused);
     }
     suite_add_tcase(s, t);
+    suite_add_tcase(s, training);
+    suite_add_tcase(s, refused);
     return unit_run(s);
 }

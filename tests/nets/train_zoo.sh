@@ -1,24 +1,33 @@
 #!/usr/bin/env bash
 # train_zoo: each of the seeds' nets trains 50 steps through psd with two workers on synthetic images. The loss falls, and a
 # run that ends after 10 steps and goes on has the center of one that did not, bit for bit.
-# $1: psd, $2: psworker; then nets as NET|DATA|RATE instead of those below.
+# $1: psd, $2: psworker; then --steps N --part M for other numbers of steps, and nets as NET|DATA|RATE instead of those below.
 set -euo pipefail
 
 psd=$(realpath "$1")
 psworker=$(realpath "$2")
 shift 2
+all=50 part=10
+while [[ ${1-} == --* ]]; do
+    case $1 in
+    --steps) all=$2 ;;
+    --part) part=$2 ;;
+    *) echo "train_zoo: $1: no such option" >&2; exit 2 ;;
+    esac
+    shift 2
+done
 rows=("$@")
 [[ ${#rows[@]} -gt 0 ]] || rows=(
-    "cifar100-cnn|3x32x32:100|0.005"
-    "cifar100-convex|3x32x32:100|0.005"
-    "alexnet:classes=2,size=67|3x67x67:2|0.1"
-    "alexnet-ungrouped:classes=2,size=67|3x67x67:2|0.1"
-    "alexnet-ungrouped-cifar:classes=2|3x32x32:2|0.1"
-    "googlenet:classes=2,size=80|3x80x80:2|0.02"
-    "vgg19:classes=2,size=32|3x32x32:2|0.1"
-    "resnet18:classes=2,size=64|3x64x64:2|0.02"
-    "resnet50:classes=2,size=64|3x64x64:2|0.01"
-    "imagenet11:classes=2,size=101|3x101x101:2|0.002"
+    "cifar100-cnn|synthetic:3x32x32:100|0.005"
+    "cifar100-convex|synthetic:3x32x32:100|0.005"
+    "alexnet:classes=2,size=67|synthetic:3x67x67:2|0.1"
+    "alexnet-ungrouped:classes=2,size=67|synthetic:3x67x67:2|0.1"
+    "alexnet-ungrouped-cifar:classes=2|synthetic:3x32x32:2|0.1"
+    "googlenet:classes=2,size=80|synthetic:3x80x80:2|0.02"
+    "vgg19:classes=2,size=32|synthetic:3x32x32:2|0.1"
+    "resnet18:classes=2,size=64|synthetic:3x64x64:2|0.02"
+    "resnet50:classes=2,size=64|synthetic:3x64x64:2|0.01"
+    "imagenet11:classes=2,size=101|synthetic:3x101x101:2|0.002"
 )
 folder=$(mktemp -d)
 trap 'kill -KILL $(jobs -rp) 2>/dev/null || true; rm -rf "$folder"' EXIT
@@ -43,7 +52,7 @@ job() {
         sleep 0.02
     done
     for rank in 0 1; do
-        "$psworker" --server "@$folder/endpoint" --net "$net" --data "synthetic:$data" --batch 8 --steps "$steps" --seed 7 \
+        "$psworker" --server "@$folder/endpoint" --net "$net" --data "$data" --batch 8 --steps "$steps" --seed 7 \
             --rank "$rank" --state "$state/worker-$rank" --json >>"$state-$rank.log" 2>&1 &
         workers+=($!)
     done
@@ -69,9 +78,9 @@ losses_of() { # LOG: at the end of the first part, and of the second
 for row in "${rows[@]}"; do
     IFS='|' read -r net data rate <<<"$row"
     rm -rf "${folder:?}"/*
-    job "$folder/whole" 50
-    job "$folder/parts" 10
-    job "$folder/parts" 50 --resume
+    job "$folder/whole" "$all"
+    job "$folder/parts" "$part"
+    job "$folder/parts" "$all" --resume
     [[ $(sum_of "$folder/whole") == $(sum_of "$folder/parts") ]] || fail "the resumed center has other bits"
     read -r first last <<<"$(losses_of "$folder/parts-0.log")"
     echo "$net: loss $first to $last; resumed bit for bit"

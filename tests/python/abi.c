@@ -50,7 +50,9 @@ static const struct field psc_options_fields[] = {FIELD(psc_options, size),
                                                   FIELD(psc_options, net),
                                                   FIELD(psc_options, data),
                                                   FIELD(psc_options, steps),
-                                                  FIELD(psc_options, samples_per_epoch)};
+                                                  FIELD(psc_options, samples_per_epoch),
+                                                  FIELD(psc_options, memory),
+                                                  FIELD(psc_options, stream)};
 static const struct field psc_metrics_fields[] = {
     FIELD(psc_metrics, size),           FIELD(psc_metrics, loss),
     FIELD(psc_metrics, accuracy),       FIELD(psc_metrics, samples_per_second),
@@ -64,7 +66,8 @@ static const struct field psc_info_fields[] = {
     FIELD(psc_info, update_seconds), FIELD(psc_info, learning_rate),  FIELD(psc_info, alpha),
     FIELD(psc_info, period),         FIELD(psc_info, generation),     FIELD(psc_info, method),
     FIELD(psc_info, optimizer),      FIELD(psc_info, transport),      FIELD(psc_info, save_version),
-    FIELD(psc_info, averaging),      FIELD(psc_info, workers),        FIELD(psc_info, early)};
+    FIELD(psc_info, averaging),      FIELD(psc_info, workers),        FIELD(psc_info, early),
+    FIELD(psc_info, bucket_floats)};
 static const struct field psc_ring_options_fields[] = {
     FIELD(psc_ring_options, size),       FIELD(psc_ring_options, members),
     FIELD(psc_ring_options, rank),       FIELD(psc_ring_options, rendezvous),
@@ -96,13 +99,13 @@ static const struct {
     const char *name;
     int value;
 } constants[] = {
-    CONSTANT(PSC_OK),         CONSTANT(PSC_DRAINED),  CONSTANT(PSC_EINVAL),       CONSTANT(PSC_ENOMEM),
-    CONSTANT(PSC_EGONE),      CONSTANT(PSC_EEVICTED), CONSTANT(PSC_EVALUE),       CONSTANT(PSC_EMANIFEST),
-    CONSTANT(PSC_ERANK),      CONSTANT(PSC_EREFUSED), CONSTANT(PSC_EUNSUPPORTED), CONSTANT(PSC_ESYSTEM),
-    CONSTANT(PSC_EDAMAGED),   CONSTANT(PSC_ECLIQUE),  CONSTANT(PSC_EAUTH),        CONSTANT(PSC_EINTERRUPTED),
-    CONSTANT(PSC_PARAM),      CONSTANT(PSC_BUFFER),   CONSTANT(PSC_FROZEN),       CONSTANT(PSC_DECAY),
-    CONSTANT(PSC_NO_DECAY),   CONSTANT(PSC_WORKER),   CONSTANT(PSC_OBSERVER),     CONSTANT(PSC_MAX_DIMS),
-    CONSTANT(PSC_MAX_STARTED)};
+    CONSTANT(PSC_OK),       CONSTANT(PSC_DRAINED),    CONSTANT(PSC_EINVAL),       CONSTANT(PSC_ENOMEM),
+    CONSTANT(PSC_EGONE),    CONSTANT(PSC_EEVICTED),   CONSTANT(PSC_EVALUE),       CONSTANT(PSC_EMANIFEST),
+    CONSTANT(PSC_ERANK),    CONSTANT(PSC_EREFUSED),   CONSTANT(PSC_EUNSUPPORTED), CONSTANT(PSC_ESYSTEM),
+    CONSTANT(PSC_EDAMAGED), CONSTANT(PSC_ECLIQUE),    CONSTANT(PSC_EAUTH),        CONSTANT(PSC_EINTERRUPTED),
+    CONSTANT(PSC_EDEVICE),  CONSTANT(PSC_PARAM),      CONSTANT(PSC_BUFFER),       CONSTANT(PSC_FROZEN),
+    CONSTANT(PSC_DECAY),    CONSTANT(PSC_NO_DECAY),   CONSTANT(PSC_WORKER),       CONSTANT(PSC_OBSERVER),
+    CONSTANT(PSC_MAX_DIMS), CONSTANT(PSC_MAX_STARTED)};
 
 int main(void)
 {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -34,6 +35,15 @@ class Psd:
             if self.process.poll() is not None or time.monotonic() > end:
                 raise AssertionError(f"psd did not start: {(self.folder / 'log').read_text()}")
             time.sleep(0.005)
+
+    def received_bytes(self) -> int:
+        """Of the workers' vectors, by any transport, by now."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(self.folder / "state" / "psd.sock"))
+            connection.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            with connection.makefile() as answer:
+                lines = [line.split() for line in answer if line.startswith("psd_received_bytes_total")]
+        return sum(int(n) for _, n in lines)
 
     def drain(self) -> None:
         """Asks for a good end; workers are told at once."""

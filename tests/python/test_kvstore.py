@@ -66,10 +66,38 @@ class Store(PsdCase):
             kv.push("w", floats(1, 2, 3, 4)[::2])
         with self.assertRaisesRegex(psclient.NotFinite, "'w'"):
             kv.push("w", floats(float("nan")))
-        with self.assertRaisesRegex(psclient.Unsupported, "--method"):
-            kv.set_optimizer("adam")
+        optimizer: Any = object()
+        with self.assertRaisesRegex(TypeError, "is a object; allowed is the name of a rule"):
+            kv.set_optimizer(optimizer)
+        wrong: list[tuple[str, dict[str, object], str]] = [
+            ("sgdd", {}, "sgdd"),
+            ("sgd", {"speed": 1}, "speed"),
+            ("sgd", {"learning_rate": -1}, "learning_rate"),
+            ("sgd", {"limits.silence_s": 1}, "limits.silence_s"),
+        ]
+        for name, parameters, sentence in wrong:
+            with self.assertRaisesRegex(psclient.Refused, sentence):
+                kv.set_optimizer(name, **parameters)
+        with self.assertRaisesRegex(psclient.InvalidArgument, "one line for each key"):
+            kv.set_optimizer("sgd\nmomentum=1")
         with self.assertRaisesRegex(psclient.InvalidArgument, "2 keys need a list"):
             kv.push(["w", "v"], [floats(1)])
+
+    def test_set_optimizer_changes_the_rule_for_all_workers(self) -> None:
+        """The values of rank 0 count, whatever another worker says."""
+        psd = self.psd("async-sgd", "learning_rate=1")
+        stores = [self.store(psd, rank=rank, workers=2) for rank in range(2)]
+        for kv in stores:
+            kv.init("w", floats(0))
+        self.assertEqual(stores[0].pushpull("w", floats(-1)).tolist(), [1])
+        stores[1].pull("w")
+        other = threading.Thread(target=stores[1].set_optimizer, args=("adam",))
+        other.start()
+        stores[0].set_optimizer("momentum", learning_rate=0.5, momentum=0.5, workers="any")
+        other.join(HANG_S)
+        found = [float(stores[1].pushpull("w", floats(-1))[0]), float(stores[0].pushpull("w", floats(-1))[0])]
+        self.assertEqual(found, [1.5, 2.25])  # v = 0.5, then 0.25 + 0.5
+        self.assertEqual(stores[1]._worker.info.learning_rate, 0.5)
 
     def test_a_barrier_waits_for_all(self) -> None:
         psd = self.psd("async-sgd", "learning_rate=1")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import gc
+import importlib.util
+import json
 import os
+import pathlib
 import signal
 import threading
 import time
@@ -13,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
@@ -261,7 +265,9 @@ class Wide(nn.Module):
 
 
 class Ready(Case):
-    """Trainer.backward: a clique of two sums gradients while backward runs."""
+    """Trainer.backward: gradients leave while backward runs, to the other member of a clique or to psd."""
+
+    SMALL = ("learning_rate=0.01", "chunk_floats=16384")  # many chunks
 
     def clique(self, psd: Psd, run: Callable[[psclient.torch.Trainer, int], None], external: bool) -> list[nn.Module]:
         nets: list[nn.Module] = []
@@ -359,20 +365,118 @@ class Ready(Case):
             self.assertGreater(told.index("spare.weight"), told.index("the first layer"))
             self.assertEqual(len(told), len(set(told)))
 
-    def test_workers_without_a_clique_have_nothing_to_report(self) -> None:
-        nets = [make_net(), make_net()]
-        for net, reports in zip(nets, (False, True)):
-            worker = self.trainer(self.psd("async-sgd", "learning_rate=0.1"), net)
-            with mock.patch.object(worker.worker, "step_begin", side_effect=AssertionError):
-                for t in range(3):
-                    worker.zero_grad()
-                    loss = loss_of(net, t)
-                    if reports:
-                        worker.backward(loss, 16)
-                    else:
-                        loss.backward()
-                    worker.step(16)
-        self.assert_same(nets[0], nets[1])
+    def test_nothing_is_reported_where_nothing_can_leave_early(self) -> None:
+        """A vector of one chunk; a rule that does not take gradients."""
+        for method, *settings in ("async-sgd",), ("async-easgd", "alpha=0.25", "period=2", "chunk_floats=1024"):
+            trained: list[nn.Module] = []
+            for reports in (False, True):
+                torch.manual_seed(1)
+                net = make_net() if method == "async-sgd" else Wide()
+                worker = self.trainer(self.psd(method, "learning_rate=0.01", *settings), net)
+                self.assertFalse(worker.worker.early)
+                with mock.patch.object(worker.worker, "step_begin", side_effect=AssertionError):
+                    self.train_reporting(worker, range(3), reports)
+                trained.append(net)
+            self.assert_same(trained[0], trained[1])
+
+    def train_reporting(self, worker: psclient.torch.Trainer, steps: range, reports: bool) -> None:
+        for t in steps:
+            worker.zero_grad()
+            loss = loss_of(worker.model, t)
+            if reports:
+                worker.backward(loss, 16)
+                worker.step()
+            else:
+                loss.backward()
+                worker.step(16)
+
+    def wide(self, psd: Psd, **options: Any) -> psclient.torch.Trainer:
+        torch.manual_seed(1)
+        return self.trainer(psd, Wide(), **options)
+
+    def test_a_worker_alone_has_the_same_bits(self) -> None:
+        """Its chunks leave while backward runs. A step by one call sends one exchange, and so does one in parts."""
+        for method, *settings in ("async-sgd",), ("mdownpour",), ("dc-asgd", "workers=1"), ("hogwild-sgd",):
+            with self.subTest(method):
+                workers = [self.wide(self.psd(method, *settings, *self.SMALL)) for _ in range(2)]
+                for worker, reports in zip(workers, (False, True)):
+                    self.assertTrue(worker.worker.early)
+                    self.train_reporting(worker, range(4), reports)
+                    self.assertEqual(worker.info.exchanges, 4)
+                self.assert_same(workers[0].model, workers[1].model)
+
+    def test_a_round_of_reporting_and_other_workers_has_the_same_bits(self) -> None:
+        trained: list[nn.Module] = []
+        for how in (False, False), (True, True), (True, False):
+            psd = self.psd("sync-sgd", "workers=2", *self.SMALL)
+            workers = [self.wide(psd, rank=rank) for rank in range(2)]
+            threads = [
+                threading.Thread(target=self.train_reporting, args=(worker, range(100 * rank, 100 * rank + 4), reports))
+                for rank, (worker, reports) in enumerate(zip(workers, how))
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(HANG_S)
+            for worker in workers:
+                self.assertEqual(worker.worker.clock, 4)
+            self.assert_same(workers[0].model, workers[1].model)
+            trained.append(workers[0].model)
+        self.assert_same(trained[0], trained[1])
+        self.assert_same(trained[0], trained[2])
+
+    def test_a_worker_alone_sends_while_backward_runs(self) -> None:
+        """psd has received a part of the gradient before the first layer has one."""
+        psd = self.psd("async-sgd", *self.SMALL)
+        worker = self.wide(psd)
+        net: Any = worker.model
+        net.use_spare = False
+        before, during = psd.received_bytes(), 0
+
+        def reached(_p: torch.Tensor) -> None:
+            nonlocal during
+            end = time.monotonic() + HANG_S
+            while during == 0 and time.monotonic() < end:
+                time.sleep(0.001)
+                during = psd.received_bytes() - before
+
+        net.first.weight.register_post_accumulate_grad_hook(reached)
+        worker.backward(loss_of(net, 0), 16)
+        worker.step()
+        self.assertGreater(during, 0)
+        self.assertGreater(psd.received_bytes() - before, during)
+
+    def test_a_worker_alone_that_changes_what_it_sent_is_refused(self) -> None:
+        psd = self.psd("sync-sgd", "workers=2", *self.SMALL)
+        worker, other = [self.wide(psd, rank=rank) for rank in range(2)]
+        worker.backward(loss_of(worker.model, 0), 16)
+        nn.utils.clip_grad_norm_(worker.model.parameters(), 1e-3)
+        with self.assertRaisesRegex(RuntimeError, "gradients were changed between Trainer.backward.*session is closed"):
+            worker.step()
+        self.assertTrue(worker.worker.closed)
+        self.train_reporting(other, range(2), True)  # alone in the round
+
+    def test_a_worker_alone_names_what_is_not_finite(self) -> None:
+        """The first chunk to leave is bad: nothing was sent. Another one is: the session ends."""
+        psd = self.psd("async-sgd", *self.SMALL)
+        worker = self.wide(psd)
+        worker.backward(loss_of(worker.model, 0) * float("nan"), 16)
+        with self.assertRaisesRegex(psclient.NotFinite, "the gradient of 'first.weight' is not finite: nothing was sent.*pull"):
+            worker.step()
+        worker.pull()
+        self.train_reporting(worker, range(2), True)
+        net: Any = worker.model
+
+        def spoil(grad: torch.Tensor) -> torch.Tensor:
+            return torch.full_like(grad, float("inf"))
+
+        net.first.weight.register_hook(spoil)
+        worker.backward(loss_of(net, 3), 16)
+        with self.assertRaisesRegex(psclient.NotFinite, "gradient of 'first.weight' is not finite: parts.*session is closed"):
+            worker.step()
+        self.assertTrue(worker.worker.closed)
+        self.assertTrue(all(torch.isfinite(values).all() for values in net.state_dict().values()))
+        self.train_reporting(self.wide(psd), range(1), True)
 
     def refuse(self, sentence: str, act: Callable[[psclient.torch.Trainer], None], error: type[Exception] = RuntimeError) -> None:
         """Both members do the same, and nobody waits for the other."""
@@ -533,6 +637,61 @@ class Vector(Case):
         net.last = nn.Linear(9, 3)
         with self.assertRaisesRegex(ValueError, r"'last.weight' has shape \(3, 8\); the model's has \(3, 9\)"):
             psclient.torch.load_checkpoint(net, path)
+
+    def exported(self) -> tuple[nn.Module, pathlib.Path]:
+        """A model with tied parameters and a counter, trained, and the file of the last center."""
+        psd = self.psd("async-msgd", "learning_rate=0.1")
+        net: Any = make_net()
+        net.again = net.last
+        worker = self.trainer(psd, net)
+        self.train(worker, range(3))
+        worker.pull()
+        worker.close()
+        psd.drain()
+        psd.process.wait(HANG_S)
+        path = max((psd.folder / "state" / "checkpoints").glob("center-*.safetensors"))
+        psclient.torch.export_checkpoint(net, path, psd.folder / "model.safetensors")
+        return net, psd.folder / "model.safetensors"
+
+    def test_an_exported_checkpoint_is_the_models_state_dict(self) -> None:
+        net, path = self.exported()
+        data = path.read_bytes()
+        begin = 8 + int.from_bytes(data[:8], "little")
+        head, at = json.loads(data[8:begin]), 0
+        self.assertEqual(list(head), list(net.state_dict()))
+        for name, values in net.state_dict().items():
+            dtype, (first, end) = head[name]["dtype"], head[name]["data_offsets"]
+            self.assertEqual((first, head[name]["shape"]), (at, list(values.shape)), name)
+            self.assertEqual(dtype, "I64" if name == "norm.num_batches_tracked" else "F32")
+            found = np.frombuffer(data[begin + first : begin + end], np.int64 if dtype == "I64" else np.float32)
+            np.testing.assert_array_equal(found, values.reshape(-1).numpy(), name)
+            at = end
+        self.assertEqual(begin + at, len(data))
+
+    @unittest.skipUnless(importlib.util.find_spec("safetensors"), "this Python has no safetensors")
+    def test_safetensors_loads_what_was_exported_and_starts_a_job(self) -> None:
+        """Strict both ways."""
+        load_file = importlib.import_module("safetensors.torch").load_file
+        net, path = self.exported()
+        other: Any = make_net(seed=5)
+        other.again = other.last
+        other.load_state_dict(load_file(path))
+        self.assert_same(other, net)
+        third: Any = make_net(seed=6)
+        third.again = third.last
+        psd = self.psd("async-sgd")
+        self.trainer(psd, other)
+        self.trainer(psd, third)
+        for part in "first", "last", "frozen":  # the counter is each worker's own
+            self.assert_same(getattr(third, part), getattr(other, part))
+
+    def test_what_cannot_be_exported_is_named(self) -> None:
+        net, path = self.exported()
+        center = max((path.parent / "state" / "checkpoints").glob("center-*.safetensors"))
+        net.register_buffer("phase", torch.zeros(2, dtype=torch.complex64))
+        with self.assertRaisesRegex(TypeError, "'phase' of the model's state_dict"):
+            psclient.torch.export_checkpoint(net, center, path)
+        self.assertFalse(path.with_name("model.safetensors.new").exists())
 
     def test_torchruns_rank_is_taken(self) -> None:
         psd = self.psd("async-sgd")

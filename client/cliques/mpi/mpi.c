@@ -262,6 +262,7 @@ static const struct psc_clique_ops psc_clique_mpi = {.size = sizeof(struct psc_c
                                                      .any_thread = true,
                                                      .run = run,
                                                      .stripe = stripe,
+                                                     .raw_varies = true,
                                                      .give_up = give_up,
                                                      .destroy = destroy};
 

@@ -7,11 +7,12 @@
 
 /* For one thread; zero-initialised. */
 struct cnn_resampler {
-    void *memory; /* holds all arrays belows */
+    void *memory; /* holds all arrays below */
     size_t room;
-    int16_t *weights; /* interpolation weight of each column of the view, four copies */
     uint32_t *at;     /* the pixel at or before each column of the view */
-    int16_t *row;     /* a row interpolated between two rows of the picture */
+    uint8_t *table;   /* of the loops */
+    uint8_t *weights; /* interpolation weight of each column of the view */
+    uint8_t *row;     /* a row interpolated between two rows of the picture */
     uint8_t *line;    /* a row of the view */
 };
 

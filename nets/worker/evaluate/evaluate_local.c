@@ -9,7 +9,7 @@
 int cnn_local_evaluation_open(struct cnn_local_evaluation *e, struct cnn_job *job)
 {
     *e = (struct cnn_local_evaluation){.next_t = job->args->every_s, .told = UINT64_MAX};
-    e->x = malloc(job->n_floats * sizeof *e->x);
+    e->x = cnn_job_vector(job);
     if (e->x == NULL) {
         ps_log(PS_LOG_ERROR, "net.failed", "no memory for a vector of %zu floats", job->n_floats);
         return CNN_EXIT_INTERNAL;
@@ -19,8 +19,9 @@ int cnn_local_evaluation_open(struct cnn_local_evaluation *e, struct cnn_job *jo
 
 void cnn_local_evaluation_close(struct cnn_local_evaluation *e)
 {
+    if (e->scorer.job != NULL)
+        cnn_job_free_vector(e->scorer.job, e->x);
     cnn_scorer_close(&e->scorer);
-    free(e->x);
 }
 
 static int fetch_vector(struct cnn_local_evaluation *e, double t)

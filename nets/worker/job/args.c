@@ -9,6 +9,7 @@
 
 #include "nets/data/data.h"
 #include "nets/worker/job/clique.h"
+#include "nets/worker/job/devices.h"
 #include "nets/worker/job/no_server.h"
 
 enum kind { TEXT, NUMBER, OPTIONAL, SECONDS, REAL, FLAG };
@@ -41,6 +42,9 @@ static const struct row rows[] = {
     {"net", TEXT, AT(net), 0, 0, "NET",
      "the net to train (lenet), NAME[:classes=N,size=SIDE] for another number of classes or size of images"},
     {"backend", TEXT, AT(backend), 0, 0, "NAME", "ref, onednn or cuda (onednn where it was built)"},
+    {"memory", TEXT, AT(memory), 0, 0, "NAME",
+     "where x and g lie: host, cuda or auto (auto: with --backend cuda on the GPU, if nothing needs them on "
+     "the host)"},
     {"precision", TEXT, AT(precision), 0, 0, "float32|tf32|bf16|auto",
      "what the net computes in; x, gradients and sums stay float32; auto: measure which is faster (float32)"},
     {"data", TEXT, AT(data), 0, 0, "SPEC",
@@ -66,6 +70,8 @@ static const struct row rows[] = {
      "threads for the net and the local step; 0: one for each core (1)"},
     {"partitions", TEXT, AT(partitions), 0, 0, "P|auto",
      "divide cores and batch into P parts, each with its own threads, net and data in near memory"},
+    {"devices", TEXT, AT(devices), 0, 0, "D",
+     "compute on D nets, each with its own threads and part of the batch: one member of a clique"},
     {"prefetch", NUMBER, AT(prefetch), 0, CNN_MAX_PREFETCH, "N",
      "batches prepared ahead by threads; 0: none (4)"},
     {"data-threads", NUMBER, AT(data_threads), 1, CNN_MAX_DATA_THREADS, "T",
@@ -381,8 +387,10 @@ static int check_names(const struct cnn_worker_args *a, struct ps_error *err)
 /* Rules between options. */
 static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
 {
+    uint64_t n_devices;
     int rc = check_method(a, err);
-    if (rc != 0 || (rc = cnn_clique_check(a, err)) != 0 || (rc = check_partitions(a, err)) != 0)
+    if (rc != 0 || (rc = cnn_clique_check(a, err)) != 0 || (rc = check_partitions(a, err)) != 0 ||
+        (rc = cnn_devices_read(a, &n_devices, err)) != 0)
         return rc;
     if (a->server_key != NULL && a->key == NULL)
         return ps_fail(err, -EINVAL, "--server-key: given without --key; allowed: with it");
@@ -416,7 +424,7 @@ static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
                        a->state != NULL ? "state" : "step-ms");
     if (a->evaluate && a->init != NULL)
         return ps_fail(err, -EINVAL, "--init: given with --evaluate; allowed: for training");
-    if ((a->batch > 0 ? a->batch : 64) * a->accumulate > INT32_MAX)
+    if ((a->batch > 0 ? a->batch : CNN_DEFAULT_BATCH) * a->accumulate > INT32_MAX)
         return ps_fail(err, -EINVAL, "--accumulate: %llu batches; allowed: a step of at most 2^31 - 1 images",
                        (unsigned long long)a->accumulate);
     if (!isnan(a->clip_norm) && !(a->clip_norm > 0))
@@ -439,12 +447,13 @@ static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
 static void fill_defaults(struct cnn_worker_args *a)
 {
     if (a->batch == 0)
-        a->batch = a->evaluate || a->predict ? 250 : 64;
+        a->batch = a->evaluate || a->predict ? 250 : CNN_DEFAULT_BATCH;
     if (a->epochs == 0 && a->steps == 0)
         a->epochs = 1;
     if (a->every_s == 0)
         a->every_s = 3;
-    read_partitions(a, &a->n_partitions, NULL); /* it was found good, and so was --precision */
+    read_partitions(a, &a->n_partitions, NULL); /* it was found good, and so were the next two */
+    cnn_devices_read(a, &a->n_devices, NULL);
     read_precision(a, &a->net_precision, NULL);
     a->partition_threads = a->threads != NOT_GIVEN ? a->threads : 0;
     a->threads = a->threads != NOT_GIVEN ? a->threads : 1;

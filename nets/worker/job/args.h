@@ -8,10 +8,13 @@
 
 #include "nets/net.h"
 
+/* Images of a training step, unless --batch says another number. */
+enum { CNN_DEFAULT_BATCH = 64 };
+
 struct cnn_worker_args {
     const char *server, *net, *backend, *data, *name, *history, *state, *method, *schedule, *describe,
         *clique, *rendezvous, *clique_name, *clique_listen, *algorithm, *codec, *key, *server_key, *transport,
-        *init, *init_skip, *freeze, *confusion,
+        *memory, *init, *init_skip, *freeze, *confusion,
         *rates;                                   /* NULL: not given; point into argv or to static text */
     uint64_t batch, epochs, steps, seed, threads; /* batch, epochs, steps: 0: not given */
     uint64_t prefetch, data_threads;
@@ -37,6 +40,8 @@ struct cnn_worker_args {
     const char *partitions;           /* NULL: the worker is not divided */
     uint64_t n_partitions;            /* 0: auto */
     uint64_t partition_threads;       /* of each; 0: as many as it has cores */
+    const char *devices;              /* NULL: not given */
+    uint64_t n_devices;               /* 0: not given */
     double clique_timeout_s;          /* 0: not given */
     double clique_step_s;             /* likewise */
     double every_s;

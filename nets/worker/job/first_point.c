@@ -50,15 +50,29 @@ int cnn_first_point_load(struct cnn_job *job)
 
 int cnn_first_point_fill(struct cnn_job *job)
 {
-    if (job->first == NULL)
-        return cnn_model_fill(&job->model, job->args->seed, job->x);
-    memcpy(job->x, job->first, job->n_floats * sizeof *job->x);
-    return 0;
+    if (job->first != NULL)
+        return cnn_job_write(job, job->x, job->first);
+    float *host = malloc(job->n_floats * sizeof *host);
+    int rc = host == NULL || cnn_model_fill(&job->model, job->args->seed, host) != 0 ? PSC_ENOMEM : PSC_OK;
+    if (rc == PSC_OK)
+        rc = cnn_job_write(job, job->x, host);
+    free(host);
+    return rc;
+}
+
+/* Whether training starts from it. */
+static bool is_used(const struct cnn_job *job)
+{
+    float *host = malloc(job->n_floats * sizeof *host);
+    bool same = host == NULL || cnn_job_read(job, host, job->x) != PSC_OK ||
+                memcmp(host, job->first, job->n_floats * sizeof *host) == 0;
+    free(host);
+    return same;
 }
 
 void cnn_first_point_begun(struct cnn_job *job)
 {
-    if (job->first != NULL && memcmp(job->x, job->first, job->n_floats * sizeof *job->x) != 0)
+    if (job->first != NULL && !is_used(job))
         ps_log(PS_LOG_INFO, "init.not_used",
                "--init %s: not used: the job already has a center, and training starts from it",
                job->args->init);

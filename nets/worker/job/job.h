@@ -38,7 +38,8 @@ struct cnn_job {
     struct cnn_freeze freeze;
     size_t n_params;
     size_t n_pixels, n_floats;
-    float *x;     /* n_floats */
+    float *x; /* n_floats; as all vectors of the session on the device, if on_device */
+    bool on_device;
     float *first; /* [n_floats]: --init's point until the job has begun; NULL: the model's own */
     struct psc *psc;
     struct cnn_clique clique;
@@ -58,14 +59,28 @@ void cnn_job_close(struct cnn_job *job);
 /* Opens job->data, for job->model, and reads its info. An enum cnn_exit, after logging the cause. */
 int cnn_job_open_data(struct cnn_job *job);
 
+/* Joins the clique of processes that the arguments name, if any, into job->clique. An enum cnn_exit, after
+ * logging the cause. job->stopped: a signal came meanwhile. */
+int cnn_job_open_clique(struct cnn_job *job);
+
 /* --init: reads the file into job->first, and logs which tensors it lacks. An enum cnn_exit, after logging
  * the cause. */
 int cnn_first_point_load(struct cnn_job *job);
-/* Fills job->x with the first point, to be offered to the server. -ENOMEM. */
+/* Fills job->x with the first point, to be offered to the server. A psc result. */
 int cnn_first_point_fill(struct cnn_job *job);
 /* Called after the begin, with the job's start point in job->x: logs if it is not the first point of --init,
  * and frees that. */
 void cnn_first_point_begun(struct cnn_job *job);
+
+/* memory.c. Decides where x and g lie, by --memory, and logs it: job->on_device. An enum cnn_exit, after
+ * logging the cause. */
+int cnn_job_choose_memory(struct cnn_job *job);
+/* A vector of zeros beside x, until the session is closed or cnn_job_free_vector; NULL: no memory. */
+float *cnn_job_vector(struct cnn_job *job);
+void cnn_job_free_vector(const struct cnn_job *job, float *x);
+/* Copies [n_floats] between a vector and the host. A psc result. */
+int cnn_job_write(const struct cnn_job *job, float *x, const float *host);
+int cnn_job_read(const struct cnn_job *job, float *host, const float *x);
 
 /* Logs what failed and returns the exit status. rc: a negative result of the client library. */
 int cnn_job_fail(struct cnn_job *job, const char *what, int rc);

@@ -75,7 +75,8 @@ void cnn_partitions_finish(struct cnn_partitions *all)
 void cnn_partition_bind(const struct cnn_partition *p)
 {
     struct ps_error err;
-    if (ps_topology_bind(&p->all->topology, &p->all->placement, p->index, &err) != 0)
+    if (p->all->topology.n_cores > 0 &&
+        ps_topology_bind(&p->all->topology, &p->all->placement, p->index, &err) != 0)
         ps_log(PS_LOG_WARN, "partitions.not_bound", "partition %u runs where the system puts it: %s",
                p->index, err.text);
 }
@@ -93,7 +94,8 @@ static void pin_one(void *arg, uint32_t index)
 void cnn_partition_pin(const struct cnn_partition *p, struct cnn_net *net)
 {
     struct cnn_partition own = *p;
-    cnn_net_each_thread(net, pin_one, &own);
+    if (p->all->topology.n_cores > 0)
+        cnn_net_each_thread(net, pin_one, &own);
 }
 
 bool cnn_partition_stops(const struct cnn_partition *p, uint64_t steps, bool asked)

@@ -8,7 +8,8 @@
 
 static uint32_t share_of(const struct cnn_worker_args *args)
 {
-    uint64_t share = args->n_partitions > 1 ? args->batch / args->n_partitions : args->batch;
+    uint64_t parts = args->n_devices > 0 ? args->n_devices : args->n_partitions;
+    uint64_t share = parts > 1 ? args->batch / parts : args->batch;
     return share > 0 ? (uint32_t)share : 1;
 }
 

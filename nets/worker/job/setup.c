@@ -137,7 +137,7 @@ static int open_net(struct cnn_job *job)
 static int make_x(struct cnn_job *job)
 {
     int rc = psc_alloc(job->psc, job->n_floats, &job->x);
-    return rc == PSC_OK && cnn_first_point_fill(job) != 0 ? PSC_ENOMEM : rc;
+    return rc == PSC_OK ? cnn_first_point_fill(job) : rc;
 }
 
 /* psc_begin with the model's parameters as the manifest. */
@@ -211,6 +211,7 @@ static int open_session(struct cnn_job *job, bool *drained)
     opt.key_file = job->args->key;
     opt.server_key = job->args->server_key;
     opt.transport = job->args->transport;
+    opt.memory = job->on_device ? "cuda" : NULL;
     opt.go_on = may_wait;
     opt.go_on_arg = job;
     opt.net = job->args->net;
@@ -236,11 +237,9 @@ static int open_session(struct cnn_job *job, bool *drained)
     return CNN_EXIT_OK;
 }
 
-static int open_clique(struct cnn_job *job)
+int cnn_job_open_clique(struct cnn_job *job)
 {
     struct ps_error err;
-    if (job->partition != NULL)
-        return CNN_EXIT_OK;
     int rc = cnn_clique_open(job->args, &job->clique, &err);
     if (rc == PSC_OK || was_stopped(job, rc))
         return CNN_EXIT_OK;
@@ -259,9 +258,10 @@ bool cnn_job_is_shared(const struct cnn_job *job)
 uint32_t cnn_job_rank(const struct cnn_job *job)
 {
     int rank = psc_rank(job->psc), members = 1, member = 0;
-    if (cnn_job_is_shared(job) && job->partition == NULL) {
-        members = psc_clique_size(job->clique.q);
-        member = psc_clique_rank(job->clique.q);
+    int parts = job->partition != NULL ? (int)job->partition->all->placement.n : 1;
+    if (cnn_job_is_shared(job)) {
+        members = psc_clique_size(job->clique.q) / parts;
+        member = psc_clique_rank(job->clique.q) / parts;
     }
     return rank >= 0 ? (uint32_t)(rank * members + member) : 0;
 }
@@ -315,8 +315,10 @@ int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args,
         rc = open_net(job);
     if (rc == CNN_EXIT_OK)
         rc = cnn_first_point_load(job);
+    if (rc == CNN_EXIT_OK && partition == NULL)
+        rc = cnn_job_open_clique(job);
     if (rc == CNN_EXIT_OK)
-        rc = open_clique(job);
+        rc = cnn_job_choose_memory(job);
     if (rc != CNN_EXIT_OK || job->stopped)
         return rc;
     if (needs_session(args)) {

@@ -11,7 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "client/psclique_vectors.h"
 #include "proto/codecs/codec.h"
+#include "tests/bench/plan/plan.h"
 
 const char bench_allreduce_help[] = "sums over the ring of libpsclient, compared with MPI_Allreduce";
 
@@ -19,8 +21,14 @@ static const char usage_text[] =
     "usage: psbench allreduce [--road tcp|unix] [--floats 431080] [--ranks 2] [--codec raw|all|NAME]\n"
     "                         [--algorithm ring|tree|auto] [--links 1]\n"
     "                         [--segment 131072] [--busy 0] [--repeat 7] [--small] [--no-mpi] [--json]\n"
+    "                         [--vectors D [--part N] [--link RATE] [--member K --rendezvous file:PATH\n"
+    "                         --listen tcp://HOST]]\n"
     "  --road R     tcp on loopback (default), or unix: UNIX sockets, compared with MPI's shared memory\n"
     "  --busy N     N further processes that only use CPU time\n"
+    "  --vectors D  D vectors of every member, in parts that overlap, compared with one part\n"
+    "  --part N     floats of a part; 0: the library's choice (0)\n"
+    "  --link RATE  of every member, such as 10gbit: prints the time that the link alone takes\n"
+    "  --member K   this process is member K alone; the others are started likewise, on other hosts\n"
     "  --small      the gradients of LeNet and AlexNet, each as one vector and as one vector per tensor\n";
 
 enum { MAX_BUSY = 64 };
@@ -28,7 +36,10 @@ enum { MAX_BUSY = 64 };
 struct options {
     struct bench_crowd crowd;
     uint64_t floats, ranks, repeats, links, segment, busy;
-    bool small, no_mpi, json;
+    uint64_t vectors, part, member;
+    const char *rendezvous, *listen;
+    double beta_s; /* of --link; NaN */
+    bool small, no_mpi, json, is_member;
 };
 
 /* Gradients by tensor, weight and bias of each layer: Caffe's LeNet, and AlexNet without groups. */
@@ -66,6 +77,53 @@ static bool check_codec(const char *name)
     return false;
 }
 
+static int check_vectors(const struct options *o)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } needs[] = {{"--part", o->part != 0},
+                 {"--member", o->is_member},
+                 {"--rendezvous", o->rendezvous != NULL},
+                 {"--listen", o->listen != NULL},
+                 {"--link", !isnan(o->beta_s)}};
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        if (o->vectors == 0 && needs[i].given) {
+            fprintf(stderr, "psbench allreduce: %s: given without --vectors\n", needs[i].name);
+            return 2;
+        }
+    if (o->is_member && (o->member >= o->ranks || o->rendezvous == NULL)) {
+        fprintf(stderr, "psbench allreduce: --member: allowed are 0 to --ranks less 1, with --rendezvous\n");
+        return 2;
+    }
+    if (o->vectors > 0 && (o->small || strcmp(o->crowd.codec, "all") == 0)) {
+        fprintf(stderr, "psbench allreduce: --vectors: given with --small or --codec all\n");
+        return 2;
+    }
+    return 0;
+}
+
+static int measure_vectors(const struct options *o)
+{
+    const struct bench_vectors v = {.vectors = o->vectors,
+                                    .floats = o->floats,
+                                    .part_floats = o->part,
+                                    .ranks = o->ranks,
+                                    .member = o->is_member ? (int64_t)o->member : -1,
+                                    .repeats = (int)o->repeats,
+                                    .codec = o->crowd.codec,
+                                    .algorithm = o->crowd.algorithm,
+                                    .rendezvous = o->rendezvous,
+                                    .listen = o->listen != NULL                    ? o->listen
+                                              : strcmp(o->crowd.road, "unix") == 0 ? "unix:"
+                                                                                   : "tcp://127.0.0.1",
+                                    .links = (uint32_t)o->links,
+                                    .segment_bytes = (uint32_t)o->segment,
+                                    .beta_s = o->beta_s,
+                                    .json = o->json};
+    return bench_vectors(&v);
+}
+
 /* 0; -1: help was requested; 2: usage. */
 static int parse(int argc, char **argv, struct options *o)
 {
@@ -78,6 +136,12 @@ static int parse(int argc, char **argv, struct options *o)
                                           {"segment", required_argument, NULL, 's'},
                                           {"busy", required_argument, NULL, 'b'},
                                           {"repeat", required_argument, NULL, 'k'},
+                                          {"vectors", required_argument, NULL, 'v'},
+                                          {"part", required_argument, NULL, 'P'},
+                                          {"member", required_argument, NULL, 'm'},
+                                          {"rendezvous", required_argument, NULL, 'R'},
+                                          {"listen", required_argument, NULL, 'L'},
+                                          {"link", required_argument, NULL, 'B'},
                                           {"small", no_argument, NULL, 'S'},
                                           {"no-mpi", no_argument, NULL, 'M'},
                                           {"json", no_argument, NULL, 'j'},
@@ -88,10 +152,15 @@ static int parse(int argc, char **argv, struct options *o)
         const char *name;
         double min, max;
         uint64_t *to;
-    } numbers[] = {
-        {'n', "--floats", 0, 1e10, &o->floats}, {'p', "--ranks", 1, 64, &o->ranks},
-        {'l', "--links", 1, 16, &o->links},     {'s', "--segment", 4096, 4 << 20, &o->segment},
-        {'b', "--busy", 0, MAX_BUSY, &o->busy}, {'k', "--repeat", 1, BENCH_MAX_REPEATS, &o->repeats}};
+    } numbers[] = {{'n', "--floats", 0, 1e10, &o->floats},
+                   {'p', "--ranks", 1, BENCH_MAX_RANKS, &o->ranks},
+                   {'l', "--links", 1, 16, &o->links},
+                   {'s', "--segment", 4096, 4 << 20, &o->segment},
+                   {'b', "--busy", 0, MAX_BUSY, &o->busy},
+                   {'k', "--repeat", 1, BENCH_MAX_REPEATS, &o->repeats},
+                   {'v', "--vectors", 1, PSC_MAX_VECTORS, &o->vectors},
+                   {'P', "--part", 0, 1e10, &o->part},
+                   {'m', "--member", 0, BENCH_MAX_RANKS - 1, &o->member}};
     int letter;
     while ((letter = getopt_long(argc, argv, "", longs, NULL)) != -1) {
         for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
@@ -110,6 +179,11 @@ static int parse(int argc, char **argv, struct options *o)
                     optarg);
             return 2;
         }
+        if (letter == 'B' && !plan_read_link("link", optarg, &o->beta_s))
+            return 2;
+        o->rendezvous = letter == 'R' ? optarg : o->rendezvous;
+        o->listen = letter == 'L' ? optarg : o->listen;
+        o->is_member = o->is_member || letter == 'm';
         o->small = o->small || letter == 'S';
         o->no_mpi = o->no_mpi || letter == 'M';
         o->json = o->json || letter == 'j';
@@ -120,7 +194,7 @@ static int parse(int argc, char **argv, struct options *o)
     }
     if (optind < argc)
         fprintf(stderr, "psbench allreduce: '%s' is not an option\n", argv[optind]);
-    return optind < argc ? 2 : 0;
+    return optind < argc ? 2 : check_vectors(o);
 }
 
 static int by_value(const void *a, const void *b)
@@ -268,7 +342,8 @@ int bench_allreduce(int argc, char **argv)
                         .ranks = 2,
                         .repeats = 7,
                         .links = 1,
-                        .segment = 131072};
+                        .segment = 131072,
+                        .beta_s = NAN};
     pid_t busy[MAX_BUSY];
     int rc = parse(argc, argv, &o);
     if (rc != 0)
@@ -280,7 +355,7 @@ int bench_allreduce(int argc, char **argv)
     for (uint64_t i = 0; i < o.busy; i++)
         if ((busy[i] = fork()) == 0)
             burn();
-    bool measured = measure_codecs(&o);
+    bool measured = o.vectors > 0 ? measure_vectors(&o) == 0 : measure_codecs(&o);
     for (uint64_t i = 0; i < o.busy; i++)
         if (busy[i] > 0) {
             kill(busy[i], SIGKILL);

@@ -9,7 +9,7 @@
 extern const char bench_allreduce_help[];
 int bench_allreduce(int argc, char **argv);
 
-enum { BENCH_MAX_REPEATS = 1000, BENCH_MAX_PARTS = 64 };
+enum { BENCH_MAX_REPEATS = 1000, BENCH_MAX_PARTS = 64, BENCH_MAX_RANKS = 64 };
 
 /* Vectors summed one after the other. */
 struct bench_parts {
@@ -36,5 +36,21 @@ bool bench_ring(const struct bench_crowd *c, const struct bench_parts *parts, st
  * the reason. */
 bool bench_mpi(const struct bench_crowd *c, const struct bench_parts *parts, struct bench_times *out,
                const char **why);
+
+/* --vectors */
+struct bench_vectors {
+    size_t vectors, floats; /* of each member; of each vector */
+    size_t part_floats;     /* 0: the library's choice */
+    uint64_t ranks;
+    int64_t member; /* this process alone is that member; -1: all of them, on this machine */
+    int repeats;
+    const char *codec, *algorithm, *rendezvous, *listen;
+    uint32_t links, segment_bytes;
+    double beta_s; /* of a link, seconds a byte; NaN: not given */
+    bool json;
+};
+
+/* Measures and prints. 0, or 1 with a message. */
+int bench_vectors(const struct bench_vectors *o);
 
 #endif

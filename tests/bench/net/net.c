@@ -9,9 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
+#include "client/team/team.h"
 #include "nets/net.h"
 #include "nets/plan.h"
+#include "proto/vec/vec.h"
 #include "tests/bench/net/conv_limit.h"
 #include "tests/bench/net/fma.h"
 #include "tests/bench/net/partitions.h"
@@ -20,6 +23,7 @@ const char bench_net_help[] = "training steps of a net: images/s, compared with 
 
 #define MAX_REPETITIONS 1000
 #define BLOCK_S         0.08 /* one repetition of a step */
+#define WARM_UPS        5    /* the first steps touch memory and start threads */
 
 struct options {
     const char *net, *backend;
@@ -29,13 +33,14 @@ struct options {
     const char *partitions; /* NULL: one net on all threads */
     uint32_t n_partitions;  /* 0: auto */
     double seconds;
+    bool only_steps; /* whole steps, after one to warm up: for nets that take seconds */
     bool json;
 };
 
 /* The result of one repetition: seconds per step, except for the last two. library: the part of `step` spent
- * in the kernels of the backend's library. */
+ * in the kernels of the backend's library. cpu: CPU seconds of `step`, of all threads. */
 struct sample {
-    double step, forward, backward, update, library, fma_gflops, conv_gflops;
+    double step, cpu, forward, backward, update, library, fma_gflops, conv_gflops;
 };
 
 struct bench {
@@ -43,6 +48,7 @@ struct bench {
     struct cnn_net *net;
     struct cnn_plan *plan;
     struct conv_limit *conv; /* NULL: nothing to measure */
+    struct psc_team *team;   /* of the update; NULL: one thread */
     size_t n_floats, n_pixels;
     float *x, *v, *g, *images;
     uint16_t *labels;
@@ -55,7 +61,7 @@ static void usage(FILE *out)
     fprintf(
         out,
         "usage: psbench net [--net lenet] [--backend NAME] [--batch 64] [--threads 1] [--partitions P|auto] "
-        "[--precision float32|tf32|bf16] [--seconds 5] [--json]\n  backends:");
+        "[--precision float32|tf32|bf16] [--seconds 5] [--only-steps] [--json]\n  backends:");
     for (size_t i = 0; cnn_backend_name(i) != NULL; i++)
         fprintf(out, " %s", cnn_backend_name(i));
     fprintf(out, "\n  nets:");
@@ -128,8 +134,8 @@ static bool parse(int argc, char **argv, struct options *o)
     *o = (struct options){.net = "lenet", .batch = 64, .seconds = 5};
     for (int i = 1; i < argc; i++) {
         bool known = false;
-        if (strcmp(argv[i], "--json") == 0) {
-            o->json = true;
+        if (strcmp(argv[i], "--json") == 0 || strcmp(argv[i], "--only-steps") == 0) {
+            *(strcmp(argv[i], "--json") == 0 ? &o->json : &o->only_steps) = true;
             continue;
         }
         for (size_t k = 0; k < sizeof with_value / sizeof with_value[0]; k++)
@@ -158,12 +164,10 @@ static bool parse(int argc, char **argv, struct options *o)
 }
 
 /* v <- mu v - eta g; x <- x + v */
-static void update(size_t n, float *restrict x, float *restrict v, const float *restrict g)
+static void update(void *arg, uint64_t begin, uint64_t count)
 {
-    for (size_t i = 0; i < n; i++) {
-        v[i] = 0.9f * v[i] - 0.001f * g[i];
-        x[i] += v[i];
-    }
+    const struct bench *b = arg;
+    ps_vec_best()->heavy_ball(b->x + begin, b->v + begin, b->g + begin, 0.001f, 0.9f, count);
 }
 
 static int gradient(struct bench *b)
@@ -180,7 +184,7 @@ static int forward(struct bench *b)
 
 static int move(struct bench *b)
 {
-    update(b->n_floats, b->x, b->v, b->g);
+    psc_team_run(b->team, b->n_floats, update, b);
     return 0;
 }
 
@@ -209,15 +213,26 @@ static int timed(struct bench *b, int (*call)(struct bench *), size_t n, double 
     return 0;
 }
 
+static double process_cpu_s(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
 static int repeat(struct bench *b, size_t steps, struct sample *s)
 {
-    double conv_s = 0, gradient_s = 0, library_s = cnn_net_library_s(b->net);
+    double conv_s = 0, gradient_s = 0, library_s = cnn_net_library_s(b->net), cpu_s = process_cpu_s();
     int rc;
 
     *s = (struct sample){0};
     if ((rc = timed(b, train_step, steps, &s->step)) < 0)
         return rc;
+    s->cpu = (process_cpu_s() - cpu_s) / (double)steps;
     s->library = (cnn_net_library_s(b->net) - library_s) / (double)steps;
+    if (b->opt.only_steps)
+        return 0;
     if ((rc = timed(b, forward, steps, &s->forward)) < 0 ||
         (rc = timed(b, gradient, steps, &gradient_s)) < 0 || (rc = timed(b, move, steps, &s->update)) < 0)
         return rc;
@@ -233,18 +248,19 @@ static int measure(struct bench *b)
     double once = 0, end;
     int rc;
 
-    for (int i = 0; i < 5; i++) /* warm-up: the first steps touch memory and start threads */
+    for (int i = 0; i < (b->opt.only_steps ? 1 : WARM_UPS); i++)
         if ((rc = timed(b, train_step, 1, &once)) < 0)
             return rc;
     size_t steps = once < BLOCK_S ? (size_t)(BLOCK_S / once) + 1 : 1;
     for (end = ps_now_s() + b->opt.seconds;
-         (ps_now_s() < end || b->n_samples < 3) && b->n_samples < MAX_REPETITIONS;) {
+         (ps_now_s() < end || b->n_samples < (b->opt.only_steps ? 1 : 3)) &&
+         b->n_samples < MAX_REPETITIONS;) {
         struct sample *s = &b->samples[b->n_samples];
         if ((rc = repeat(b, steps, s)) < 0)
             return rc;
         b->n_samples++;
         if (b->opt.json)
-            printf("{\"bench\":\"net\",\"repetition\":%zu,\"images_s\":%.1f,\"step_ms\":%.4f,"
+            printf("{\"bench\":\"net\",\"repetition\":%zu,\"images_s\":%.2f,\"step_ms\":%.4f,"
                    "\"forward_ms\":%.4f,\"backward_ms\":%.4f,\"update_ms\":%.4f,\"library_ms\":%.4f,"
                    "\"conv_gflops\":%.2f,\"fma_gflops\":%.2f}\n",
                    b->n_samples, b->opt.batch / s->step, s->step * 1e3, s->forward * 1e3, s->backward * 1e3,
@@ -272,43 +288,73 @@ static double pick(const struct bench *b, size_t field, bool largest)
 
 #define MEDIAN(b, field) pick(b, offsetof(struct sample, field), false)
 
-static void report(const struct bench *b)
-{
-    double step_s = MEDIAN(b, step), forward_s = MEDIAN(b, forward), backward_s = MEDIAN(b, backward);
-    double images_s = b->opt.batch / step_s;
-    double images_s_min = b->opt.batch / pick(b, offsetof(struct sample, step), true);
-    double gflops = images_s * cnn_model_train_flops(b->plan->model) * 1e-9;
-    double fma = MEDIAN(b, fma_gflops), conv = MEDIAN(b, conv_gflops), update_s = MEDIAN(b, update);
-    double library_s = MEDIAN(b, library);
+/* Medians of all samples. */
+struct medians {
+    double step_s, cpu_s, forward_s, backward_s, update_s, library_s, conv_gflops, fma_gflops;
+    double images_s, slowest_images_s, gflops;
+};
 
-    if (b->opt.json) {
-        printf("{\"bench\":\"net\",\"net\":\"%s\",\"backend\":\"%s\",\"precision\":\"%s\",\"batch\":%u,"
-               "\"threads\":%u,"
-               "\"repetitions\":%zu,\"images_s\":%.1f,\"images_s_min\":%.1f,\"forward_ms\":%.4f,"
-               "\"backward_ms\":%.4f,\"update_ms\":%.4f,\"library_ms\":%.4f,\"gflops\":%.2f,",
-               b->opt.net, cnn_net_backend(b->net), cnn_precision_name(b->opt.precision), b->opt.batch,
-               b->opt.threads, b->n_samples, images_s, images_s_min, forward_s * 1e3, backward_s * 1e3,
-               update_s * 1e3, library_s * 1e3, gflops);
+static struct medians medians_of(const struct bench *b)
+{
+    struct medians m = {.step_s = MEDIAN(b, step),
+                        .cpu_s = MEDIAN(b, cpu),
+                        .forward_s = MEDIAN(b, forward),
+                        .backward_s = MEDIAN(b, backward),
+                        .update_s = MEDIAN(b, update),
+                        .library_s = MEDIAN(b, library),
+                        .conv_gflops = MEDIAN(b, conv_gflops),
+                        .fma_gflops = MEDIAN(b, fma_gflops),
+                        .slowest_images_s = b->opt.batch / pick(b, offsetof(struct sample, step), true)};
+    m.images_s = b->opt.batch / m.step_s;
+    m.gflops = m.images_s * cnn_model_train_flops(b->plan->model) * 1e-9;
+    return m;
+}
+
+static void report_json(const struct bench *b, const struct medians *m)
+{
+    printf("{\"bench\":\"net\",\"net\":\"%s\",\"backend\":\"%s\",\"precision\":\"%s\",\"batch\":%u,"
+           "\"threads\":%u,\"repetitions\":%zu,\"images_s\":%.2f,\"images_s_min\":%.2f,\"step_ms\":%.4f,"
+           "\"cpu_ms\":%.4f,\"library_ms\":%.4f,\"gflops\":%.2f",
+           b->opt.net, cnn_net_backend(b->net), cnn_precision_name(b->opt.precision), b->opt.batch,
+           b->opt.threads, b->n_samples, m->images_s, m->slowest_images_s, m->step_s * 1e3, m->cpu_s * 1e3,
+           m->library_s * 1e3, m->gflops);
+    if (!b->opt.only_steps) {
+        printf(",\"forward_ms\":%.4f,\"backward_ms\":%.4f,\"update_ms\":%.4f,", m->forward_s * 1e3,
+               m->backward_s * 1e3, m->update_s * 1e3);
         if (b->conv != NULL)
-            printf("\"conv_gflops\":%.2f,", conv);
+            printf("\"conv_gflops\":%.2f,", m->conv_gflops);
         else
             printf("\"conv_gflops\":null,");
-        printf("\"limit_fma_gflops\":%.2f}\n", fma);
-        return;
+        printf("\"limit_fma_gflops\":%.2f", m->fma_gflops);
     }
+    puts("}");
+}
+
+static void report_text(const struct bench *b, const struct medians *m)
+{
     printf("%s, backend %s, %s, batch %u, threads %u: medians of %zu repetitions\n", b->opt.net,
            cnn_net_backend(b->net), cnn_precision_name(b->opt.precision), b->opt.batch, b->opt.threads,
            b->n_samples);
-    printf("  training          %10.0f images/s (slowest %.0f)\n", images_s, images_s_min);
-    printf("  forward           %10.3f ms\n", forward_s * 1e3);
-    printf("  backward          %10.3f ms\n", backward_s * 1e3);
-    printf("  update            %10.3f ms\n", update_s * 1e3);
-    printf("  library           %10.3f ms, %.2f of the step without its update\n", library_s * 1e3,
-           library_s / (step_s - update_s));
-    printf("  reached           %10.1f GFLOP/s\n", gflops);
+    printf("  training          %10.1f images/s (slowest %.1f)\n", m->images_s, m->slowest_images_s);
+    if (!b->opt.only_steps) {
+        printf("  forward           %10.3f ms\n", m->forward_s * 1e3);
+        printf("  backward          %10.3f ms\n", m->backward_s * 1e3);
+        printf("  update            %10.3f ms\n", m->update_s * 1e3);
+    }
+    printf("  library           %10.3f ms, %.2f of the step%s\n", m->library_s * 1e3,
+           m->library_s / (m->step_s - m->update_s), b->opt.only_steps ? "" : " without its update");
+    printf("  reached           %10.1f GFLOP/s\n", m->gflops);
+    if (b->opt.only_steps)
+        return;
     if (b->conv != NULL)
-        printf("  its convolutions  %10.1f GFLOP/s alone, in oneDNN's own layouts\n", conv);
-    printf("  multiply-add peak %10.1f GFLOP/s\n", fma);
+        printf("  its convolutions  %10.1f GFLOP/s alone, in oneDNN's own layouts\n", m->conv_gflops);
+    printf("  multiply-add peak %10.1f GFLOP/s\n", m->fma_gflops);
+}
+
+static void report(const struct bench *b)
+{
+    struct medians m = medians_of(b);
+    (b->opt.json ? report_json : report_text)(b, &m);
 }
 
 static int set_up(struct bench *b, struct ps_error *err)
@@ -332,12 +378,14 @@ static int set_up(struct bench *b, struct ps_error *err)
     b->labels = calloc(b->opt.batch, sizeof *b->labels);
     if (b->x == NULL || b->v == NULL || b->g == NULL || b->images == NULL || b->labels == NULL)
         return ps_fail(err, -ENOMEM, "no memory for %zu floats and their momentum", b->n_floats);
+    if (b->opt.threads > 1 && (rc = psc_team_create(b->opt.threads, &b->team)) < 0)
+        return ps_fail(err, rc, "no %u threads for the update: %s", b->opt.threads, strerror(-rc));
     cnn_model_fill(model, 1, b->x);
     for (size_t i = 0; i < b->n_pixels; i++)
         b->images[i] = (float)(i * 2654435761u % 1000) * 0.002f - 1.0f;
     for (uint32_t i = 0; i < b->opt.batch; i++)
         b->labels[i] = (uint16_t)(i % model->classes);
-    if (conv_limit_create(b->plan, b->opt.batch, b->opt.threads, &b->conv) < 0)
+    if (!b->opt.only_steps && conv_limit_create(b->plan, b->opt.batch, b->opt.threads, &b->conv) < 0)
         b->conv = NULL;
     return 0;
 }
@@ -345,6 +393,7 @@ static int set_up(struct bench *b, struct ps_error *err)
 static void tear_down(struct bench *b)
 {
     conv_limit_destroy(b->conv);
+    psc_team_destroy(b->team);
     cnn_net_destroy(b->net);
     cnn_plan_destroy(b->plan);
     free(b->x);

@@ -2,10 +2,11 @@
 """Compares nets of psd with the same nets in PyTorch (channels_last, float32). The two alternate, so that other load affects both.
 
     python3 -m venv /tmp/torch-venv && /tmp/torch-venv/bin/pip install torch 'numpy<2'
-    /tmp/torch-venv/bin/python tests/bench/net/torch_net.py build [--threads 1] [--batch 16] [--rounds 5] [NET...]
+    /tmp/torch-venv/bin/python tests/bench/net/torch_net.py build [NET...] [--threads 1] [--batch 16] [--rounds 5]
 
-A round is some seconds of training steps (forward, backward, momentum update) of each. Prints the medians of images/s and of the
-rounds' ratios, and the speed relative to that of the net's convolutions alone. psd does not depend on PyTorch: run this by hand.
+A round is some seconds of training steps (forward, backward, momentum update) of each, at least one. Prints the medians of images/s
+and of the rounds' ratios, by the clock and by CPU time, which other load on the machine changes little with one thread; and the part
+of psd's step that oneDNN's primitives take. psd does not depend on PyTorch: run this by hand.
 """
 import argparse
 import json
@@ -56,18 +57,20 @@ def make_step(build, spec, batch):
 
 
 def torch_images_s(step, batch, seconds):
-    times = []
+    """By the clock, and by CPU time of all threads."""
+    times, cpu_times = [], []
     end = time.monotonic() + seconds
-    while time.monotonic() < end or len(times) < 2:
-        start = time.monotonic()
+    while time.monotonic() < end or not times:
+        start, cpu_start = time.monotonic(), time.process_time()
         step()
         times.append(time.monotonic() - start)
-    return batch / statistics.median(times)
+        cpu_times.append(time.process_time() - cpu_start)
+    return batch / statistics.median(times), batch / statistics.median(cpu_times)
 
 
 def psbench(args, spec):
     command = [os.path.join(args.build, "tests/bench/psbench"), "net", "--net", spec, "--batch", str(args.batch), "--threads",
-               str(args.threads), "--seconds", str(args.seconds), "--json"]
+               str(args.threads), "--seconds", str(args.seconds), "--only-steps", "--json"]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return json.loads(out.splitlines()[-1])
 
@@ -75,16 +78,22 @@ def psbench(args, spec):
 def compare(args, spec):
     step = make_step(args.build, spec, args.batch)
     step()
-    ours, theirs, share = [], [], []
+    ours, theirs, ours_cpu, theirs_cpu, share = [], [], [], [], []
     for _ in range(args.rounds):
         result = psbench(args, spec)
         ours.append(result["images_s"])
-        share.append(result["gflops"] / result["conv_gflops"])
-        theirs.append(torch_images_s(step, args.batch, args.seconds))
+        share.append(result["library_ms"] / result["step_ms"])
+        ours_cpu.append(args.batch / result["cpu_ms"] * 1e3)
+        by_clock, by_cpu = torch_images_s(step, args.batch, args.seconds)
+        theirs.append(by_clock)
+        theirs_cpu.append(by_cpu)
     ratios = [a / b for a, b in zip(ours, theirs)]
-    print(f"{spec}, batch {args.batch}, threads {args.threads}: psbench {statistics.median(ours):.1f}, PyTorch {torch.__version__} "
-          f"{statistics.median(theirs):.1f} images/s; median ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to "
-          f"{max(ratios):.2f}); its GFLOP/s are {statistics.median(share):.2f} of those of its convolutions alone", flush=True)
+    cpu_ratios = [a / b for a, b in zip(ours_cpu, theirs_cpu)]
+    print(f"{spec}, batch {args.batch}, threads {args.threads}: psbench {statistics.median(ours):.2f}, PyTorch {torch.__version__} "
+          f"{statistics.median(theirs):.2f} images/s, median ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to "
+          f"{max(ratios):.2f}); by CPU time {statistics.median(ours_cpu):.2f} and {statistics.median(theirs_cpu):.2f}, "
+          f"{statistics.median(cpu_ratios):.2f} ({min(cpu_ratios):.2f} to {max(cpu_ratios):.2f}); "
+          f"oneDNN's primitives are {statistics.median(share):.2f} of psbench's step", flush=True)
 
 
 def main():

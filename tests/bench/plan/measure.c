@@ -95,6 +95,41 @@ double plan_n_floats(const struct plan_options *o)
     return (double)cnn_model_n_floats(&model);
 }
 
+/* psbench step sleeps by the same shares. */
+static size_t fill_profile(const struct cnn_layer_row *rows, size_t n, uint64_t end,
+                           struct ps_ready_point *points)
+{
+    double total = 0, at = 0;
+    size_t n_points = 0;
+    for (size_t i = 0; i < n; i++) {
+        total += rows[i].forward_flops + rows[i].backward_flops;
+        at += rows[i].forward_flops;
+    }
+    for (size_t i = n; i-- > 0;) {
+        uint64_t count = rows[i].n_params + rows[i].n_buffers;
+        at += rows[i].backward_flops;
+        if (count > 0)
+            points[n_points++] = (struct ps_ready_point){end -= count, at / total};
+    }
+    return n_points;
+}
+
+bool plan_read_profile(const struct plan_options *o, struct ps_ready_point *points, struct ps_profile *out)
+{
+    struct cnn_model model;
+    struct cnn_layer_row *rows;
+    size_t n;
+    if (o->net == NULL || cnn_model_read(o->net, &model, NULL) != 0 ||
+        cnn_model_describe(&model, &rows, &n, NULL) != 0)
+        return false;
+    bool fits = n <= PLAN_MAX_LAYERS;
+    uint64_t n_floats = cnn_model_n_floats(&model);
+    if (fits)
+        *out = (struct ps_profile){points, fill_profile(rows, n, n_floats, points), n_floats};
+    free(rows);
+    return fits;
+}
+
 int plan_measure_compute(const struct plan_options *o, double *compute_s, double *update_s)
 {
     struct bench_net_times times = {0};

@@ -3,8 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "proto/model/buckets.h"
-
 const char *const plan_term_names[PLAN_N_TERMS] = {
     [PLAN_UPDATE] = "update", [PLAN_COMPUTE] = "compute",       [PLAN_LATENCY] = "latency",
     [PLAN_WIRE] = "wire",     [PLAN_ARITHMETIC] = "arithmetic", [PLAN_SYNC] = "sync",
@@ -162,7 +160,26 @@ static void (*const predictors[])(const struct trip *t, struct plan_prediction *
 _Static_assert(sizeof predictors / sizeof *predictors == sizeof plan_methods / sizeof *plan_methods,
                "a predictor for each method");
 
-static uint32_t buckets_of(const struct trip *t, uint32_t members, bool pipelined)
+/* The profile with its times in seconds. */
+static struct ps_profile timed(const struct plan_job *job, struct ps_ready_point *points)
+{
+    size_t n = job->profile->n_points;
+    for (size_t k = 0; k < n; k++)
+        points[k] = (struct ps_ready_point){job->profile->points[k].begin,
+                                            job->profile->points[k].at_s * job->compute_s};
+    return (struct ps_profile){points, n, job->profile->n_floats};
+}
+
+static void cut_by_layers(const struct ps_iteration *it, const struct plan_job *job,
+                          struct plan_prediction *out)
+{
+    struct ps_ready_point points[PLAN_MAX_LAYERS];
+    struct ps_profile p = timed(job, points);
+    out->buckets = ps_best_profiled(it, &p, !out->method->is_exact, 1, PLAN_MOST_BUCKETS);
+    out->bucketed_s = ps_profiled_s(it, &p, ps_bucket_floats(p.n_floats, out->buckets, 1));
+}
+
+static void cut(const struct trip *t, uint32_t members, struct plan_prediction *out)
 {
     const struct plan_codec *c = t->codec;
     const struct ps_iteration it = {.update_s = t->job->update_s,
@@ -174,7 +191,14 @@ static uint32_t buckets_of(const struct trip *t, uint32_t members, bool pipeline
                                     .gamma_s = c->add_s / c->bytes_per_float,
                                     .sync_s = t->link->sync_s,
                                     .members = members};
-    return ps_best_buckets(&it, pipelined, PLAN_MOST_BUCKETS);
+    if (t->job->profile != NULL) {
+        cut_by_layers(&it, t->job, out);
+    } else {
+        out->buckets = ps_best_buckets(&it, !out->method->is_exact, PLAN_MOST_BUCKETS);
+        out->bucketed_s = ps_bucketed_s(&it, out->buckets);
+    }
+    if (!out->method->is_exact)
+        out->bucketed_s = fmax(it.update_s + t->job->compute_s, ps_comm_s(&it, out->buckets));
 }
 
 void plan_predict(const struct plan_method *method, const struct plan_link *link,
@@ -189,7 +213,7 @@ void plan_predict(const struct plan_method *method, const struct plan_link *link
     out->terms[PLAN_COMPUTE] = job->compute_s;
     predictors[method - plan_methods](&t, out);
     if (method->is_clique && workers > 1)
-        out->buckets = buckets_of(&t, workers, !method->is_exact);
+        cut(&t, workers, out);
     out->comm_s = comm_of(out->terms);
     out->images_s = workers * (double)job->batch / out->iteration_s;
     out->efficiency = (job->update_s + job->compute_s) / out->iteration_s;

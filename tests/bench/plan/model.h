@@ -21,8 +21,9 @@
  *   async-easgd  the same with server(1) / tau and p busy / tau
  *   mpi-sgd      update + compute + allreduce(M) + server(p / M) + broadcast(M)
  *
- * The iteration of d-sync is that of one bucket. `buckets` is the number that makes it shortest, if forward
- * is a third of compute, at most PLAN_MOST_BUCKETS.
+ * The iteration of d-sync is that of one bucket. `buckets` is the number that makes it shortest, at most
+ * PLAN_MOST_BUCKETS, and bucketed_s its iteration then: by the layers' multiply-adds and sizes if the job has
+ * a profile, else as if forward were a third of compute and all of backward alike.
  *
  * Efficiency is the speed divided by p times that of one worker: (update + compute) / iteration. */
 #ifndef TEST_BENCH_PLAN_MODEL_H
@@ -32,7 +33,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PLAN_MOST_BUCKETS = 64 };
+#include "proto/model/buckets.h"
+
+enum { PLAN_MOST_BUCKETS = 64, PLAN_MAX_LAYERS = 512 };
 
 enum plan_term {
     PLAN_UPDATE,
@@ -60,6 +63,7 @@ struct plan_codec {
 };
 
 struct plan_job {
+    const struct ps_profile *profile; /* of the net's layers, its times as shares of compute_s; NULL: none */
     double n_floats, chunk_floats;
     double update_s, compute_s; /* per iteration, of one worker */
     uint32_t batch;
@@ -85,7 +89,8 @@ struct plan_prediction {
     double terms[PLAN_N_TERMS]; /* seconds per iteration, without overlap */
     double comm_s;              /* of these, all except update and compute */
     double iteration_s, images_s, efficiency;
-    uint32_t buckets; /* of a clique's sum, by equations 5 and 6 (proto/model/buckets.h); 0: there is none */
+    uint32_t buckets;  /* of a clique's sum, by equations 5 and 6 (proto/model/buckets.h); 0: there is none */
+    double bucketed_s; /* the iteration with these buckets; 0: there are none */
     enum plan_term largest; /* the largest term of the iteration's time */
 };
 

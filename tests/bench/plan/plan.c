@@ -16,6 +16,8 @@ struct plan {
     struct plan_link link;
     struct plan_codec codecs[PLAN_MAX_CODECS];
     struct plan_job job;
+    struct ps_ready_point points[PLAN_MAX_LAYERS];
+    struct ps_profile profile;
     double gamma_s, fit_error; /* fit_error: NaN if the link was given */
     struct plan_prediction *rows;
     size_t n_rows;
@@ -62,6 +64,8 @@ static int find_job(struct plan *p)
     const struct plan_options *o = &p->opt;
     p->job = (struct plan_job){.chunk_floats = o->chunk_floats, .batch = o->batch, .period = o->period};
     p->job.n_floats = plan_n_floats(o);
+    if (plan_read_profile(o, p->points, &p->profile))
+        p->job.profile = &p->profile;
     return plan_measure_compute(o, &p->job.compute_s, &p->job.update_s);
 }
 
@@ -131,7 +135,7 @@ static void print_row_json(const struct plan *p, const struct plan_prediction *r
     for (int k = 0; k < PLAN_N_TERMS; k++)
         printf("\"%s_ms\":%.6f,", plan_term_names[k], r->terms[k] * 1e3);
     if (r->buckets > 0)
-        printf("\"bucket_floats\":%.0f,", bucket_floats(p, r));
+        printf("\"bucket_floats\":%.0f,\"bucketed_ms\":%.6f,", bucket_floats(p, r), r->bucketed_s * 1e3);
     printf("\"comm_ms\":%.6f,\"iteration_ms\":%.6f,\"images_s\":%.3f,\"efficiency\":%.6f,\"largest\":\"%s\","
            "\"period\":%u}\n",
            r->comm_s * 1e3, r->iteration_s * 1e3, r->images_s, r->efficiency, plan_term_names[r->largest],
@@ -169,8 +173,8 @@ static void sentence_of(const struct plan *p, const struct plan_prediction *r, c
                      100 * r->efficiency, r->workers, meaning[r->largest], plan_term_names[r->largest],
                      100 * fmin(share, 1));
     if (r->buckets > 0 && n > 0 && (size_t)n < size)
-        n += snprintf(text + n, size - (size_t)n, "; clique.bucket_floats: %.0f, %u bucket%s",
-                      bucket_floats(p, r), r->buckets, r->buckets == 1 ? "" : "s");
+        n += snprintf(text + n, size - (size_t)n, "; clique.bucket_floats: %.0f, %u bucket%s, %.3f ms",
+                      bucket_floats(p, r), r->buckets, r->buckets == 1 ? "" : "s", r->bucketed_s * 1e3);
     if (faster != NULL && n > 0 && (size_t)n < size)
         snprintf(text + n, size - (size_t)n,
                  "; %s with period %u would make %.0f, but the center sees its workers only so often",

@@ -33,6 +33,9 @@ bool plan_read_link(const char *option, const char *text, double *beta_s);
 /* measure.c: measures what was not given. -1 on error, with a message on stderr. */
 int plan_measure_codec(const struct plan_options *o, const struct ps_codec *codec, struct plan_codec *out);
 double plan_n_floats(const struct plan_options *o);
+/* The layers of --net from last to first, each ready at a share of forward and backward by the multiply-adds
+ * until then. points: [PLAN_MAX_LAYERS]. False: there is no net, or it has more layers. */
+bool plan_read_profile(const struct plan_options *o, struct ps_ready_point *points, struct ps_profile *out);
 int plan_measure_compute(const struct plan_options *o, double *compute_s, double *update_s);
 
 /* link.c: alpha, beta and S of a ring of two processes on this machine, for vectors up to n_floats. *error as

@@ -10,12 +10,12 @@ static void print_row(const struct slow_candidate *c, bool json)
     slow_overlap_text(c->overlap, overlap);
     if (json)
         printf("{\"bench\":\"plan-slow\",\"period\":%u,\"codec\":\"%s\",\"fragments\":%u,\"overlap\":%u,"
-               "\"exchange_ms\":%.3f,\"busy_ms\":%.3f,\"bytes\":%.0f,\"share\":%.6f}\n",
-               c->period, codec, c->fragments, c->overlap, c->exchange_s * 1e3, c->busy_s * 1e3, c->bytes,
-               c->share);
+               "\"window\":%u,\"exchange_ms\":%.3f,\"busy_ms\":%.3f,\"bytes\":%.0f,\"share\":%.6f}\n",
+               c->period, codec, c->fragments, c->overlap, c->window, c->exchange_s * 1e3, c->busy_s * 1e3,
+               c->bytes, c->share);
     else
-        printf("  %7u  %-10s %9u  %7s  %12.1f %10.2f %12.1f\n", c->period, codec, c->fragments, overlap,
-               c->exchange_s * 1e3, c->bytes * 1e-6, c->share * 100);
+        printf("  %7u  %-10s %9u  %7s  %6u  %12.1f %10.2f %12.1f\n", c->period, codec, c->fragments, overlap,
+               c->window, c->exchange_s * 1e3, c->bytes * 1e-6, c->share * 100);
 }
 
 static void print_head(const struct slow_options *o)
@@ -25,8 +25,8 @@ static void print_head(const struct slow_options *o)
            "back\n",
            o->job.n_floats, o->job.workers, o->job.step_s * 1e3, 8e-6 / l->up_s, 8e-6 / l->down_s,
            l->delay_s * 1e3);
-    printf("  %7s  %-10s %9s  %7s  %12s %10s %12s\n", "period", "codec", "fragments", "overlap",
-           "exchange ms", "MB", "not waiting %");
+    printf("  %7s  %-10s %9s  %7s  %6s  %12s %10s %12s\n", "period", "codec", "fragments", "overlap",
+           "window", "exchange ms", "MB", "not waiting %");
 }
 
 static void print_text(const struct slow_options *o, const struct slow_candidate *best)

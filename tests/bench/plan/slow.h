@@ -3,8 +3,9 @@
  * pure arithmetic; units are seconds, bytes and floats.
  *
  * An exchange of m = n/F floats is cut into k = m/c chunks of c = min(chunk, m). A chunk takes u seconds up
- * and w down on the slower of the worker's link and its part of psd's, and D there and back. l = min(lanes,
- * k) lanes share the link, each with a window of chunks in flight, so that one chunk follows another after
+ * and w down on the slower of the worker's link and its part of psd's, and D there and back. A fragment lies
+ * in l = min(lanes/F, k) lanes, at least one. They share the link, each with a window of chunks in flight, so
+ * that one chunk follows another after
  *
  *   b = max(u, w, (D + l (u + w))/(l window))
  *
@@ -12,11 +13,15 @@
  * slow start, each way, where the connection was idle for more than 0.2 s before: in round r a lane sends 2^r
  * times 14480 bytes, until these are all that the link takes in D, or the exchange has.
  *
+ * Unless the window is given, it is twice the smallest with which b is what the link takes, (D/l + u +
+ * w)/max(u, w).
+ *
  * With a step of s seconds, period H and overlap of N steps, a period of F exchanges takes
  *
- *   max(H s + F max(0, T - N s), F B)
+ *   max(H s + F max(0, T - N s), F T)
  *
- * of which H s is not waiting. With overlap 0 the second term does not count: T contains it. */
+ * of which H s is not waiting: a worker's exchanges are on the wire one after the other. With overlap 0 it is
+ * H s + F T. */
 #ifndef TEST_BENCH_PLAN_SLOW_H
 #define TEST_BENCH_PLAN_SLOW_H
 
@@ -27,7 +32,7 @@
 
 #include "proto/codecs/codec.h"
 
-enum { SLOW_MAX_LIST = 16, SLOW_YAML = 320 };
+enum { SLOW_MAX_LIST = 16, SLOW_YAML = 340, SLOW_WINDOW = 2, SLOW_MAX_WINDOW = 64 /* psd's */ };
 
 struct slow_link {
     double up_s, down_s;  /* a byte from the worker to psd, and back */
@@ -37,13 +42,14 @@ struct slow_link {
 
 struct slow_job {
     double n_floats, chunk_floats, step_s;
-    uint32_t workers, lanes, window;
+    uint32_t workers, lanes, window; /* window 0: what the link needs */
     const char *method;
     bool in_rounds; /* the first round waits for `workers` */
 };
 
 struct slow_candidate {
     uint32_t period, fragments, overlap; /* overlap: in steps, 0: none */
+    uint32_t window;                     /* chunks in flight to each lane */
     const struct ps_codec *codec;        /* of messages and answers */
     double exchange_s, busy_s;           /* T and B of one exchange */
     double bytes;                        /* both ways, of one worker in a period */
@@ -60,10 +66,11 @@ struct slow_options {
     bool json;
 };
 
-/* Fills *out except for the overlap that hides the exchange, which is the caller's choice. */
+/* Fills *out except for period, fragments, overlap and codec, which the caller chooses. */
 void slow_predict(const struct slow_link *link, const struct slow_job *job, struct slow_candidate *out);
 /* The smallest overlap by which nothing of the exchange is exposed; at most the steps until the next fragment
- * leaves, period/fragments, since one exchange at a time is on its way. */
+ * leaves, period/fragments: a longer one makes up for exchanges that take longer than others, not for a link
+ * that is too slow. */
 uint32_t slow_hiding_overlap(const struct slow_job *job, const struct slow_candidate *c);
 /* All candidates with overlap 0, 1 and the one that hides, in the order of preference: shorter periods first,
  * then codecs in the order given, then fewer fragments, then shorter overlap. Fragments above the chunks or
@@ -74,7 +81,7 @@ const struct slow_candidate *slow_choose(const struct slow_candidate *all, size_
 /* The value of parameters.overlap. */
 const char *slow_overlap_text(uint32_t overlap, char text[16]);
 /* The lines of the configuration: `workers` is there where rounds wait for them, or where psd keeps what each
- * of them has. */
+ * of them has; `window_chunks` where it is not psd's default. */
 void slow_yaml(const struct slow_job *job, const struct slow_candidate *c, char text[SLOW_YAML]);
 
 /* slow_args.c */

@@ -14,12 +14,13 @@ void slow_usage(FILE *out)
         "   or: psbench plan --slow --link RATE|FILE --step-ms MS [--net lenet | --floats N] [--workers 4]\n"
         "                    [--delay-ms 0] [--up RATE] [--server-link RATE] [--period 32,64,128]\n"
         "                    [--codec raw,fp16,int8,int4,topk:0.03] [--fragments 1,2,4,8] [--target 95]\n"
-        "                    [--method diloco | async-local-sgd] [--lanes 2] [--window 2]\n"
+        "                    [--method diloco | async-local-sgd] [--lanes 2] [--window W]\n"
         "                    [--chunk-floats 131072] [--json]\n"
         "  --link RATE|FILE   a worker's link, such as 50mbit, or the output of psbench link --json\n"
         "  --up RATE          from the worker to psd, where that differs\n"
         "  --delay-ms MS      there and back\n"
         "  --step-ms MS       a step of a worker: gradient and local update\n"
+        "  --window W         chunks in flight to each lane; by default as many as the link needs\n"
         "  --target PERCENT   share of time not waiting that is enough\n",
         out);
 }
@@ -273,8 +274,7 @@ static int finish(struct slow_options *o, const struct later *later)
 int slow_parse(int argc, char **argv, struct slow_options *o)
 {
     struct later later = {NULL, NULL};
-    *o = (struct slow_options){.job = {.chunk_floats = 131072, .workers = 4, .lanes = 2, .window = 2},
-                               .target = 95};
+    *o = (struct slow_options){.job = {.chunk_floats = 131072, .workers = 4, .lanes = 2}, .target = 95};
     read_counts("--period", "32,64,128", 1e6, o->periods, &o->n_periods);
     read_counts("--fragments", "1,2,4,8", 1024, o->fragments, &o->n_fragments);
     read_codecs(o, "--codec", "raw,fp16,int8,int4,topk:0.03");

@@ -19,15 +19,29 @@ static double slow_start_s(double byte_s, double bytes, double delay_s, double l
     return fmax(0, rounds * delay_s - lanes * first_window * (exp2(rounds) - 1) * byte_s);
 }
 
+/* Twice what keeps the link busy: where rounds wait for the chunks of others, those that are a little later
+ * than usual hold nobody up. */
+static uint32_t window_for(double delay_s, double lanes, double up_s, double down_s)
+{
+    double wanted = 2 * ceil((delay_s / lanes + up_s + down_s) / fmax(up_s, down_s) - 1e-9);
+    return wanted <= SLOW_WINDOW      ? SLOW_WINDOW
+           : wanted < SLOW_MAX_WINDOW ? (uint32_t)wanted
+                                      : SLOW_MAX_WINDOW;
+}
+
 static void time_exchange(const struct slow_link *link, const struct slow_job *job,
                           struct slow_candidate *out)
 {
     double part = job->n_floats / out->fragments, chunk = fmax(1, floor(fmin(job->chunk_floats, part)));
-    double bytes = bytes_per_float(out->codec, chunk), k = part / chunk, lanes = fmin(job->lanes, k);
+    double bytes = bytes_per_float(out->codec, chunk), k = part / chunk;
+    double lanes = fmin(ceil((double)job->lanes / out->fragments), k);
     double shared_s = job->workers * link->server_byte_s;
     double up_s = fmax(link->up_s, shared_s), down_s = fmax(link->down_s, shared_s);
     double turn_s = link->delay_s + lanes * chunk * bytes * (up_s + down_s);
-    double each_s = fmax(chunk * bytes * fmax(up_s, down_s), turn_s / (lanes * job->window));
+    out->window = job->window > 0
+                      ? job->window
+                      : window_for(link->delay_s, lanes, chunk * bytes * up_s, chunk * bytes * down_s);
+    double each_s = fmax(chunk * bytes * fmax(up_s, down_s), turn_s / (lanes * out->window));
 
     out->exchange_s = turn_s + (k - lanes) * each_s;
     out->busy_s = k * each_s;
@@ -46,7 +60,7 @@ void slow_predict(const struct slow_link *link, const struct slow_job *job, stru
         all_s = own_s + out->fragments * out->exchange_s;
     else
         all_s = fmax(own_s + out->fragments * fmax(0, out->exchange_s - out->overlap * job->step_s),
-                     out->fragments * out->busy_s);
+                     out->fragments * out->exchange_s);
     out->share = own_s / all_s;
 }
 
@@ -111,15 +125,18 @@ const char *slow_overlap_text(uint32_t overlap, char text[16])
 
 void slow_yaml(const struct slow_job *job, const struct slow_candidate *c, char text[SLOW_YAML])
 {
-    char codec[PS_CODEC_TEXT], overlap[16], workers[24] = "";
+    char codec[PS_CODEC_TEXT], overlap[16], workers[24] = "", window[32] = "";
     ps_codec_text(c->codec, codec);
     if (job->in_rounds || c->codec->for_moves)
         snprintf(workers, sizeof workers, "workers: %u\n", job->workers);
+    if (c->window != SLOW_WINDOW)
+        snprintf(window, sizeof window, "window_chunks: %u\n", c->window);
     snprintf(text, SLOW_YAML,
              "method: %s\n"
              "%s"
              "parameters: {period: %u, fragments: %u, overlap: %s}\n"
-             "codec: {message: %s, answer: %s, error_feedback: %s}\n",
+             "codec: {message: %s, answer: %s, error_feedback: %s}\n"
+             "%s",
              job->method, workers, c->period, c->fragments, slow_overlap_text(c->overlap, overlap), codec,
-             codec, c->codec->in_place ? "false" : "true");
+             codec, c->codec->in_place ? "false" : "true", window);
 }

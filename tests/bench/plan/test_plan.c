@@ -79,6 +79,9 @@ START_TEST(buckets_are_chosen_by_equations_5_and_6)
     ck_assert_uint_eq(predict("pipe-sgd", &link1, &raw, &slow, 4, 1).buckets, 62);
     ck_assert_uint_eq(predict("d-sync", &link1, &raw, &job1, 4, 1).buckets, 4);
     ck_assert_uint_eq(predict("d-sync", &link1, &raw, &job1, 1, 1).buckets, 0);
+    /* 7.667 + max(13.333 + 51.95/4, 13.333/4 + 51.95) ms */
+    ck_assert_double_eq_tol(predict("d-sync", &link1, &raw, &job1, 4, 1).bucketed_s, 0.06295, CLOSE);
+    ck_assert_double_eq(predict("d-sync", &link1, &raw, &job1, 1, 1).bucketed_s, 0);
     ck_assert_uint_eq(predict("sync-sgd", &link1, &raw, &job1, 4, 1).buckets, 0);
 }
 END_TEST
@@ -314,6 +317,22 @@ START_TEST(a_good_command_line_is_taken)
 }
 END_TEST
 
+/* 900,000 floats are ready after half of 20 ms, the others at their end. Bytes and sums take 48.75 ms, each
+ * of two buckets 0.8 ms more: 1 + 10 + 48.75 + 1.6 ms, where the link never waits for the rest. */
+START_TEST(layers_of_unequal_sizes_are_cut_by_a_profile)
+{
+    static const struct ps_ready_point points[] = {{100000, 0.5}, {0, 1}};
+    static const struct ps_profile profile = {points, 2, 1000000};
+    struct plan_job job = job1;
+    job.profile = &profile;
+    struct plan_prediction p = predict("d-sync", &link1, &raw, &job, 4, 1);
+    ck_assert_uint_gt(p.buckets, 1);
+    ck_assert_double_lt(p.bucketed_s, p.iteration_s);
+    ck_assert_double_ge(p.bucketed_s, 0.001 + 0.010 + 0.04875 + 0.0016);
+    ck_assert_double_lt(p.bucketed_s, 0.001 + 0.010 + 0.04875 + 0.0016 + 0.001);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("psbench plan");
@@ -321,6 +340,7 @@ int main(void)
     tcase_add_test(model, an_allreduce_is_latency_bytes_sums_and_step);
     tcase_add_test(model, the_pipeline_takes_the_longer_of_the_two);
     tcase_add_test(model, buckets_are_chosen_by_equations_5_and_6);
+    tcase_add_test(model, layers_of_unequal_sizes_are_cut_by_a_profile);
     tcase_add_test(model, the_servers_link_carries_all);
     tcase_add_test(model, workers_at_their_own_pace_share_the_servers_time);
     tcase_add_test(model, cliques_halve_what_the_server_sees);

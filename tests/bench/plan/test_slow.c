@@ -54,19 +54,21 @@ START_TEST(overlap_hides_as_many_steps)
                           &job1, &(struct slow_candidate){.period = 16, .fragments = 1, .exchange_s = 0.441}),
                       16);
     ck_assert_double_eq_tol(predict(&link1, 16, 1, 16).share, 320.0 / 441, CLOSE);
-    /* What the link has to carry: 400 ms in each 200 ms. */
-    ck_assert_double_eq_tol(predict(&link1, 10, 1, 100).share, 0.5, CLOSE);
+    /* Exchanges follow one another on the wire: 441 ms in each 200 ms. */
+    ck_assert_double_eq_tol(predict(&link1, 10, 1, 100).share, 200.0 / 441, CLOSE);
 }
 END_TEST
 
-/* 2.5 chunks: T = 1 + 120 + 0.5 * 40 = 141 ms, four times a period. */
+/* 2.5 chunks in one lane: T = 1 + 60 + 1.5 * 40 = 121 ms, four times a period. */
 START_TEST(fragments_are_shorter_exchanges)
 {
     struct slow_candidate c = predict(&link1, 32, 4, 0);
-    ck_assert_double_eq_tol(c.exchange_s, 0.141, CLOSE);
-    ck_assert_double_eq_tol(c.share, 640.0 / 1204, CLOSE);
-    ck_assert_double_eq_tol(predict(&link1, 32, 4, 1).share, 640.0 / 1124, CLOSE);
-    ck_assert_uint_eq(slow_hiding_overlap(&job1, &c), 8); /* 141/20 = 7.05; the next leaves after 8 steps */
+    ck_assert_double_eq_tol(c.exchange_s, 0.121, CLOSE);
+    ck_assert_double_eq_tol(c.share, 640.0 / 1124, CLOSE);
+    ck_assert_double_eq_tol(predict(&link1, 32, 4, 1).share, 640.0 / 1044, CLOSE);
+    ck_assert_uint_eq(slow_hiding_overlap(&job1, &c), 7); /* 121/20 = 6.05; the next leaves after 8 steps */
+    c.period = 20;
+    ck_assert_uint_eq(slow_hiding_overlap(&job1, &c), 5);
     c.period = 30;
     ck_assert_uint_eq(slow_hiding_overlap(&job1, &c), 7);
     c.period = 4;
@@ -84,6 +86,29 @@ START_TEST(the_window_and_psds_link_are_limits)
     l = link1;
     l.server_byte_s = 5e-8;
     ck_assert_double_eq_tol(predict(&l, 32, 1, 0).exchange_s, 0.321 + 8 * 0.08025, CLOSE);
+}
+END_TEST
+
+/* A chunk is there and back after 245 + 60 ms in each lane, as long as 8 on the link: twice as many may be in
+ * flight, which then takes 40 ms each. Without delay 2 would do. */
+START_TEST(a_window_that_is_not_given_fills_the_link)
+{
+    struct slow_link l = link1;
+    struct slow_job job = job1;
+    struct slow_candidate c = {.period = 20, .fragments = 1, .codec = &ps_codec_raw};
+    l.delay_s = 0.490;
+    job.window = 0;
+    slow_predict(&l, &job, &c);
+    ck_assert_uint_eq(c.window, 16);
+    ck_assert_double_eq_tol(c.exchange_s, 0.610 + 8 * 0.040, CLOSE);
+    l.delay_s = 0;
+    slow_predict(&l, &job, &c);
+    ck_assert_uint_eq(c.window, 4);
+    l.delay_s = 100;
+    slow_predict(&l, &job, &c);
+    ck_assert_uint_eq(c.window, SLOW_MAX_WINDOW);
+    slow_predict(&l, &job1, &c);
+    ck_assert_uint_eq(c.window, 2);
 }
 END_TEST
 
@@ -134,16 +159,19 @@ START_TEST(the_choice_is_the_first_that_is_enough)
 }
 END_TEST
 
-START_TEST(the_yaml_is_four_lines)
+START_TEST(the_yaml_has_a_line_for_what_is_not_the_default)
 {
     char text[SLOW_YAML], overlap[16];
     struct ps_codec topk;
     ck_assert_ptr_null(ps_codec_of("topk:0.03", &topk));
-    struct slow_candidate c = {.period = 128, .fragments = 4, .overlap = 1, .codec = &topk};
+    struct slow_candidate c = {.period = 128, .fragments = 4, .overlap = 1, .window = 2, .codec = &topk};
     slow_yaml(&job1, &c, text);
     ck_assert_str_eq(text, "method: diloco\nworkers: 4\n"
                            "parameters: {period: 128, fragments: 4, overlap: true}\n"
                            "codec: {message: topk:0.03, answer: topk:0.03, error_feedback: true}\n");
+    c.window = 10;
+    slow_yaml(&job1, &c, text);
+    assert_says(text, "error_feedback: true}\nwindow_chunks: 10\n");
     ck_assert_str_eq(slow_overlap_text(0, overlap), "false");
     ck_assert_str_eq(slow_overlap_text(1, overlap), "true");
     ck_assert_str_eq(slow_overlap_text(64, overlap), "64");
@@ -184,6 +212,7 @@ START_TEST(psd_takes_the_yaml_of_each_choice)
         ck_assert_uint_eq(cfg.hyper.period, all[i].period);
         ck_assert_uint_eq(cfg.hyper.fragments, all[i].fragments);
         ck_assert_uint_eq(cfg.hyper.overlap, all[i].overlap);
+        ck_assert_uint_eq(cfg.window_chunks, all[i].window);
     }
     ck_assert_uint_ge(tried, 3 * 5 * 4 * 2);
 }
@@ -278,9 +307,10 @@ int main(void)
     tcase_add_test(model, overlap_hides_as_many_steps);
     tcase_add_test(model, fragments_are_shorter_exchanges);
     tcase_add_test(model, the_window_and_psds_link_are_limits);
+    tcase_add_test(model, a_window_that_is_not_given_fills_the_link);
     tcase_add_test(model, a_connection_that_was_idle_starts_slowly);
     tcase_add_test(model, the_choice_is_the_first_that_is_enough);
-    tcase_add_test(model, the_yaml_is_four_lines);
+    tcase_add_test(model, the_yaml_has_a_line_for_what_is_not_the_default);
     tcase_add_loop_test(model, psd_takes_the_yaml_of_each_choice, 0, ROWS(methods));
     tcase_add_loop_test(args, a_bad_command_line_is_named, 0, ROWS(bad));
     tcase_add_test(args, the_link_is_read_from_psbench_link);

@@ -9,13 +9,17 @@ static const char usage_text[] =
     "usage: psbench step [--net lenet] [--method d-sync|pipe-sgd|... | --server ENDPOINT] [--members 2]\n"
     "                    [--member K --rendezvous file:PATH --listen tcp://HOST] [--step-ms MS] [--whole]\n"
     "                    [--codec raw] [--links 1] [--segment 131072] [--bucket-floats N] [--batch 32]\n"
-    "                    [--threads 1] [--steps 20] [--json]\n"
+    "                    [--threads 1] [--steps 20] [--messages packed|layers] [--both-only] [--json]\n"
     "  --server E        workers of that psd, under its method; members are one clique\n"
     "  --member K        this process is member K alone; the others are started likewise, on other hosts\n"
     "  --step-ms MS      no real computing: forward and backward are sleeps of MS together, divided over "
     "the\n"
     "                    layers by their multiply-adds\n"
-    "  --whole           psc_step when all of the gradient is there, not its parts as they become ready\n";
+    "  --whole           psc_step when all of the gradient is there, not its parts as they become ready\n"
+    "  --messages M      no step of the library: after the whole gradient one sum of it (packed), or one for "
+    "each\n"
+    "                    layer (layers), and then SGD, as in You et al.'s figure 10\n"
+    "  --both-only       computing and communication are not measured by themselves\n";
 
 static bool parse_number(const char *option, const char *text, double min, double max, double *out)
 {
@@ -35,8 +39,9 @@ static int take_value(struct step_options *o, const char *option, const char *te
     const struct {
         const char *name;
         const char **to;
-    } texts[] = {{"--net", &o->net},       {"--method", &o->method},         {"--codec", &o->codec},
-                 {"--server", &o->server}, {"--rendezvous", &o->rendezvous}, {"--listen", &o->listen}};
+    } texts[] = {{"--net", &o->net},          {"--method", &o->method},         {"--codec", &o->codec},
+                 {"--server", &o->server},    {"--rendezvous", &o->rendezvous}, {"--listen", &o->listen},
+                 {"--messages", &o->messages}};
     const struct {
         const char *name;
         double min, max;
@@ -86,11 +91,27 @@ static int check(struct step_options *o)
     }
     if ((o->method != NULL) == (o->server != NULL))
         return refuse("allowed is one of --method and --server");
+    if (o->messages != NULL && strcmp(o->messages, "packed") != 0 && strcmp(o->messages, "layers") != 0)
+        return refuse("--messages: allowed are packed and layers");
+    if (o->messages != NULL && (o->members < 2 || o->method == NULL || strcmp(o->method, "d-sync") != 0))
+        return refuse("--messages: given without --method d-sync and at least 2 --members");
     if (o->member >= (int64_t)o->members)
         return refuse("--member: allowed are 0 to --members less 1");
     if (o->member >= 0 && o->members > 1 && o->rendezvous == NULL)
         return refuse("--member: given without --rendezvous, where the members find each other");
     return 0;
+}
+
+static bool *flag_of(struct step_options *o, const char *option)
+{
+    const struct {
+        const char *name;
+        bool *to;
+    } flags[] = {{"--json", &o->json}, {"--whole", &o->whole}, {"--both-only", &o->both_only}};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (strcmp(flags[i].name, option) == 0)
+            return flags[i].to;
+    return NULL;
 }
 
 int step_parse(int argc, char **argv, struct step_options *o)
@@ -100,8 +121,9 @@ int step_parse(int argc, char **argv, struct step_options *o)
             fputs(usage_text, stdout);
             return -1;
         }
-        if (strcmp(argv[i], "--json") == 0 || strcmp(argv[i], "--whole") == 0) {
-            *(argv[i][2] == 'j' ? &o->json : &o->whole) = true;
+        bool *flag = flag_of(o, argv[i]);
+        if (flag != NULL) {
+            *flag = true;
             continue;
         }
         int rc = i + 1 < argc ? take_value(o, argv[i], argv[i + 1]) : 1;

@@ -11,11 +11,13 @@ enum { STEP_MAX_MEMBERS = 64, STEP_MAX_STEPS = 1000 };
 
 struct step_options {
     struct cnn_model model;
+    const char *messages; /* NULL: steps of the method. Else "packed" or "layers": sums of the caller's own */
     const char *net, *method, *codec, *server, *rendezvous, *listen;
     uint64_t members, links, segment, bucket_floats, steps, batch, threads;
     int64_t member; /* this process is that one alone; -1: all are here */
     double step_ms; /* computing is so long a sleep; 0: it is real */
     bool whole;     /* the gradient leaves when all of it is there */
+    bool both_only; /* computing and communication are not measured by themselves */
     bool json;
 };
 

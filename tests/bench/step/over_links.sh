@@ -16,6 +16,7 @@ usage() {
     cat <<END
 usage: tests/bench/step/over_links.sh BUILD NET STEP_MS RATE MEMBERS [PYTHON]
   RATE: of tc, such as 1gbit. PYTHON: one that has torch
+  Environment: STEPS (10), RUNS (d-sync:raw d-sync:int8 pipe-sgd:raw pipe-sgd:int8 d-sync:raw:whole)
 END
 }
 
@@ -29,27 +30,11 @@ at_end+=(drop_folder)
 trap_ends
 link_up "$rate"
 
-# As member K: place K COMMAND...
-in_place() {
-    local -a place
-    read -ra place <<<"${worker_place[$1]}"
-    "${place[@]}" "${@:2}"
-}
+# shellcheck source=tests/bench/step/members.sh
+source "$root/tests/bench/step/members.sh"
 
 step() { # OPTION...
-    local k pids=() rc=0
-    rm -f "$folder"/ring*
-    for ((k = 0; k < workers; k++)); do
-        in_place "$k" "$build/tests/bench/psbench" step --net "$net" --step-ms "$step_ms" --steps "$steps" \
-            --members "$workers" --member "$k" --rendezvous "file:$folder/ring" --listen "tcp://10.0.0.$((k + 2))" \
-            --json "$@" >"$folder/out-$k" &
-        pids+=($!)
-    done
-    for k in "${pids[@]}"; do
-        wait "$k" || rc=1
-    done
-    ((rc == 0)) || die "psbench step $*: failed"
-    jq -c --arg rate "$rate" '. + {rate: $rate}' "$folder/out-0"
+    step_members --step-ms "$step_ms" --steps "$steps" --both-only "$@" | jq -c --arg rate "$rate" '. + {rate: $rate}'
 }
 
 ddp() {
@@ -68,9 +53,33 @@ ddp() {
     jq -c --arg rate "$rate" --arg net "$net" '. + {net: $net, rate: $rate}' "$folder/out-0"
 }
 
-for codec in raw int8; do
-    step --method d-sync --codec "$codec" --whole
-    step --method d-sync --codec "$codec"
-    step --method pipe-sgd --codec "$codec"
-done
+# GB/s of TCP's payload on a link of RATE, which tc counts in Ethernet frames: 1448 of 1514 bytes.
+payload_gb_s() {
+    case $rate in
+    *kbit) echo "${rate%kbit} 1e3" ;;
+    *mbit) echo "${rate%mbit} 1e6" ;;
+    *gbit) echo "${rate%gbit} 1e9" ;;
+    esac | LC_ALL=C awk '{ print $1 * $2 / 8 * 1448 / 1514 / 1e9 }'
+}
+
+# What the planner says of the same job, with the local update as long as it was: bound METHOD CODEC UPDATE_MS
+bound() {
+    "$build/tests/bench/psbench" plan --net "$net" --workers "$workers" --codec "$2" --gb-s "$(payload_gb_s)" --alpha-us 100 \
+        --compute-ms "$step_ms" --update-ms "$3" --json |
+        jq --arg method "$1" 'select(.method == $method and .workers > 1) | .bucketed_ms'
+}
+
+# Adds the planner's bound to a line of psbench step.
+against_plan() {
+    local line bound_ms
+    read -r line
+    bound_ms=$(bound "$(jq -r .method <<<"$line")" "$(jq -r .codec <<<"$line")" "$(jq -r .update_ms <<<"$line")")
+    jq -c --argjson bound "$bound_ms" '. + {bound_ms: $bound, over_bound: (.iteration_ms / $bound * 1000 | round / 1000)}' \
+        <<<"$line"
+}
+
 [[ -z $python ]] || ddp
+for one in ${RUNS:-d-sync:raw d-sync:int8 pipe-sgd:raw pipe-sgd:int8 d-sync:raw:whole}; do
+    IFS=: read -r method codec whole <<<"$one"
+    step --method "$method" --codec "$codec" ${whole:+--whole} | against_plan
+done

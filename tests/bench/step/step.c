@@ -1,7 +1,8 @@
 /* step.c: processes that train, with real computing or with sleeps in its place, through libpsclient. Each
- * measures its steps three times: computing alone, communication alone, and both. What both take beyond
- * computing is exposed; what communication takes beyond that is hidden. A single worker measures both twice:
- * with gradients that leave in parts, and by one call. */
+ * measures its steps three times: both computing and communication, first, since a clique chooses its buckets
+ * by these steps; communication alone; and computing alone. What both take beyond computing is exposed; what
+ * communication takes beyond that is hidden. A single worker measures both twice: with gradients that leave
+ * in parts, and by one call. */
 #include "tests/bench/step/step.h"
 
 #include <errno.h>
@@ -23,8 +24,9 @@
 const char bench_step_help[] =
     "training steps: what of communication is hidden behind computing, and what is not";
 
-enum { WARM_UPS = 3 };
-enum phase { COMPUTE, COMMUNICATE, BOTH, WHOLE, N_PHASES };
+/* BOTH has more: the choice of buckets takes a few steps. */
+enum { WARM_UPS = 3, WARM_UPS_OF_BOTH = 6 };
+enum phase { BOTH, COMMUNICATE, COMPUTE, WHOLE, N_PHASES };
 
 /* A part of the gradient, and when it is ready: seconds after the step began. */
 struct part {
@@ -49,7 +51,8 @@ struct member {
 /* What a member tells the parent. */
 struct page {
     double median_s[N_PHASES];
-    uint64_t n_floats, bytes_sent;
+    uint64_t n_floats, bucket_floats;
+    double update_s; /* of a step */
     int rc;
     char error[600];
 };
@@ -158,7 +161,7 @@ static bool make_member(struct member *m)
     m->n_floats = cnn_model_n_floats(&m->opt->model);
     m->x = malloc(m->n_floats * sizeof *m->x);
     m->g = calloc(m->n_floats, sizeof *m->g);
-    if (m->x == NULL || m->g == NULL || (m->opt->step_ms > 0 ? !plan_parts(m) : !make_net(m)))
+    if (m->x == NULL || m->g == NULL || !plan_parts(m) || (m->opt->step_ms <= 0 && !make_net(m)))
         return false;
     cnn_model_fill(&m->opt->model, 1, m->x);
     return true;
@@ -188,7 +191,7 @@ static void compute(struct member *m, bool reports)
     if (m->net != NULL &&
         cnn_net_gradient_of(m->net, m->x, &batch, m->g, reports ? &ready : NULL, &score) != 0)
         m->rc = PSC_EINVAL;
-    for (size_t i = 0; i < m->n_parts && reports; i++) {
+    for (size_t i = 0; i < m->n_parts && reports && m->net == NULL; i++) {
         sleep_until(begin + m->parts[i].at_s);
         report(m, m->parts[i].first, m->parts[i].count);
     }
@@ -196,10 +199,25 @@ static void compute(struct member *m, bool reports)
         sleep_until(begin + m->end_s);
 }
 
+/* One sum, or one a layer, from the last to the first; then SGD. */
+static int sum_and_step(struct member *m)
+{
+    static const float eta = 1e-6f;
+    bool packed = strcmp(m->opt->messages, "packed") == 0;
+    int rc = packed ? psc_allreduce(m->q, m->g, m->n_floats, m->opt->codec) : PSC_OK;
+    for (size_t i = 0; i < m->n_parts && !packed && rc == PSC_OK; i++)
+        rc = psc_allreduce(m->q, m->g + m->parts[i].first, m->parts[i].count, m->opt->codec);
+    for (size_t i = 0; i < m->n_floats && rc == PSC_OK; i++)
+        m->x[i] -= eta / (float)m->opt->members * m->g[i];
+    return rc;
+}
+
 static int step(struct member *m, enum phase phase)
 {
     size_t n = m->opt->batch;
-    bool parts = phase == BOTH && !m->opt->whole;
+    bool own = m->opt->messages != NULL, parts = phase == BOTH && !m->opt->whole && !own;
+    if (own && phase == COMMUNICATE)
+        return sum_and_step(m);
     if (phase == COMMUNICATE)
         return psc_step(m->c, m->x, m->g, n);
     if (parts)
@@ -207,6 +225,8 @@ static int step(struct member *m, enum phase phase)
     compute(m, parts);
     if (m->rc != PSC_OK || phase == COMPUTE)
         return m->rc;
+    if (own)
+        return sum_and_step(m);
     return parts ? psc_step_end(m->c) : psc_step(m->c, m->x, m->g, n);
 }
 
@@ -221,7 +241,7 @@ static int measure(struct member *m, enum phase phase, double *median_s)
 {
     int rc = m->q != NULL ? psc_barrier(m->q) : PSC_OK;
     int n = (int)m->opt->steps;
-    for (int k = -WARM_UPS; k < n && rc == PSC_OK; k++) {
+    for (int k = phase == BOTH ? -WARM_UPS_OF_BOTH : -WARM_UPS; k < n && rc == PSC_OK; k++) {
         double begin = ps_now_s();
         rc = step(m, phase);
         if (k >= 0)
@@ -237,6 +257,8 @@ static int measure(struct member *m, enum phase phase, double *median_s)
 /* WHOLE is what --whole makes of BOTH. */
 static int phases_of(const struct step_options *o)
 {
+    if (o->both_only)
+        return BOTH + 1;
     return o->members == 1 && !o->whole ? N_PHASES : WHOLE;
 }
 
@@ -244,6 +266,7 @@ static void be_member(const struct step_options *opt, int rank, const char *plac
 {
     static struct member m;
     struct psc_info info = {.size = sizeof info};
+    uint64_t steps;
     m.opt = opt;
     int rc = make_member(&m) ? PSC_OK : PSC_ENOMEM;
     if (rc == PSC_OK && opt->members > 1)
@@ -260,42 +283,76 @@ static void be_member(const struct step_options *opt, int rank, const char *plac
              m.c != NULL   ? psc_error(m.c)
              : m.q != NULL ? psc_clique_error(m.q)
                            : "");
-    if (m.c != NULL && psc_info(m.c, &info) == PSC_OK)
-        page->bytes_sent = info.bytes_sent;
+    if (m.c != NULL && psc_info(m.c, &info) == PSC_OK && (steps = psc_clock(m.c)) > 0) {
+        page->update_s = info.update_seconds / (double)steps;
+        page->bucket_floats = info.bucket_floats;
+    }
     psc_close(m.c);
     psc_clique_close(m.q);
 }
 
+/* What each phase takes, in milliseconds. */
+struct times {
+    double compute, comm, both, whole, hidden, exposed, exposed_whole;
+};
+
+static struct times times_of(const struct page *p)
+{
+    struct times t = {.compute = p->median_s[COMPUTE] * 1e3,
+                      .comm = p->median_s[COMMUNICATE] * 1e3,
+                      .both = p->median_s[BOTH] * 1e3,
+                      .whole = p->median_s[WHOLE] * 1e3};
+    t.exposed = t.both > t.compute ? t.both - t.compute : 0;
+    t.hidden = t.comm > t.exposed ? t.comm - t.exposed : 0;
+    t.exposed_whole = t.whole > t.compute ? t.whole - t.compute : 0;
+    return t;
+}
+
+static const char *method_of(const struct step_options *o)
+{
+    return o->method != NULL ? o->method : "psd's method";
+}
+
+static void print_json(const struct step_options *o, const struct page *p, const struct times *t)
+{
+    printf("{\"bench\":\"step\",\"net\":\"%s\",\"floats\":%llu,\"method\":\"%s\",\"members\":%llu,\"codec\":"
+           "\"%s\","
+           "\"links\":%llu,",
+           o->net, (unsigned long long)p->n_floats, method_of(o), (unsigned long long)o->members, o->codec,
+           (unsigned long long)o->links);
+    if (o->messages != NULL)
+        printf("\"messages\":\"%s\",\"batch\":%llu,", o->messages, (unsigned long long)o->batch);
+    else
+        printf("\"bucket_floats\":%llu,\"whole\":%s,\"update_ms\":%.3f,",
+               (unsigned long long)p->bucket_floats, o->whole ? "true" : "false", p->update_s * 1e3);
+    printf("\"step_ms\":%g,\"steps\":%llu,\"iteration_ms\":%.3f", o->step_ms, (unsigned long long)o->steps,
+           t->both);
+    if (!o->both_only)
+        printf(",\"compute_ms\":%.3f,\"communicate_ms\":%.3f,\"hidden_ms\":%.3f,\"exposed_ms\":%.3f",
+               t->compute, t->comm, t->hidden, t->exposed);
+    if (phases_of(o) == N_PHASES)
+        printf(",\"iteration_whole_ms\":%.3f,\"exposed_whole_ms\":%.3f", t->whole, t->exposed_whole);
+    puts("}");
+}
+
+static void print_text(const struct step_options *o, const struct page *p, const struct times *t)
+{
+    printf("%s, %.1f MB, %s, %llu member%s, %s, %s: a step takes %.2f ms (medians of %llu)\n", o->net,
+           (double)p->n_floats * 4e-6, method_of(o), (unsigned long long)o->members,
+           o->members > 1 ? "s" : "", o->codec, o->whole ? "whole" : "in parts", t->both,
+           (unsigned long long)o->steps);
+    if (!o->both_only)
+        printf(
+            "  computing alone %.2f ms, communication alone %.2f ms: %.2f ms of it hidden, %.2f ms exposed\n",
+            t->compute, t->comm, t->hidden, t->exposed);
+    if (phases_of(o) == N_PHASES)
+        printf("  by one call a step takes %.2f ms: %.2f ms exposed\n", t->whole, t->exposed_whole);
+}
+
 static void print(const struct step_options *o, const struct page *p)
 {
-    double compute = p->median_s[COMPUTE] * 1e3, comm = p->median_s[COMMUNICATE] * 1e3,
-           both = p->median_s[BOTH] * 1e3;
-    double exposed = both > compute ? both - compute : 0, hidden = comm > exposed ? comm - exposed : 0;
-    double whole = p->median_s[WHOLE] * 1e3, exposed_whole = whole > compute ? whole - compute : 0;
-    const char *what = o->method != NULL ? o->method : "psd's method";
-    bool twice = phases_of(o) == N_PHASES;
-    if (o->json)
-        printf("{\"bench\":\"step\",\"net\":\"%s\",\"floats\":%llu,\"method\":\"%s\",\"members\":%llu,"
-               "\"codec\":\"%s\",\"links\":%llu,\"bucket_floats\":%llu,\"whole\":%s,\"step_ms\":%g,\"steps\":"
-               "%llu,"
-               "\"compute_ms\":%.3f,\"communicate_ms\":%.3f,\"iteration_ms\":%.3f,\"hidden_ms\":%.3f,"
-               "\"exposed_ms\":%.3f",
-               o->net, (unsigned long long)p->n_floats, what, (unsigned long long)o->members, o->codec,
-               (unsigned long long)o->links, (unsigned long long)o->bucket_floats,
-               o->whole ? "true" : "false", o->step_ms, (unsigned long long)o->steps, compute, comm, both,
-               hidden, exposed);
-    else
-        printf(
-            "%s, %.1f MB, %s, %llu member%s, %s, %s: a step takes %.2f ms (medians of %llu)\n"
-            "  computing alone %.2f ms, communication alone %.2f ms: %.2f ms of it hidden, %.2f ms exposed\n",
-            o->net, (double)p->n_floats * 4e-6, what, (unsigned long long)o->members,
-            o->members > 1 ? "s" : "", o->codec, o->whole ? "whole" : "in parts", both,
-            (unsigned long long)o->steps, compute, comm, hidden, exposed);
-    if (o->json && twice)
-        printf(",\"iteration_whole_ms\":%.3f,\"exposed_whole_ms\":%.3f", whole, exposed_whole);
-    else if (twice)
-        printf("  by one call a step takes %.2f ms: %.2f ms exposed\n", whole, exposed_whole);
-    fputs(o->json ? "}\n" : "", stdout);
+    struct times t = times_of(p);
+    (o->json ? print_json : print_text)(o, p, &t);
 }
 
 static int finish(const struct step_options *o, const struct page *pages, int first, int n)

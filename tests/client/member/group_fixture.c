@@ -13,9 +13,12 @@ void run_gradient(const struct member *m, float *g)
 static int open_member(struct member *m)
 {
     struct psc_options opt;
+    struct psc_local local = m->run->local;
+    if (m->rank == 1 && m->run->bucket_floats_of_1 > 0)
+        local.bucket_floats = m->run->bucket_floats_of_1;
     psc_options_init(&opt, sizeof opt);
     opt.server = m->run->server;
-    opt.local = m->run->server == NULL ? &m->run->local : NULL;
+    opt.local = m->run->server == NULL ? &local : NULL;
     opt.clique = m->clique;
     opt.samples_per_epoch = m->run->samples_per_epoch;
     opt.retry_ms = RIG_RETRY_MS;

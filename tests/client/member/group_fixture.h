@@ -32,6 +32,7 @@ struct run {
     bool of_one;                   /* a clique, of one member */
     const char *ring;              /* the real ring, which meets there */
     uint32_t links, segment_bytes; /* of it; 0: 2 links, segments as by default */
+    uint64_t bucket_floats_of_1;   /* those of member 1, if it differs; 0: as `local` has it */
     size_t samples[MOST];
     uint64_t samples_per_epoch;
     int (*step)(struct member *m, size_t n_samples); /* NULL: psc_step */

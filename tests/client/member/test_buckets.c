@@ -68,6 +68,60 @@ static const struct {
               {"pipe-sgd", "raw", 3},
               {"pipe-sgd", "fp16", 2}};
 
+static uint64_t bucket_of(const struct member *m)
+{
+    struct psc_info info = {.size = sizeof info};
+    return psc_info(m->c, &info) == PSC_OK ? info.bucket_floats : 0;
+}
+
+/* Noted after each step. */
+static uint64_t noted[MOST][STEPS];
+
+static int note_bucket(struct member *m, size_t n_samples)
+{
+    int rc = m->rank == 1 ? psc_step(m->c, m->x, m->g, n_samples) : by_tensors(m, n_samples);
+    noted[m->rank][psc_clock(m->c) - 1] = bucket_of(m);
+    return rc;
+}
+
+/* With bucket_floats 0 rank 0 measures, and all members take its choice before the same sum. */
+START_TEST(the_choice_is_the_same_at_all_members_and_no_bit_depends_on_it)
+{
+    enum { STRIPE = 1024 };
+    static float whole[N];
+    struct run *r = ring_of(summed[_i].method, summed[_i].codec, summed[_i].members);
+    r->local.bucket_floats = N;
+    run_go(r);
+    memcpy(whole, r->member[0].x, sizeof whole);
+    r = ring_of(summed[_i].method, summed[_i].codec, summed[_i].members);
+    r->step = note_bucket;
+    run_go(r);
+    run_assert_same_x(r);
+    ck_assert_mem_eq(whole, r->member[0].x, sizeof whole);
+    for (int k = 1; k < r->members; k++)
+        ck_assert_mem_eq(noted[0], noted[k], sizeof noted[0]);
+    uint64_t chosen = noted[0][STEPS - 1], stripe = (uint64_t)STRIPE * (uint64_t)r->members;
+    ck_assert_uint_eq(noted[0][0] % stripe, 0);
+    ck_assert_uint_ge(noted[0][0], 1 << 18); /* until then */
+    ck_assert_uint_eq(chosen % stripe, 0);
+    ck_assert(chosen > 0 && chosen < N + stripe);
+}
+END_TEST
+
+START_TEST(members_that_disagree_on_buckets_are_told_so)
+{
+    struct run *r = ring_of("d-sync", "raw", 2);
+    r->bucket_floats_of_1 = 4096;
+    run_start(r);
+    run_end(r);
+    for (int k = 0; k < 2; k++) {
+        ck_assert_int_eq(r->member[k].rc, PSC_ECLIQUE);
+        ck_assert_ptr_nonnull(strstr(r->member[k].error, "buckets auto"));
+        ck_assert_ptr_nonnull(strstr(r->member[k].error, "buckets 4096"));
+    }
+}
+END_TEST
+
 START_TEST(bits_depend_neither_on_buckets_nor_on_the_order_of_reports)
 {
     static float whole[N];
@@ -280,6 +334,8 @@ int main(void)
     TCase *tc = tcase_create("buckets");
     tcase_add_checked_fixture(tc, sayplace, NULL);
     tcase_add_loop_test(tc, bits_depend_neither_on_buckets_nor_on_the_order_of_reports, 0, ROWS(summed));
+    tcase_add_loop_test(tc, the_choice_is_the_same_at_all_members_and_no_bit_depends_on_it, 0, ROWS(summed));
+    tcase_add_test(tc, members_that_disagree_on_buckets_are_told_so);
     tcase_add_loop_test(tc, nor_where_a_leader_steps, 0, ROWS(led));
     tcase_add_loop_test(tc, buffers_are_the_mean_of_what_the_members_gave, 0, 2);
     tcase_add_test(tc, a_pipeline_goes_on_after_a_sum_that_is_not_finite);

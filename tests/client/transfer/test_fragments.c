@@ -32,23 +32,30 @@ static struct psc *join(void)
 
 struct row {
     const char *fragments, *period, *mix;
-    bool overlap, momentum;
+    int overlap; /* steps; 0: none */
+    bool momentum;
 };
 
 static const struct row rows[] = {
-    {"4", "8", "0", false, false},   {"4", "8", "0.5", false, false}, {"3", "7", "0", true, false},
-    {"3", "7", "0.5", true, false},  {"1", "4", "0.5", false, false}, {"1", "4", "0.5", true, false},
-    {"12", "12", "0", false, false}, {"5", "6", "0", false, true},    {"5", "6", "0.25", true, true},
+    {"4", "8", "0", 0, false},   {"4", "8", "0.5", 0, false}, {"3", "7", "0", 1, false},
+    {"3", "7", "0.5", 1, false}, {"1", "4", "0.5", 0, false}, {"1", "4", "0.5", 1, false},
+    {"12", "12", "0", 0, false}, {"5", "6", "0", 0, true},    {"5", "6", "0.25", 1, true},
+    {"4", "8", "0", 2, false},   {"4", "8", "0", 5, false},   {"4", "8", "0.5", 8, false},
+    {"12", "12", "0", 7, false}, {"5", "6", "0.25", 6, true}, {"3", "7", "0", 7, false},
 };
 
 static void start_psd(const struct row *row)
 {
-    static char texts[3][40];
+    static char texts[4][40];
     static const char *settings[24]; /* also for a restart */
     size_t n = 0;
     snprintf(texts[0], sizeof texts[0], "fragments=%s", row->fragments);
     snprintf(texts[1], sizeof texts[1], "period=%s", row->period);
     snprintf(texts[2], sizeof texts[2], "mix=%s", row->mix);
+    if (row->overlap > 1)
+        snprintf(texts[3], sizeof texts[3], "overlap=%d", row->overlap);
+    else
+        snprintf(texts[3], sizeof texts[3], "overlap=%s", row->overlap == 1 ? "true" : "false");
     const char *all[] = {"method=custom",
                          "rule=outer-nesterov",
                          "admission=fcfs",
@@ -61,7 +68,7 @@ static void start_psd(const struct row *row)
                          texts[0],
                          texts[1],
                          texts[2],
-                         row->overlap ? "overlap=true" : "overlap=false",
+                         texts[3],
                          row->momentum ? "optimizer=nesterov" : "optimizer=sgd"};
     for (size_t i = 0; i < ROWS(all); i++)
         settings[n++] = all[i];
@@ -109,9 +116,9 @@ static void refer_exchange(const struct row *row, struct ps_range r)
             continue;
         center[i] = role == PSC_BUFFER ? own[i] : center[i] + 0.5f * (own[i] - from[i]);
         answer[i] = center[i];
-        if (row->overlap && role == PSC_PARAM)
+        if (row->overlap > 0 && role == PSC_PARAM)
             from[i] = own[i];
-        if (row->overlap || role != PSC_PARAM)
+        if (row->overlap > 0 || role != PSC_PARAM)
             continue;
         own[i] = mix * own[i] + (1 - mix) * center[i];
         from[i] = center[i];
@@ -151,11 +158,15 @@ static void check_x(const struct row *row, uint64_t t)
     }
 }
 
+/* Several are on their way where the overlap is above the steps between two. */
 START_TEST(fragments_go_one_after_the_other)
 {
     const struct row *row = &rows[_i];
-    int period = atoi(row->period), n = atoi(row->fragments);
-    struct ps_range r = {0, 0}, under_way = {0, 0};
+    int period = atoi(row->period), n = atoi(row->fragments), most = 0;
+    struct {
+        struct ps_range part;
+        uint64_t lands_at; /* after this step */
+    } under_way[CHUNKS] = {{{0, 0}, 0}};
     start_psd(row);
     struct psc *c = join();
     memset(v, 0, sizeof v);
@@ -167,18 +178,29 @@ START_TEST(fragments_go_one_after_the_other)
         change_buffers(x, t);
         change_buffers(own, t);
         refer_step(row);
-        if (under_way.count > 0) /* buffers are the answer's, above those of this step */
-            refer_arrival(row, under_way);
-        under_way.count = 0;
+        int now = 0;
+        for (int i = 0; i < n; i++) { /* buffers are the answer's, above those of this step */
+            if (under_way[i].part.count > 0 && under_way[i].lands_at == t) {
+                refer_arrival(row, under_way[i].part);
+                under_way[i].part.count = 0;
+            }
+            now += under_way[i].part.count > 0;
+        }
         int f = due(row, t);
         if (f >= 0) {
-            r = ps_fragment(&c->shard, c->manifest, (uint32_t)n, (uint32_t)f);
+            struct ps_range r = ps_fragment(&c->shard, c->manifest, (uint32_t)n, (uint32_t)f);
             refer_exchange(row, r);
-            under_way = row->overlap ? r : under_way;
+            now += row->overlap > 0;
+            if (row->overlap > 0) {
+                under_way[f].part = r;
+                under_way[f].lands_at = t + (uint64_t)row->overlap;
+            }
         }
+        most = now > most ? now : most;
         assert_ok(c, psc_step(c, x, g, 1));
         check_x(row, t);
     }
+    ck_assert_int_ge(most, row->overlap * n / period);
     assert_ok(c, psc_wait(c, PSC_ALL));
     assert_ok(c, psc_pull(c, NULL, pulled));
     for (int i = 0; i < N; i++)
@@ -195,7 +217,7 @@ START_TEST(a_period_takes_the_same_bytes_in_parts)
     static const char *const fragments[] = {"1", "2", "5", "12"};
     uint64_t whole = 0;
     for (size_t k = 0; k < ROWS(fragments); k++) {
-        struct row row = {fragments[k], "12", "0", false, false};
+        struct row row = {fragments[k], "12", "0", 0, false};
         uint64_t n = (uint64_t)atoi(fragments[k]), most = 0;
         start_psd(&row);
         struct psc *c = join();
@@ -235,7 +257,8 @@ static void run_until(struct psc *c, uint64_t until, bool compare)
 /* Saved after any step of a period, also while a fragment travels. */
 START_TEST(a_state_has_the_place_in_the_cycle)
 {
-    const struct row *row = &rows[_i < 7 ? 2 : _i < 14 ? 3 : 7]; /* period 7, 7 and 6 */
+    static const size_t some[] = {2, 3, 7, 13, 14}; /* periods 7, 7, 6, 6 and 7 */
+    const struct row *row = &rows[some[_i / 7]];
     start_psd(row);
     struct psc *c = join();
     run_until(c, 20, false);
@@ -258,7 +281,7 @@ START_TEST(more_fragments_than_chunks_are_refused)
 {
     struct psc_options opt;
     struct psc *c;
-    start_psd(&(struct row){"13", "20", "0", false, false});
+    start_psd(&(struct row){"13", "20", "0", 0, false});
     psc_options_init(&opt, sizeof opt);
     opt.server = psd.endpoint;
     assert_ok(NULL, psc_open(&opt, &c));
@@ -337,7 +360,7 @@ int main(void)
     tcase_add_checked_fixture(tc, NULL, stop_psd);
     tcase_add_loop_test(tc, fragments_go_one_after_the_other, 0, (int)ROWS(rows));
     tcase_add_test(tc, a_period_takes_the_same_bytes_in_parts);
-    tcase_add_loop_test(tc, a_state_has_the_place_in_the_cycle, 0, 21);
+    tcase_add_loop_test(tc, a_state_has_the_place_in_the_cycle, 0, 35);
     tcase_add_loop_test(tc, a_psd_that_came_back_is_met_with_the_first_fragment, 0, 2);
     tcase_add_test(tc, more_fragments_than_chunks_are_refused);
     tcase_add_test(tc, an_exchange_by_hand_is_of_all);

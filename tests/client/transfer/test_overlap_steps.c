@@ -62,10 +62,10 @@ static bool is_elastic(const struct row *row)
     return strcmp(row->rule, "rule=elastic") == 0;
 }
 
-/* address: of psd, NULL: any. more: another setting, or NULL. */
-static void start_psd(const struct row *row, const char *address, const char *more)
+/* address: of psd, NULL: any. more: up to two settings, or NULL. */
+static void start_psd(const struct row *row, const char *address, const char *const *more)
 {
-    static const char *settings[24]; /* also for a restart */
+    static const char *settings[26]; /* also for a restart */
     const char *all[] = {"method=custom",
                          "admission=fcfs",
                          "averaging=none",
@@ -93,8 +93,8 @@ static void start_psd(const struct row *row, const char *address, const char *mo
         settings[n++] = "momentum=0.5";
     if (row->mix != NULL)
         settings[n++] = row->mix;
-    if (more != NULL)
-        settings[n++] = more;
+    for (int i = 0; more != NULL && i < 2 && more[i] != NULL; i++)
+        settings[n++] = more[i];
     if (address != NULL)
         settings[n++] = address;
     rig_start(&psd, settings);
@@ -331,16 +331,21 @@ static void run_until(struct psc *c, uint64_t until, bool compare)
 
 static const struct {
     struct row row;
-    const char *more;
+    const char *more[2];
+    uint64_t known; /* steps of the second period whose exchanges psd's checkpoint has */
 } saved[] = {
-    {{"rule=add", "overlap=true", NULL, 1, false}, NULL},
-    {{"rule=add", "overlap=4", "mix=0.25", 4, true}, NULL},
-    {{"rule=outer-nesterov", "overlap=6", NULL, 6, false}, NULL},
-    {{"rule=outer-nesterov", "overlap=4", NULL, 4, false}, CODED},
-    {{"rule=delayed-nesterov", "overlap=6", NULL, 6, false}, CODED},
-    {{"rule=elastic", "overlap=4", NULL, 4, false}, NULL},
-    {{"rule=elastic", "overlap=6", NULL, 6, true}, NULL},
-    {{"rule=elastic", "overlap=6", NULL, 6, false}, CODED},
+    {{"rule=add", "overlap=true", NULL, 1, false}, {NULL}, PERIOD - 1},
+    {{"rule=add", "overlap=4", "mix=0.25", 4, true}, {NULL}, PERIOD - 1},
+    {{"rule=outer-nesterov", "overlap=6", NULL, 6, false}, {NULL}, PERIOD - 1},
+    {{"rule=outer-nesterov", "overlap=4", NULL, 4, false}, {CODED}, PERIOD - 1},
+    {{"rule=delayed-nesterov", "overlap=6", NULL, 6, false}, {CODED}, PERIOD - 1},
+    {{"rule=elastic", "overlap=4", NULL, 4, false}, {NULL}, PERIOD - 1},
+    {{"rule=elastic", "overlap=6", NULL, 6, true}, {NULL}, PERIOD - 1},
+    {{"rule=elastic", "overlap=6", NULL, 6, false}, {CODED}, PERIOD - 1},
+    /* Of three fragments all are on their way; psd has none of them, or one. */
+    {{"rule=outer-nesterov", "overlap=6", NULL, 6, false}, {"fragments=3"}, 1},
+    {{"rule=outer-nesterov", "overlap=5", "mix=0.5", 5, true}, {"fragments=3", CODED}, 3},
+    {{"rule=add", "overlap=6", NULL, 6, false}, {"fragments=6", CODED}, 2},
 };
 
 /* Saved after any step of a period: what is on its way is part of the state. psd lives, and has it. */
@@ -377,8 +382,8 @@ START_TEST(a_psd_that_came_back_gets_what_it_lacks)
     daemon_remove(&psd);
     start_psd(&saved[_i].row, RIG_SAME_ADDRESS, saved[_i].more);
     c = join();
-    run_until(c, 2 * PERIOD - 1, true);
-    assert_ok(c, psc_wait(c, PSC_ALL)); /* the exchange of the period before has landed in psd */
+    run_until(c, PERIOD + saved[_i].known, true);
+    assert_ok(c, psc_wait(c, PSC_ALL)); /* the exchanges until then have landed in psd */
     ck_assert(daemon_checkpoint(&psd, UNIT_HANG_S));
     run_until(c, 2 * PERIOD, true);
     assert_ok(c, psc_save(c, path, x, NULL, 0));
@@ -403,7 +408,7 @@ START_TEST(a_worker_lives_through_the_death_of_psd)
     daemon_remove(&psd);
     start_psd(&saved[_i].row, RIG_SAME_ADDRESS, saved[_i].more);
     c = join();
-    run_until(c, 2 * PERIOD - 1, true);
+    run_until(c, PERIOD + saved[_i].known, true);
     assert_ok(c, psc_wait(c, PSC_ALL));
     ck_assert(daemon_checkpoint(&psd, UNIT_HANG_S));
     stop_still();

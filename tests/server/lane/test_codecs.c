@@ -490,6 +490,60 @@ START_TEST(what_a_client_saw_is_what_its_answer_decodes_to)
 }
 END_TEST
 
+/* The answer of a merged round is encoded once for clients with the same answers behind them. Client 1 does
+ * not say what it has in the fourth round, and gets all of it: from then on the two have different values. */
+START_TEST(a_round_answers_each_client_by_what_it_has)
+{
+    static const bool based[][CLIENTS] = {{false, false}, {true, true}, {true, true},   {true, false},
+                                          {true, true},   {true, true}, {false, false}, {true, true}};
+    static const char *const names[] = {"int4", "topk:0.1"};
+    static float known[CLIENTS][RIG_CHUNK], want[RIG_CHUNK];
+    static unsigned char payload[RIG_MAX_BODY];
+    static struct reply replies[CLIENTS];
+    struct ps_codec c;
+    struct rig r;
+    roll();
+    ck_assert_ptr_null(ps_codec_of(names[_i], &c));
+    snprintf(answer_key, sizeof answer_key, "codec.answer=%s", names[_i]);
+    rig_open(&r, "add", LANES,
+             (const char *[]){"admission=sync", "workers=2", "codec.error_feedback=true", answer_key, NULL});
+    rig_fill_model(&r, model, ROWS(model), start);
+    for (uint32_t k = 0; k < CLIENTS; k++)
+        rig_admit(&r, k, INC, PSD_PHASE_ACTIVE, false);
+    rig_members(&r, 0, CLIENTS, (const uint32_t[]){0, 1});
+    for (uint64_t seq = 1; seq <= ROWS(based); seq++) {
+        struct ps_frame frames[CLIENTS];
+        for (uint32_t k = 0; k < CLIENTS; k++) {
+            frames[k] = frame(&r, PS_FRAME_EXCHANGE, k, seq, 0, 0, codec_at(0));
+            frames[k].flags |= based[seq - 1][k] ? PS_FLAG_BASED : 0;
+            for (uint32_t i = 0; i < frames[k].count; i++)
+                ((float *)(void *)bodies[k])[i] = messages[k][(i + 7 * seq) % 2500];
+        }
+        const struct ps_range piece = {frames[0].begin, frames[0].count};
+        play_chunk(&r, frames, bodies, replies);
+        const float *center = rig_center(&r) + piece.begin;
+        for (uint32_t k = 0; k < CLIENTS; k++) {
+            memcpy(want, center, piece.count * sizeof *want);
+            if (!based[seq - 1][k]) {
+                ck_assert_uint_eq(replies[k].f.codec, 0);
+                ck_assert_mem_eq(replies[k].x, want, piece.count * sizeof *want);
+                memcpy(known[k], want, sizeof want);
+                continue;
+            }
+            ps_piece_leave(&c, r.center->manifest, piece, want, known[k]);
+            ps_piece_encode(&c, r.center->manifest, piece, payload, want);
+            ck_assert_uint_eq(replies[k].f.codec, c.id);
+            ck_assert_uint_eq(replies[k].body_bytes, ps_piece_bytes(&c, r.center->manifest, piece));
+            ck_assert_mem_eq(replies[k].x, payload, replies[k].body_bytes);
+            ps_piece_decode(&c, r.center->manifest, piece, want, payload);
+            ps_piece_take(&c, r.center->manifest, piece, known[k], want);
+        }
+        ck_assert(seq != 5 || memcmp(known[0], known[1], piece.count * sizeof *want) != 0);
+    }
+    rig_close(&r);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("codecs");
@@ -501,6 +555,7 @@ int main(void)
     tcase_add_loop_test(tc, payloads_that_are_not_finite_end_the_session, 0, 2 * N_ANSWERS);
     tcase_add_loop_test(tc, hostile_payloads_leave_the_center_finite, 0, N_CODECS);
     tcase_add_loop_test(tc, what_a_client_saw_is_what_its_answer_decodes_to, 0, N_ANSWERS);
+    tcase_add_loop_test(tc, a_round_answers_each_client_by_what_it_has, 0, 2);
     tcase_add_test(tc, what_no_encoder_writes_is_refused_whole);
     suite_add_tcase(suite, tc);
     return unit_run(suite);

@@ -52,9 +52,11 @@ static bool took_effect(const struct psc *c, int rc)
     return rc == PSC_OK || (rc == PSC_DRAINED && psc_error(c)[0] == 0);
 }
 
-static void stand_still_if_held(struct crew_page *page)
+static void stand_still_if_held(struct crew_page *page, struct psc *c)
 {
     while (!page->stop && page->exchanges >= page->held_at) {
+        if (page->settles && !page->is_held)
+            psc_wait(c, PSC_ALL);
         page->is_held = true;
         test_nap_s(HELD_POLL_S);
     }
@@ -66,7 +68,7 @@ static int exchange_all(const struct crew_task *task, struct crew_page *page, st
 {
     int rc = PSC_OK;
     for (uint64_t k = 0; !page->stop && (task->count == 0 || k < task->count); k++) {
-        stand_still_if_held(page);
+        stand_still_if_held(page, c);
         if (page->stop)
             break;
         for (uint64_t i = 0; i < task->floats; i++)

@@ -30,7 +30,8 @@ struct crew_page {
     _Atomic bool stop, joined, ended;
     _Atomic uint64_t exchanges; /* completed */
     _Atomic uint64_t held_at;   /* it starts no exchange after so many */
-    _Atomic bool is_held;       /* it is held: it has no exchange in progress */
+    _Atomic bool is_held;       /* it is held: it has no exchange in progress, but for overlap */
+    _Atomic bool settles;       /* before it is held it waits for those, too */
     int rank, rc;               /* rc: of the last call */
     _Atomic uint64_t drained;   /* exchanges that returned PSC_DRAINED and were applied */
     struct psc_info info;

@@ -100,6 +100,12 @@ class Interrupted(Error):
     result, name = -14, "PSC_EINTERRUPTED"
 
 
+class DeviceError(Error):
+    """The device of the vectors has failed."""
+
+    result, name = -15, "PSC_EDEVICE"
+
+
 OF_RESULT: dict[int, type[Error]] = {
     c.result: c
     for c in (
@@ -118,6 +124,7 @@ OF_RESULT: dict[int, type[Error]] = {
         CliqueError,
         AuthError,
         Interrupted,
+        DeviceError,
     )
 }
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn, Union
+from typing import Any, Union
 
 import numpy as np
 
 from psclient._arrays import Floats, take
-from psclient._errors import InvalidArgument, Unsupported
+from psclient._errors import InvalidArgument
 from psclient._ring import Ring
 from psclient._worker import Tensor, Worker
 
@@ -133,12 +133,23 @@ class KVStore:
         self._worker.pushpull(name, self._sum(name, value), out, n_samples)
         return out
 
-    def set_optimizer(self, optimizer: object) -> NoReturn:
-        """Always raises Unsupported: the update rule is part of psd's configuration, the same for all workers."""
-        raise Unsupported(
-            f"set_optimizer({optimizer!r}): the rule is the server's configuration: start psd with --method and --set, "
-            "or change it while it runs by `psctl reload`"
-        )
+    def set_optimizer(self, optimizer: str, **parameters: object) -> None:
+        """Sets the server's rule while the job runs. All workers call it, and the values of rank 0 count; afterwards all use
+        it. All are those that have joined, or the constructor's `workers`, of whom it waits for the last.
+
+        optimizer: a rule of psd, such as "sgd", "momentum", "adagrad" or "adam"; parameters: its keys (docs/METHODS.md), and
+        others of the method: set_optimizer("momentum", learning_rate=0.1, momentum=0.9). Refused names a wrong one."""
+        if not isinstance(optimizer, str):
+            raise TypeError(
+                f"set_optimizer: {optimizer!r} is a {type(optimizer).__name__}; allowed is the name of a rule of psd, such as "
+                '"sgd", with its parameters: set_optimizer("momentum", learning_rate=0.1, momentum=0.9)'
+            )
+        self._begin()
+        if self._workers is not None:
+            self.barrier()
+        if self.rank == 0:
+            self._worker.set_method({"rule": optimizer, **parameters})
+        self._worker.workers_barrier()
 
     def barrier(self) -> None:
         """Returns when all workers have called it: the constructor's `workers`, otherwise the workers in the job. They find

@@ -79,6 +79,8 @@ class psc_options(C.Structure):
         ("data", C.c_char_p),
         ("steps", C.c_uint64),
         ("samples_per_epoch", C.c_uint64),
+        ("memory", C.c_char_p),
+        ("stream", C.c_void_p),
     ]
 
 
@@ -119,6 +121,7 @@ class psc_info(C.Structure):
         ("averaging", C.c_char * 32),
         ("workers", C.c_uint32),
         ("early", C.c_uint32),
+        ("bucket_floats", C.c_uint64),
     ]
 
 

@@ -519,6 +519,26 @@ class Worker:
         """Waits for all started transfers, including those of the last step."""
         self._wait(_ALL)
 
+    # -- The job's method --
+
+    def set_method(self, values: Mapping[str, object]) -> None:
+        """Changes the job's method while it runs, as psctl set does: keys of the method, such as {"rule": "adam",
+        "learning_rate": 0.01}. Only for rank 0; the other workers follow at their next call. Refused says why not, and
+        nothing has changed."""
+        lines = ""
+        for key, value in values.items():
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            if "\n" in key + text:
+                raise InvalidArgument(f"Worker.set_method: {key!r}, {text!r}: allowed is one line for each key")
+            lines += f"{key}={text}\n"
+        with self._use("Worker.set_method"):
+            self._check(_lib.psc_set_method(self._handle, lines.encode()))
+
+    def workers_barrier(self) -> None:
+        """Returns when all workers of the job have called it; afterwards all use the current method."""
+        with self._use("Worker.workers_barrier"):
+            self._check(_lib.psc_workers_barrier(self._handle))
+
     # -- Saving and reporting --
 
     def save(self, path: str | os.PathLike[str], x: Any, extra: bytes = b"") -> None:
@@ -585,13 +605,23 @@ class Worker:
             values[name] = values[name].decode()
         return Info(**values)
 
+    def _number(self, field: str) -> int:
+        """One number of psc_info."""
+        out = _native.psc_info(C.sizeof(_native.psc_info))
+        with self._use(f"Worker.{field}"):
+            self._check(_lib.psc_info(self._handle, C.byref(out)))
+        return int(getattr(out, field))
+
     @property
     def save_version(self) -> int:
         """The center's version when the server last asked the workers to save; 0: never."""
-        out = _native.psc_info(C.sizeof(_native.psc_info))
-        with self._use("Worker.save_version"):
-            self._check(_lib.psc_info(self._handle, C.byref(out)))
-        return int(out.save_version)
+        return self._number("save_version")
+
+    @property
+    def early(self) -> bool:
+        """Whether parts of a gradient may leave before step_end, under the job's present method: a clique sums them, or the
+        server applies them chunk by chunk. False: step_begin is allowed, and gains nothing."""
+        return self._number("early") != 0
 
     @property
     def rank(self) -> int:

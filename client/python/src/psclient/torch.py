@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ctypes as C
 import io
-import json
 import os
 import time
 import weakref
@@ -26,6 +25,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from psclient._checkpoint import export_checkpoint, load_checkpoint
 from psclient._errors import NotFinite, RankTaken, Unsupported
 from psclient._model import Entry, Watch, entries_of, local_buffers
 from psclient._ring import Ring
@@ -37,6 +37,7 @@ _Path = Union[str, "os.PathLike[str]"]
 
 _RANK_PAUSE_S = 0.5
 _SAMPLED = 4096  # values of g
+_PARTS_WERE_SENT = "have been sent, and the session ends"  # in libpsclient's sentence
 
 
 def _open(server: str | None, rank: int | None, options: dict[str, Any]) -> Worker:
@@ -167,7 +168,6 @@ class Trainer:
             if trainer is not None:
                 trainer._own_step(g)
 
-        self._clique: Ring | None = options.get("clique")
         options.setdefault("own_step", own_step if optimizer is not None else None)
         self.worker = _open(server, rank, options)
         try:
@@ -252,9 +252,9 @@ class Trainer:
     # -- Training --
 
     def backward(self, loss: torch.Tensor, n_samples: int = 1) -> None:
-        """loss.backward(), the last before step(): reports each gradient as soon as it is final, so that a clique's sum
-        travels while the others are computed. The step has the same bits as after loss.backward().
-        For a worker without a clique it is loss.backward().
+        """loss.backward(), the last before step(): reports each gradient as soon as it is final, so that it travels while
+        the others are computed: to the other members of a clique, or to a server whose rule takes gradients. The step has
+        the same bits as after loss.backward(). Where nothing can leave early (Worker.early) it is loss.backward().
 
         Gradients must stay as they are until step(): use loss.backward() if they are unscaled or clipped. For gradient
         accumulation, use loss.backward() for all batches but the last; n_samples counts all of them. If backward
@@ -265,7 +265,7 @@ class Trainer:
                 "Trainer.backward and the others are loss.backward()"
             )
         self._watch.check()
-        if not self._sums or not self.worker.step_begin(self._x_array, self._g_array, n_samples):
+        if not self.worker.early or not self.worker.step_begin(self._x_array, self._g_array, n_samples):
             loss.backward()
             return
         try:
@@ -281,11 +281,6 @@ class Trainer:
             self._backward = False
             self.close()
             raise
-
-    @property
-    def _sums(self) -> bool:
-        """Whether gradients are summed over a clique, the only case in which Trainer sends parts of a gradient early."""
-        return self._clique is not None and self._clique.size > 1
 
     def step(self, n_samples: int | None = None) -> None:
         """Makes one training step with the current gradients, averaged over n_samples samples (1, or those of
@@ -347,13 +342,19 @@ class Trainer:
         self.optimizer.step()
 
     def _name_bad(self, why: NotFinite) -> NotFinite:
-        todo = "worker.pull() restarts from the center; a smaller learning rate may help"
+        then = "nothing was sent; worker.pull() restarts from the center; a smaller learning rate may help"
+        if _PARTS_WERE_SENT in str(why):
+            self.close()
+            then = (
+                "parts of the gradient that were ready before have been sent, and the session is closed; start another Trainer. "
+                "A smaller learning rate may help"
+            )
         for entry in self._entries:
             if entry.role == Role.PARAM and not torch.isfinite(entry.of(self._g)).all():
-                return NotFinite(f"the gradient of '{entry.name}' is not finite: nothing was sent; {todo}")
+                return NotFinite(f"the gradient of '{entry.name}' is not finite: {then}")
         for entry in self._entries:
             if not torch.isfinite(entry.of(self._x)).all():
-                return NotFinite(f"'{entry.name}' has become NaN or infinite: nothing was sent; {todo}")
+                return NotFinite(f"'{entry.name}' has become NaN or infinite: {then}")
         return why
 
     def zero_grad(self) -> None:
@@ -471,28 +472,6 @@ def evaluate(
     return result
 
 
-def load_checkpoint(model: nn.Module, path: _Path) -> None:
-    """Copies the center in a checkpoint of psd into `model`, strictly by name: ValueError names tensors that only one of
-    them has. A checkpoint has tied parameters once, and no counters such as num_batches_tracked. It is a safetensors file;
-    its other tensors, psd.…, are state of the rule."""
-    with open(path, "rb") as file:
-        head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        tensors = {n: t for n, t in head.items() if not n.startswith("psd.") and n != "__metadata__"}
-        begin = file.tell()
-        entries = entries_of(model)
-        strangers = set(tensors).symmetric_difference(e.name for e in entries)
-        if strangers:
-            raise ValueError(f"{path}: model and checkpoint differ in {', '.join(sorted(strangers)[:5])}")
-        with torch.no_grad():
-            for entry in entries:
-                found, wanted = tuple(tensors[entry.name]["shape"]), entry.described.shape
-                if found != wanted or tensors[entry.name]["dtype"] != "F32":
-                    raise ValueError(f"{path}: '{entry.name}' has shape {found}; the model's has {wanted}")
-                file.seek(begin + tensors[entry.name]["data_offsets"][0])
-                values = np.fromfile(file, np.float32, entry.tensor.numel())
-                entry.tensor.copy_(torch.from_numpy(values).view(entry.tensor.shape))
-
-
 def ddp_hook(ring: Ring, bucket: Any, *, codec: str | None = None) -> Any:
     """A communication hook for DistributedDataParallel that averages gradients over `ring` instead of the process group.
 
@@ -509,4 +488,4 @@ def ddp_hook(ring: Ring, bucket: Any, *, codec: str | None = None) -> Any:
 
 ddp_hook.__annotations__.clear()  # DDP accepts no annotations or its own classes; these are strings
 
-__all__ = ["Trainer", "ddp_hook", "evaluate", "load_checkpoint"]
+__all__ = ["Trainer", "ddp_hook", "evaluate", "export_checkpoint", "load_checkpoint"]

@@ -1,139 +1,36 @@
-// libraries.cpp: cuBLAS's product and cuDNN's convolutions, in plain loops that sum in double. Where the math mode permits
-// tf32, factors are rounded to it.
+// dnn.cpp: cuDNN's convolutions, its classic calls. Where the math mode permits tf32, factors are rounded to
+// it.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
-#include <cublas_v2.h>
 #include <cudnn.h>
 
+#include "tests/cuda/dnn.h"
+#include "tests/cuda/products.h"
 #include "tests/cuda/standin.h"
 
 using standin::fail;
-using standin::numbers;
+using standin::numbers_at;
+using standin::Product;
 using standin::put;
+using standin::Sizes4;
+using standin::Type;
 
-// The number, with the 10 bits after the point that tf32 has; to nearest.
-static float to_tf32(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x7f800000) != 0x7f800000)
-        bits = (bits + 0x0fff + (bits >> 13 & 1)) & ~uint32_t(0x1fff);
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-// A factor as the math mode has it read.
-static double factor(bool is_tf32, float x)
-{
-    return double(is_tf32 ? to_tf32(x) : x);
-}
-
-// ---- cuBLAS: matrices by columns
-
-struct cublasContext {
-    cudaStream_t stream;
-    cublasMath_t math;
-};
-
-extern "C" {
-
-cublasStatus_t cublasCreate_v2(cublasHandle_t *h)
-{
-    *h = new cublasContext{};
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasDestroy_v2(cublasHandle_t h)
-{
-    delete h;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasSetStream_v2(cublasHandle_t h, cudaStream_t s)
-{
-    h->stream = s;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t, void *at, size_t bytes)
-{
-    standin::numbers_at(at, bytes, "cublasSetWorkspace");
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasSetMathMode(cublasHandle_t h, cublasMath_t math)
-{
-    h->math = math;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-const char *cublasGetStatusString(cublasStatus_t)
-{
-    return "an error of the stand-in";
-}
-
-// Bytes from the first to the last number of a matrix whose columns lie ld apart.
-static size_t span(int rows, int columns, int ld)
-{
-    return size_t(columns - 1) * size_t(ld) + size_t(rows);
-}
-
-cublasStatus_t cublasSgemm_v2(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n,
-                              int k, const float *alpha, const float *a, int lda, const float *b, int ldb,
-                              const float *beta, float *c, int ldc)
-{
-    bool turns_a = ta != CUBLAS_OP_N, turns_b = tb != CUBLAS_OP_N;
-    if (lda < (turns_a ? k : m) || ldb < (turns_b ? n : k) || ldc < m)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    const float *pa = numbers(a, "cublasSgemm's A", turns_a ? span(k, m, lda) : span(m, k, lda));
-    const float *pb = numbers(b, "cublasSgemm's B", turns_b ? span(n, k, ldb) : span(k, n, ldb));
-    float *pc = numbers(c, "cublasSgemm's C", span(m, n, ldc));
-    float al = *alpha, be = *beta;
-    bool rounds = h->math == CUBLAS_TF32_TENSOR_OP_MATH;
-    put(h->stream, "cublasSgemm", [=] {
-        size_t step_a = turns_a ? 1 : size_t(lda), step_b = turns_b ? size_t(ldb) : 1;
-        for (int j = 0; j < n; j++)
-            for (int i = 0; i < m; i++) {
-                const float *x = pa + size_t(i) * (turns_a ? size_t(lda) : 1);
-                const float *y = pb + size_t(j) * (turns_b ? 1 : size_t(ldb));
-                double sum = 0;
-                for (size_t l = 0; l < size_t(k); l++)
-                    sum += factor(rounds, x[l * step_a]) * factor(rounds, y[l * step_b]);
-                float &to = pc[size_t(i) + size_t(j) * size_t(ldc)];
-                to = float(double(al) * sum + (be == 0 ? 0 : double(be) * double(to)));
-            }
-    });
-    return CUBLAS_STATUS_SUCCESS;
-}
-}
-
-// ---- cuDNN: NHWC, float32
-
-struct cudnnContext {
-    cudaStream_t stream;
-};
 struct cudnnTensorStruct {
-    int n, c, h, w;
-    size_t count() const
-    {
-        return size_t(n) * size_t(c) * size_t(h) * size_t(w);
-    }
+    Sizes4 sizes;
+    Type type;
 };
 struct cudnnFilterStruct {
-    int k, c, h, w;
-    size_t count() const
-    {
-        return size_t(k) * size_t(c) * size_t(h) * size_t(w);
-    }
+    Sizes4 sizes;
+    Type type;
 };
 struct cudnnConvolutionStruct {
     int pad[2], stride[2], dilation[2], groups = 1;
     cudnnMathType_t math = CUDNN_DEFAULT_MATH;
 };
-
 static const cudnnStatus_t OK = CUDNN_STATUS_SUCCESS, BAD = CUDNN_STATUS_BAD_PARAM,
                            NOT_SUPPORTED = CUDNN_STATUS_NOT_SUPPORTED;
 
@@ -145,6 +42,12 @@ static bool has_algorithms()
 {
     const char *s = getenv("STANDIN_CUDNN");
     return s == nullptr || strcmp(s, "none") != 0;
+}
+
+bool standin::read_dnn_type(cudnnDataType_t type, Type &out)
+{
+    out = type == CUDNN_DATA_BFLOAT16 ? Type::Bf16 : Type::Float;
+    return type == CUDNN_DATA_BFLOAT16 || type == CUDNN_DATA_FLOAT;
 }
 
 extern "C" {
@@ -190,18 +93,20 @@ DESCRIPTOR(ConvolutionDescriptor, cudnnConvolutionDescriptor_t)
 cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t d, cudnnTensorFormat_t format,
                                          cudnnDataType_t type, int n, int c, int h, int w)
 {
-    if (format != CUDNN_TENSOR_NHWC || type != CUDNN_DATA_FLOAT)
+    Type t;
+    if (format != CUDNN_TENSOR_NHWC || !standin::read_dnn_type(type, t))
         return NOT_SUPPORTED;
-    *d = {n, c, h, w};
+    *d = {{n, c, h, w}, t};
     return n > 0 && c > 0 && h > 0 && w > 0 ? OK : BAD;
 }
 
 cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t d, cudnnDataType_t type,
                                          cudnnTensorFormat_t format, int k, int c, int h, int w)
 {
-    if (format != CUDNN_TENSOR_NHWC || type != CUDNN_DATA_FLOAT)
+    Type t;
+    if (format != CUDNN_TENSOR_NHWC || !standin::read_dnn_type(type, t))
         return NOT_SUPPORTED;
-    *d = {k, c, h, w};
+    *d = {{k, c, h, w}, t};
     return k > 0 && c > 0 && h > 0 && w > 0 ? OK : BAD;
 }
 
@@ -230,16 +135,22 @@ cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t d, cudnnM
 }
 }
 
-static bool fits_side(int in, int out, int kernel, const cudnnConvolutionStruct &c, int d)
+static Product product_of(const cudnnTensorStruct &x, const cudnnFilterStruct &w,
+                          const cudnnConvolutionStruct &c, const cudnnTensorStruct &y)
 {
-    return out == (in + 2 * c.pad[d] - (kernel - 1) * c.dilation[d] - 1) / c.stride[d] + 1;
+    return {x.sizes,
+            y.sizes,
+            w.sizes,
+            {c.pad[0], c.pad[1]},
+            {c.stride[0], c.stride[1]},
+            {c.dilation[0], c.dilation[1]},
+            c.groups};
 }
 
 static bool fits(const cudnnTensorStruct &x, const cudnnFilterStruct &w, const cudnnConvolutionStruct &c,
                  const cudnnTensorStruct &y)
 {
-    return x.n == y.n && x.c == w.c * c.groups && y.c == w.k && w.k % c.groups == 0 &&
-           fits_side(x.h, y.h, w.h, c, 0) && fits_side(x.w, y.w, w.w, c, 1);
+    return x.type == w.type && x.type == y.type && product_of(x, w, c, y).fits();
 }
 
 // What each algorithm is; HUGE_ONE wants more workspace than anybody has.
@@ -285,55 +196,17 @@ static cudnnStatus_t workspace_of(bool is_fit, int algorithm, size_t *bytes)
     return is_fit && algorithm != MISSING ? OK : NOT_SUPPORTED;
 }
 
-// product(input row of channels, weights, output number) for each output number of each tap; rows are
-// contiguous.
-template <class F>
-static void each_tap(const cudnnTensorStruct &x, const cudnnFilterStruct &w, const cudnnConvolutionStruct &c,
-                     const cudnnTensorStruct &y, F product)
-{
-    for (int n = 0; n < y.n; n++)
-        for (int oy = 0; oy < y.h; oy++)
-            for (int ox = 0; ox < y.w; ox++)
-                for (int r = 0; r < w.h; r++)
-                    for (int s = 0; s < w.w; s++) {
-                        int iy = oy * c.stride[0] - c.pad[0] + r * c.dilation[0];
-                        int ix = ox * c.stride[1] - c.pad[1] + s * c.dilation[1];
-                        if (iy < 0 || ix < 0 || iy >= x.h || ix >= x.w)
-                            continue;
-                        size_t at_x =
-                            ((size_t(n) * size_t(x.h) + size_t(iy)) * size_t(x.w) + size_t(ix)) * size_t(x.c);
-                        size_t at_y =
-                            ((size_t(n) * size_t(y.h) + size_t(oy)) * size_t(y.w) + size_t(ox)) * size_t(y.c);
-                        for (int k = 0; k < w.k; k++) {
-                            size_t group = size_t(k / (w.k / c.groups));
-                            size_t at_w = ((size_t(k) * size_t(w.h) + size_t(r)) * size_t(w.w) + size_t(s)) *
-                                          size_t(w.c);
-                            product(at_x + group * size_t(w.c), at_w, at_y + size_t(k));
-                        }
-                    }
-}
-
-static void finish(const std::vector<double> &sums, float alpha, float beta, float *out)
-{
-    for (size_t i = 0; i < sums.size(); i++)
-        out[i] = float(double(alpha) * sums[i] + (beta == 0 ? 0 : double(beta) * double(out[i])));
-}
-
 // What the three have in common.
-struct Convolution {
+struct Call {
     cudaStream_t stream;
-    cudnnTensorStruct x, y;
-    cudnnFilterStruct w;
-    cudnnConvolutionStruct c;
-    float alpha, beta;
+    Product product;
+    Type type;
+    bool rounds;
+    double alpha, beta;
     void *workspace;
-    bool rounds() const
-    {
-        return c.math != CUDNN_FMA_MATH;
-    }
 };
 
-static bool read(Convolution &out, cudnnHandle_t h, const void *alpha, cudnnTensorDescriptor_t x,
+static bool read(Call &out, cudnnHandle_t h, const void *alpha, cudnnTensorDescriptor_t x,
                  cudnnFilterDescriptor_t w, cudnnConvolutionDescriptor_t c, cudnnTensorDescriptor_t y,
                  int algorithm, void *workspace, size_t bytes, const void *beta)
 {
@@ -341,22 +214,26 @@ static bool read(Convolution &out, cudnnHandle_t h, const void *alpha, cudnnTens
     if (!fits(*x, *w, *c, *y) || !is_there || bytes < WORKSPACE)
         return false;
     out = {h->stream,
-           *x,
-           *y,
-           *w,
-           *c,
-           *static_cast<const float *>(alpha),
-           *static_cast<const float *>(beta),
-           standin::numbers_at(workspace, WORKSPACE, "cuDNN's workspace")};
+           product_of(*x, *w, *c, *y),
+           x->type,
+           x->type == Type::Float && c->math != CUDNN_FMA_MATH,
+           double(*static_cast<const float *>(alpha)),
+           double(*static_cast<const float *>(beta)),
+           numbers_at(workspace, WORKSPACE, "cuDNN's workspace")};
     return true;
 }
 
 // Its kernels read 16 bytes at a time; it does not say that it would take less.
-static const float *floats(const void *p, const char *who, size_t count)
+void *standin::dnn_numbers(const void *p, const char *who, size_t bytes)
 {
     if (reinterpret_cast<uintptr_t>(p) % 16 != 0)
         fail("cuDNN: %s are at %p, which is not a multiple of 16", who, p);
-    return numbers(static_cast<const float *>(p), who, count);
+    return numbers_at(p, bytes, who);
+}
+
+static void *numbers_of(const Call &v, const void *p, const char *who, const Sizes4 &sizes)
+{
+    return standin::dnn_numbers(p, who, sizes.count() * bytes_of(v.type));
 }
 
 extern "C" {
@@ -420,22 +297,17 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t h, const void *alpha, cudnnT
                                       void *workspace, size_t bytes, const void *beta,
                                       cudnnTensorDescriptor_t yd, void *y)
 {
-    Convolution v;
+    Call v;
     if (!read(v, h, alpha, xd, wd, cd, yd, int(algorithm), workspace, bytes, beta))
         return BAD;
-    const float *px = floats(x, "a convolution's input", v.x.count()),
-                *pw = floats(w, "its weights", v.w.count());
-    float *py = const_cast<float *>(floats(y, "a convolution's output", v.y.count()));
+    const void *px = numbers_of(v, x, "a convolution's input", xd->sizes),
+               *pw = numbers_of(v, w, "its weights", wd->sizes);
+    void *py = numbers_of(v, y, "a convolution's output", yd->sizes);
     put(v.stream, "cudnnConvolutionForward", [=] {
         memset(v.workspace, 0xff, WORKSPACE);
-        std::vector<double> sums(v.y.count());
-        each_tap(v.x, v.w, v.c, v.y, [&](size_t i, size_t j, size_t o) {
-            double sum = 0;
-            for (size_t c = 0; c < size_t(v.w.c); c++)
-                sum += factor(v.rounds(), px[i + c]) * factor(v.rounds(), pw[j + c]);
-            sums[o] += sum;
-        });
-        finish(sums, v.alpha, v.beta, py);
+        auto from = standin::read_numbers(px, v.product.x.count(), v.type, v.rounds);
+        auto by = standin::read_numbers(pw, v.product.weights.count(), v.type, v.rounds);
+        standin::write_numbers(py, convolve(v.product, from, by), v.type, v.alpha, v.beta);
     });
     return OK;
 }
@@ -447,21 +319,17 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t h, const void *alpha, c
                                            size_t bytes, const void *beta, cudnnTensorDescriptor_t xd,
                                            void *dx)
 {
-    Convolution v;
+    Call v;
     if (!read(v, h, alpha, xd, wd, cd, yd, int(algorithm), workspace, bytes, beta))
         return BAD;
-    const float *pw = floats(w, "a convolution's weights", v.w.count()),
-                *py = floats(dy, "its gradient", v.y.count());
-    float *px = const_cast<float *>(floats(dx, "its input's gradient", v.x.count()));
+    const void *pw = numbers_of(v, w, "a convolution's weights", wd->sizes),
+               *py = numbers_of(v, dy, "its gradient", yd->sizes);
+    void *px = numbers_of(v, dx, "its input's gradient", xd->sizes);
     put(v.stream, "cudnnConvolutionBackwardData", [=] {
         memset(v.workspace, 0xff, WORKSPACE);
-        std::vector<double> sums(v.x.count());
-        each_tap(v.x, v.w, v.c, v.y, [&](size_t i, size_t j, size_t o) {
-            double d = factor(v.rounds(), py[o]);
-            for (size_t c = 0; c < size_t(v.w.c); c++)
-                sums[i + c] += d * factor(v.rounds(), pw[j + c]);
-        });
-        finish(sums, v.alpha, v.beta, px);
+        auto by = standin::read_numbers(pw, v.product.weights.count(), v.type, v.rounds);
+        auto from = standin::read_numbers(py, v.product.y.count(), v.type, v.rounds);
+        standin::write_numbers(px, convolve_back_data(v.product, by, from), v.type, v.alpha, v.beta);
     });
     return OK;
 }
@@ -473,21 +341,17 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t h, const void *alpha,
                                              size_t bytes, const void *beta, cudnnFilterDescriptor_t wd,
                                              void *dw)
 {
-    Convolution v;
+    Call v;
     if (!read(v, h, alpha, xd, wd, cd, yd, int(algorithm), workspace, bytes, beta))
         return BAD;
-    const float *px = floats(x, "a convolution's input", v.x.count()),
-                *py = floats(dy, "its gradient", v.y.count());
-    float *pw = const_cast<float *>(floats(dw, "its weights' gradient", v.w.count()));
+    const void *px = numbers_of(v, x, "a convolution's input", xd->sizes),
+               *py = numbers_of(v, dy, "its gradient", yd->sizes);
+    void *pw = numbers_of(v, dw, "its weights' gradient", wd->sizes);
     put(v.stream, "cudnnConvolutionBackwardFilter", [=] {
         memset(v.workspace, 0xff, WORKSPACE);
-        std::vector<double> sums(v.w.count());
-        each_tap(v.x, v.w, v.c, v.y, [&](size_t i, size_t j, size_t o) {
-            double d = factor(v.rounds(), py[o]);
-            for (size_t c = 0; c < size_t(v.w.c); c++)
-                sums[j + c] += d * factor(v.rounds(), px[i + c]);
-        });
-        finish(sums, v.alpha, v.beta, pw);
+        auto in = standin::read_numbers(px, v.product.x.count(), v.type, v.rounds);
+        auto from = standin::read_numbers(py, v.product.y.count(), v.type, v.rounds);
+        standin::write_numbers(pw, convolve_back_weights(v.product, in, from), v.type, v.alpha, v.beta);
     });
     return OK;
 }

@@ -1,0 +1,86 @@
+"""psd's checkpoints and PyTorch models. Both sides are safetensors files: a header in JSON, then the tensors' bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Union
+
+import numpy as np
+import torch
+from torch import nn
+
+from psclient._model import Entry, entries_of
+
+_Path = Union[str, "os.PathLike[str]"]
+
+_DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+def _read(model: nn.Module, path: _Path) -> list[tuple[Entry, torch.Tensor]]:
+    """The center of a checkpoint, for each of the model's tensors; strictly by name."""
+    with open(path, "rb") as file:
+        head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        tensors = {n: t for n, t in head.items() if not n.startswith("psd.") and n != "__metadata__"}
+        begin = file.tell()
+        entries = entries_of(model)
+        strangers = set(tensors).symmetric_difference(e.name for e in entries)
+        if strangers:
+            raise ValueError(f"{path}: model and checkpoint differ in {', '.join(sorted(strangers)[:5])}")
+        out = []
+        for entry in entries:
+            found, wanted = tuple(tensors[entry.name]["shape"]), entry.described.shape
+            if found != wanted or tensors[entry.name]["dtype"] != "F32":
+                raise ValueError(f"{path}: '{entry.name}' has shape {found}; the model's has {wanted}")
+            file.seek(begin + tensors[entry.name]["data_offsets"][0])
+            values = np.fromfile(file, np.float32, entry.tensor.numel())
+            out.append((entry, torch.from_numpy(values).view(entry.tensor.shape)))
+    return out
+
+
+def load_checkpoint(model: nn.Module, path: _Path) -> None:
+    """Copies the center in a checkpoint of psd into `model`, strictly by name: ValueError names tensors that only one of
+    them has. A checkpoint has tied parameters once, and no counters such as num_batches_tracked. It is a safetensors file;
+    its other tensors, psd.…, are state of the rule."""
+    with torch.no_grad():
+        for entry, values in _read(model, path):
+            entry.tensor.copy_(values)
+
+
+def export_checkpoint(model: nn.Module, path: _Path, out: _Path) -> None:
+    """Writes the center in a checkpoint of psd to `out`, a safetensors file with exactly the entries of model.state_dict():
+
+        model.load_state_dict(safetensors.torch.load_file(out))
+
+    Tied parameters are there under each of their names. What a checkpoint lacks, such as num_batches_tracked, has the
+    values of `model`, which does not change. Errors as of load_checkpoint; TypeError names an entry that is no tensor, or
+    has a type that safetensors lacks. The file is replaced atomically."""
+    center = {id(entry.tensor): values for entry, values in _read(model, path)}
+    head: dict[str, Any] = {}
+    parts: list[bytes] = []
+    at = 0
+    for name, value in model.state_dict(keep_vars=True).items():
+        if not isinstance(value, torch.Tensor) or value.dtype not in _DTYPES:
+            raise TypeError(f"'{name}' of the model's state_dict has no place in a safetensors file")
+        tensor = center.get(id(value), value).detach().cpu().contiguous()
+        parts.append(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+        end = at + len(parts[-1])
+        head[name] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    temporary = f"{os.fspath(out)}.new"
+    with open(temporary, "wb") as file:
+        file.writelines([len(text).to_bytes(8, "little"), text, *parts])
+    os.replace(temporary, out)

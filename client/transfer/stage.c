@@ -1,0 +1,240 @@
+/* The stage: memory of the host between a device's vectors and the lanes.
+ *
+ * A message is copied to the mirror, where each float has its place in the vector: a block of several chunks
+ * at a time in PSC_DOWN, the next block while the lanes work on this one. Chunks are sent from there, and
+ * encoded from there. The mirror is memory that a server on this machine can map, so that lanes may make an
+ * elastic exchange in place; what they leave is copied back to the device as it is.
+ *
+ * Any other answer is copied to a slot, and from there to a slot of the device in PSC_UP, where psc_landed
+ * applies it. A slot is used again when the device has passed its mark. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/internal.h"
+#include "client/transfer/internal.h"
+#include "client/worker/worker.h"
+
+/* Chunks of a block: copies of a few MB cost the bus nothing. */
+enum { BLOCK_CHUNKS = 4 };
+enum block_state { IS_MISSING, IS_COMING, IS_THERE };
+
+static struct psc_queue *queue_of(const struct psc *c, enum psc_queue_use use)
+{
+    return c->memory.kind->queue(c->memory.device, use);
+}
+
+int psc_device_result(int rc)
+{
+    return rc == -ENOMEM ? PSC_ENOMEM : rc < 0 ? PSC_EDEVICE : PSC_OK;
+}
+
+static int make_mirror(struct psc *c, struct ps_error *err)
+{
+    struct ps_buffer *b = &c->buffers[PSC_BUFFER_OWN];
+    size_t bytes = c->shard.n_floats * sizeof(float);
+    if (ps_buffer_alloc(bytes, b, err) < 0)
+        return PSC_ENOMEM;
+    int rc = c->memory.kind->pin(c->memory.device, b->base, bytes, err);
+    if (rc == 0)
+        c->transfer_state.stage.mirror = b->base;
+    return psc_device_result(rc);
+}
+
+static int make_slots(struct psc *c, struct ps_error *err)
+{
+    const struct psc_memory_kind *kind = c->memory.kind;
+    struct psc_stage *s = &c->transfer_state.stage;
+    size_t bytes = PSC_STAGE_SLOTS * (size_t)c->shard.chunk_floats * sizeof(float);
+    void *slots;
+    if (ps_buffer_alloc(bytes, &s->slots, err) < 0)
+        return PSC_ENOMEM;
+    int rc = kind->pin(c->memory.device, s->slots.base, bytes, err);
+    s->pinned = rc == 0;
+    if (rc == 0 && (rc = kind->alloc(c->memory.device, bytes, &slots, err)) == 0)
+        s->device_slots = slots;
+    for (uint32_t i = 0; i < PSC_STAGE_SLOTS && rc == 0; i++)
+        rc = kind->mark_create(c->memory.device, &s->slot_marks[i], err);
+    return psc_device_result(rc);
+}
+
+static int make_blocks(struct psc *c, struct ps_error *err)
+{
+    struct psc_stage *s = &c->transfer_state.stage;
+    s->block_floats = BLOCK_CHUNKS * (uint64_t)c->shard.chunk_floats;
+    uint64_t n = (c->shard.n_floats + s->block_floats - 1) / s->block_floats;
+    s->states = calloc(n, sizeof *s->states);
+    s->marks = calloc(n, sizeof(struct psc_mark *));
+    if (s->states == NULL || s->marks == NULL)
+        return ps_fail(err, PSC_ENOMEM, "no memory for the exchange's tables");
+    for (int rc = 0; s->n_blocks < n; s->n_blocks++)
+        if ((rc = c->memory.kind->mark_create(c->memory.device, &s->marks[s->n_blocks], err)) < 0)
+            return psc_device_result(rc);
+    return PSC_OK;
+}
+
+int psc_stage_prepare(struct psc *c, struct ps_error *err)
+{
+    if (c->memory.device == NULL || c->local)
+        return PSC_OK;
+    int rc = make_mirror(c, err);
+    if (rc == PSC_OK)
+        rc = make_slots(c, err);
+    return rc == PSC_OK ? make_blocks(c, err) : rc;
+}
+
+void psc_stage_finish(struct psc *c)
+{
+    const struct psc_memory_kind *kind = c->memory.kind;
+    struct psc_stage *s = &c->transfer_state.stage;
+    for (uint32_t i = 0; i < s->n_blocks; i++)
+        kind->mark_destroy(c->memory.device, s->marks[i]);
+    for (uint32_t i = 0; i < PSC_STAGE_SLOTS; i++)
+        if (s->slot_marks[i] != NULL)
+            kind->mark_destroy(c->memory.device, s->slot_marks[i]);
+    if (s->pinned)
+        kind->unpin(c->memory.device, s->slots.base);
+    if (s->mirror != NULL)
+        kind->unpin(c->memory.device, s->mirror);
+    if (s->slots.base != NULL)
+        ps_buffer_free(&s->slots);
+    free(s->states);
+    free(s->marks);
+    *s = (struct psc_stage){.mirror = NULL};
+}
+
+int psc_stage_renew(struct psc *c, struct ps_buffer *b, struct ps_error *err)
+{
+    const struct psc_memory_kind *kind = c->memory.kind;
+    bool pinned = c->transfer_state.stage.mirror != NULL && c->transfer_state.stage.mirror == b->base;
+    struct ps_error why;
+    if (pinned)
+        kind->unpin(c->memory.device, b->base);
+    int rc = ps_buffer_renew(b, err);
+    if (pinned && kind->pin(c->memory.device, b->base, b->bytes, &why) < 0) {
+        c->transfer_state.stage.mirror = NULL; /* the next message fails */
+        *err = why;
+        return -EIO;
+    }
+    return rc;
+}
+
+void psc_stage_begin(struct psc *c)
+{
+    struct psc_stage *s = &c->transfer_state.stage;
+    if (s->states == NULL)
+        return;
+    memset(s->states, IS_MISSING, s->n_blocks * sizeof *s->states);
+    c->memory.kind->order(c->memory.device, PSC_UP, PSC_DOWN);
+}
+
+const float *psc_stage_message(const struct psc *c, const struct psc_transfer *t, struct ps_range scope,
+                               uint64_t at)
+{
+    const float *mirror = c->transfer_state.stage.mirror;
+    if (c->memory.device == NULL)
+        return t->send + (at - scope.begin);
+    return mirror != NULL ? mirror + at : NULL;
+}
+
+static struct ps_range block_at(const struct psc *c, uint64_t k)
+{
+    const struct psc_stage *s = &c->transfer_state.stage;
+    struct ps_range block = {k * s->block_floats, s->block_floats};
+    return ps_range_intersect(block, c->transfer_state.scope);
+}
+
+static void start_block(struct psc *c, const struct psc_transfer *t, uint64_t k)
+{
+    struct psc_stage *s = &c->transfer_state.stage;
+    struct ps_range block = k < s->n_blocks ? block_at(c, k) : (struct ps_range){0, 0};
+    if (block.count == 0 || s->states[k] != IS_MISSING)
+        return;
+    c->memory.kind->down(queue_of(c, PSC_DOWN), s->mirror + block.begin,
+                         t->send + (block.begin - c->transfer_state.scope.begin), block.count);
+    c->memory.kind->mark(queue_of(c, PSC_DOWN), s->marks[k]);
+    s->states[k] = IS_COMING;
+}
+
+int psc_stage_fetch(struct psc *c, const struct psc_transfer *t, struct ps_range r)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    struct psc_stage *s = &ts->stage;
+    if (c->memory.device == NULL)
+        return PSC_OK;
+    if (s->mirror == NULL)
+        return ps_fail(&ts->error, PSC_EDEVICE, "the memory between the device and the lanes is not pinned");
+    uint64_t first = r.begin / s->block_floats, last = (r.begin + r.count - 1) / s->block_floats;
+    for (uint64_t k = first; k <= last + 1; k++)
+        start_block(c, t, k);
+    for (uint64_t k = first; k <= last; k++) {
+        if (s->states[k] == IS_THERE)
+            continue;
+        if (c->memory.kind->wait(c->memory.device, s->marks[k], &ts->error) < 0)
+            return PSC_EDEVICE;
+        s->states[k] = IS_THERE;
+    }
+    return PSC_OK;
+}
+
+int psc_stage_answer(struct psc *c, const float **floats, size_t n)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    struct psc_stage *s = &ts->stage;
+    if (c->memory.device == NULL)
+        return PSC_OK;
+    size_t at = (size_t)s->slot * c->shard.chunk_floats;
+    if (s->slot_used[s->slot] &&
+        c->memory.kind->wait(c->memory.device, s->slot_marks[s->slot], &ts->error) < 0)
+        return PSC_EDEVICE;
+    float *host = (float *)s->slots.base + at;
+    memcpy(host, *floats, n * sizeof *host);
+    c->memory.kind->up(queue_of(c, PSC_UP), s->device_slots + at, host, n);
+    *floats = s->device_slots + at;
+    return PSC_OK;
+}
+
+void psc_stage_answered(struct psc *c)
+{
+    struct psc_stage *s = &c->transfer_state.stage;
+    if (c->memory.device == NULL)
+        return;
+    c->memory.kind->mark(queue_of(c, PSC_UP), s->slot_marks[s->slot]);
+    s->slot_used[s->slot] = true;
+    s->slot = (s->slot + 1) % PSC_STAGE_SLOTS;
+}
+
+void psc_stage_take_back(struct psc *c, const struct psc_transfer *t, struct ps_range r)
+{
+    const struct psc_transfer_state *ts = &c->transfer_state;
+    if (c->memory.device != NULL)
+        c->memory.kind->up(queue_of(c, PSC_UP), t->target + (r.begin - ts->scope.begin),
+                           ts->stage.mirror + r.begin, r.count);
+}
+
+void psc_work_goes(struct psc *c)
+{
+    if (c->memory.device == NULL)
+        return;
+    c->memory.kind->order(c->memory.device, PSC_COMPUTE, PSC_DOWN);
+    c->memory.kind->order(c->memory.device, PSC_COMPUTE, PSC_UP);
+}
+
+void psc_work_returns(struct psc *c)
+{
+    if (c->memory.device != NULL)
+        c->memory.kind->order(c->memory.device, PSC_UP, PSC_COMPUTE);
+}
+
+int psc_work_end(struct psc *c, int rc)
+{
+    struct ps_error why;
+    if (c->memory.device == NULL)
+        return rc;
+    int ended = c->memory.own_stream ? c->memory.kind->finish(queue_of(c, PSC_COMPUTE), &why)
+                                     : c->memory.kind->check(c->memory.device, &why);
+    if (ended == 0 || rc < 0)
+        return rc;
+    c->error = why;
+    return PSC_EDEVICE;
+}

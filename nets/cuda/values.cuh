@@ -1,0 +1,442 @@
+/* values.cuh: the kernels that read or write values of the net. kernels.cuh includes it once for each type of
+ * values: VALUE, with VALUE_KERNEL(k_add) the name of the kernel for it. Arithmetic is float32 or double; a
+ * result is rounded when it is stored. */
+
+/* ---- images and layouts */
+
+/* [images][a][b] -> [images][b][a]; n: the number of all values. */
+VALUE_KERNEL(k_turn)(uint64_t n, uint32_t a, uint32_t b, const VALUE *in, VALUE *out)
+{
+    EACH(i, n)
+    {
+        uint64_t one = i % ((uint64_t)a * b);
+        out[i] = in[i - one + one % a * b + one / a];
+    }
+}
+
+/* The same from a part of x, and to a part of g. */
+VALUE_KERNEL(k_turn_in)(uint64_t n, uint32_t a, uint32_t b, const float *in, VALUE *out)
+{
+    EACH(i, n)
+    {
+        uint64_t one = i % ((uint64_t)a * b);
+        store(out[i], in[i - one + one % a * b + one / a]);
+    }
+}
+
+VALUE_KERNEL(k_turn_out)(uint64_t n, uint32_t a, uint32_t b, const VALUE *in, float *out)
+{
+    EACH(i, n)
+    {
+        uint64_t one = i % ((uint64_t)a * b);
+        out[i] = number(in[i - one + one % a * b + one / a]);
+    }
+}
+
+VALUE_KERNEL(k_convert)(uint64_t n, const float *in, VALUE *out)
+{
+    EACH(i, n) store(out[i], in[i]);
+}
+
+/* Bytes to the net's input. is_hwc: the bytes are [H][W][C], otherwise [C][H][W]. */
+VALUE_KERNEL(k_bytes)
+(uint64_t n, uint32_t c, uint32_t places, uint32_t is_hwc, const uint8_t *in, const float *value_of,
+ VALUE *out)
+{
+    EACH(i, n)
+    {
+        uint32_t channel = (uint32_t)(i % c);
+        uint64_t place = i / c % places, image = i / c / places;
+        uint64_t at = is_hwc ? i : (image * c + channel) * places + place;
+        store(out[i], value_of[channel * 256 + in[at]]);
+    }
+}
+
+/* Zero padding: window.in -> window.out, at offset `pad`. */
+VALUE_KERNEL(k_pad)(uint64_t n, struct cnn_cuda_window w, const VALUE *in, VALUE *out)
+{
+    EACH(i, n)
+    {
+        uint32_t c = (uint32_t)(i % w.out.c), x = (uint32_t)(i / w.out.c % w.out.w);
+        uint32_t y = (uint32_t)(i / w.out.c / w.out.w % w.out.h);
+        uint64_t image = i / w.out.c / w.out.w / w.out.h;
+        int64_t iy = (int64_t)y - w.pad[0], ix = (int64_t)x - w.pad[1];
+        bool inside = iy >= 0 && ix >= 0 && iy < (int64_t)w.in.h && ix < (int64_t)w.in.w;
+        out[i] =
+            inside ? in[((image * w.in.h + (uint64_t)iy) * w.in.w + (uint64_t)ix) * w.in.c + c] : VALUE{};
+    }
+}
+
+/* The inverse of k_pad: the middle of window.out -> window.in. */
+VALUE_KERNEL(k_crop)(uint64_t n, struct cnn_cuda_window w, const VALUE *in, VALUE *out)
+{
+    EACH(i, n)
+    {
+        uint32_t c = (uint32_t)(i % w.in.c), x = (uint32_t)(i / w.in.c % w.in.w);
+        uint32_t y = (uint32_t)(i / w.in.c / w.in.w % w.in.h);
+        uint64_t image = i / w.in.c / w.in.w / w.in.h;
+        out[i] =
+            in[((image * w.out.h + y + (uint32_t)w.pad[0]) * w.out.w + x + (uint32_t)w.pad[1]) * w.out.c + c];
+    }
+}
+
+/* Copies channels [0, c) of rows in_stride apart to rows out_stride apart; n = rows * c. */
+VALUE_KERNEL(k_copy_channels)
+(uint64_t n, uint32_t c, const VALUE *in, uint32_t in_stride, VALUE *out, uint32_t out_stride)
+{
+    EACH(i, n) out[i / c * out_stride + i % c] = in[i / c * in_stride + i % c];
+}
+
+/* ---- elementwise. in and out may be the same. */
+
+VALUE_KERNEL(k_add)(uint64_t n, const VALUE *a, const VALUE *b, VALUE *out)
+{
+    EACH(i, n) store(out[i], number(a[i]) + number(b[i]));
+}
+
+VALUE_KERNEL(k_bias)(uint64_t n, uint32_t c, const float *bias, VALUE *x)
+{
+    EACH(i, n) store(x[i], number(x[i]) + bias[i % c]);
+}
+
+/* A NaN is kept. */
+VALUE_KERNEL(k_activate)(uint64_t n, enum cnn_cuda_activation kind, float slope, const VALUE *in, VALUE *out)
+{
+    EACH(i, n)
+    {
+        float x = number(in[i]);
+        switch (kind) {
+        case CNN_CUDA_RELU:
+            x = x < 0 ? 0 : x;
+            break;
+        case CNN_CUDA_LEAKY_RELU:
+            x = x > 0 ? x : slope * x;
+            break;
+        case CNN_CUDA_RELU6:
+            x = x < 0 ? 0 : x > 6 ? 6 : x;
+            break;
+        case CNN_CUDA_SIGMOID:
+            x = 1 / (1 + expf(-x));
+            break;
+        default:
+            x = tanhf(x);
+        }
+        store(out[i], x);
+    }
+}
+
+VALUE_KERNEL(k_activate_back)
+(uint64_t n, enum cnn_cuda_activation kind, float slope, const VALUE *out, const VALUE *dout, VALUE *din)
+{
+    EACH(i, n)
+    {
+        float y = number(out[i]), d = 0;
+        switch (kind) {
+        case CNN_CUDA_RELU:
+            d = y > 0 ? 1 : 0;
+            break;
+        case CNN_CUDA_LEAKY_RELU:
+            d = y > 0 ? 1 : slope;
+            break;
+        case CNN_CUDA_RELU6:
+            d = y > 0 && y < 6 ? 1 : 0;
+            break;
+        case CNN_CUDA_SIGMOID:
+            d = y * (1 - y);
+            break;
+        default:
+            d = 1 - y * y;
+        }
+        store(din[i], d != 0 ? d * number(dout[i]) : 0);
+    }
+}
+
+/* Word e % 4 of block (e / 4, layer, step) decides element e, as in nets/layers/dropout.c. For values in
+ * [C][H][W] order: a thread handles the four elements of a block. */
+VALUE_KERNEL(k_dropout)(struct cnn_cuda_dropout p, const struct cnn_cuda_step *s, const VALUE *in, VALUE *out)
+{
+    EACH(q, (p.n + 3) / 4)
+    {
+        uint32_t v[4] = {(uint32_t)q, p.layer, (uint32_t)s->draw_step, (uint32_t)(s->draw_step >> 32)};
+        philox(v, s->dropout_key[0], s->dropout_key[1]);
+        for (uint32_t k = 0; k < 4 && q * 4 + k < p.n; k++)
+            store(out[q * 4 + k], v[k] >= p.dropped_below ? number(in[q * 4 + k]) * p.scale : 0);
+    }
+}
+
+/* The same for values in another order: a thread draws a whole block for its element. */
+VALUE_KERNEL(k_dropout_planes)
+(struct cnn_cuda_dropout p, const struct cnn_cuda_step *s, const VALUE *in, VALUE *out)
+{
+    EACH(i, p.n)
+    {
+        uint64_t image = i / p.c / p.places, e = (image * p.c + i % p.c) * p.places + i / p.c % p.places;
+        uint32_t v[4] = {(uint32_t)(e / 4), p.layer, (uint32_t)s->draw_step, (uint32_t)(s->draw_step >> 32)};
+        philox(v, s->dropout_key[0], s->dropout_key[1]);
+        uint32_t low = e & 1 ? v[1] : v[0], high = e & 1 ? v[3] : v[2]; /* v[e % 4], in registers */
+        store(out[i], (e & 2 ? high : low) >= p.dropped_below ? number(in[i]) * p.scale : 0);
+    }
+}
+
+/* ---- pools. Forward, a thread computes one output. Backward, it computes one input, from every window that
+ * contains it. */
+
+/* best: position of the largest value in its window, the first in row order among equals. A NaN counts as
+ * largest. */
+VALUE_KERNEL(k_maxpool)(uint64_t n, struct cnn_cuda_window w, const VALUE *in, VALUE *out, uint16_t *best)
+{
+    EACH(i, n)
+    {
+        struct place o = place_of(&w.out, i);
+        struct clip rows = clip_side(&w, 0, (int32_t)w.in.h, o.y),
+                    columns = clip_side(&w, 1, (int32_t)w.in.w, o.x);
+        int32_t y0 = o.y * w.stride[0] - w.pad[0], x0 = o.x * w.stride[1] - w.pad[1];
+        int32_t at = (rows.from - y0) * w.kernel[1] + columns.from - x0;
+        float most = number(in[index_of(&w.in, o.image, rows.from, columns.from, o.c)]);
+        for (int32_t y = rows.from; y < rows.to; y++)
+            for (int32_t x = columns.from; x < columns.to; x++) {
+                float v = number(in[index_of(&w.in, o.image, y, x, o.c)]);
+                if (v > most || v != v) {
+                    most = v;
+                    at = (y - y0) * w.kernel[1] + x - x0;
+                }
+            }
+        store(out[i], most);
+        best[i] = (uint16_t)at;
+    }
+}
+
+VALUE_KERNEL(k_maxpool_back)
+(uint64_t n, struct cnn_cuda_window w, const VALUE *dout, const uint16_t *best, VALUE *din)
+{
+    EACH(i, n)
+    {
+        struct place p = place_of(&w.in, i);
+        struct clip rows = windows_over(&w, 0, (int32_t)w.out.h, p.y);
+        struct clip columns = windows_over(&w, 1, (int32_t)w.out.w, p.x);
+        float sum = 0;
+        for (int32_t y = rows.from; y < rows.to; y++)
+            for (int32_t x = columns.from; x < columns.to; x++) {
+                int32_t ky = p.y + w.pad[0] - y * w.stride[0], kx = p.x + w.pad[1] - x * w.stride[1];
+                uint64_t o = index_of(&w.out, p.image, y, x, p.c);
+                if (best[o] == ky * w.kernel[1] + kx)
+                    sum += number(dout[o]);
+            }
+        store(din[i], sum);
+    }
+}
+
+VALUE_KERNEL(k_avgpool)(uint64_t n, struct cnn_cuda_window w, const VALUE *in, VALUE *out)
+{
+    EACH(i, n)
+    {
+        struct place o = place_of(&w.out, i);
+        struct clip rows = clip_side(&w, 0, (int32_t)w.in.h, o.y),
+                    columns = clip_side(&w, 1, (int32_t)w.in.w, o.x);
+        float sum = 0;
+        for (int32_t y = rows.from; y < rows.to; y++)
+            for (int32_t x = columns.from; x < columns.to; x++)
+                sum += number(in[index_of(&w.in, o.image, y, x, o.c)]);
+        store(out[i], sum / counted(&w, rows, columns));
+    }
+}
+
+VALUE_KERNEL(k_avgpool_back)(uint64_t n, struct cnn_cuda_window w, const VALUE *dout, VALUE *din)
+{
+    EACH(i, n)
+    {
+        struct place p = place_of(&w.in, i);
+        struct clip rows = windows_over(&w, 0, (int32_t)w.out.h, p.y);
+        struct clip columns = windows_over(&w, 1, (int32_t)w.out.w, p.x);
+        float sum = 0;
+        for (int32_t y = rows.from; y < rows.to; y++)
+            for (int32_t x = columns.from; x < columns.to; x++)
+                sum +=
+                    number(dout[index_of(&w.out, p.image, y, x, p.c)]) /
+                    counted(&w, clip_side(&w, 0, (int32_t)w.in.h, y), clip_side(&w, 1, (int32_t)w.in.w, x));
+        store(din[i], sum);
+    }
+}
+
+/* ---- LRN: y = x s^-beta; s, the norm over neighbouring channels, is kept in float32. */
+
+VALUE_KERNEL(k_lrn)(struct cnn_cuda_lrn p, const VALUE *in, float *norm, VALUE *out)
+{
+    EACH(i, p.n)
+    {
+        uint32_t c = (uint32_t)(i % p.c), from = c < p.before ? 0 : c - p.before;
+        uint32_t to = p.after < p.c - c ? c + p.after + 1 : p.c;
+        const VALUE *x = in + (i - c);
+        float sum = 0;
+        for (uint32_t j = from; j < to; j++)
+            sum += number(x[j]) * number(x[j]);
+        norm[i] = p.k + p.alpha * sum;
+        store(out[i], number(x[c]) * powf(norm[i], -p.beta));
+    }
+}
+
+/* The equation is in nets/ref/lrn.c. */
+VALUE_KERNEL(k_lrn_back)
+(struct cnn_cuda_lrn p, const VALUE *in, const float *norm, const VALUE *dout, VALUE *din)
+{
+    EACH(i, p.n)
+    {
+        uint32_t c = (uint32_t)(i % p.c), from = c < p.after ? 0 : c - p.after;
+        uint32_t to = p.before < p.c - c ? c + p.before + 1 : p.c;
+        uint64_t row = i - c;
+        float sum = 0;
+        for (uint32_t j = from; j < to; j++)
+            sum += number(dout[row + j]) * number(in[row + j]) * powf(norm[row + j], -p.beta - 1);
+        store(din[i], number(dout[i]) * powf(norm[i], -p.beta) - 2 * p.alpha * p.beta * number(in[i]) * sum);
+    }
+}
+
+/* ---- sums over a channel: see kernels.cuh. */
+
+/* Block (tile, slice) writes two sums over its channels and rows to part[slice][2][c]: of a, and of a second
+ * term. The term is a^2 or, with b, a times (b minus its mean). s1, s2: shared, [CNN_CUDA_BLOCK]. */
+__device__ inline void sum_channels(enum sums_of second, uint64_t rows, uint32_t c, const VALUE *a,
+                                    const VALUE *b, const float *mean_of_b, double *s1, double *s2,
+                                    double *part)
+{
+    const uint32_t per = CNN_CUDA_BLOCK / CNN_CUDA_TILE, lane = threadIdx.x % CNN_CUDA_TILE,
+                   row = threadIdx.x / CNN_CUDA_TILE, channel = blockIdx.x * CNN_CUDA_TILE + lane;
+    const uint64_t each = (rows + gridDim.y - 1) / gridDim.y, first = blockIdx.y * each;
+    const uint64_t end = first + each < rows ? first + each : rows;
+    double sum = 0, other = 0;
+
+    for (uint64_t r = first + row; channel < c && r < end; r += per) {
+        double v = (double)number(a[r * c + channel]);
+        sum += v;
+        if (second == SUMS_OF_SQUARES)
+            other += v * v;
+        else if (second == SUMS_OF_PRODUCTS)
+            other += v * (double)(number(b[r * c + channel]) - mean_of_b[channel]);
+    }
+    s1[threadIdx.x] = sum;
+    s2[threadIdx.x] = other;
+    __syncthreads();
+    if (row != 0 || channel >= c)
+        return;
+    for (uint32_t k = 1; k < per; k++) {
+        sum += s1[k * CNN_CUDA_TILE + lane];
+        other += s2[k * CNN_CUDA_TILE + lane];
+    }
+    part[(uint64_t)blockIdx.y * 2 * c + channel] = sum;
+    part[((uint64_t)blockIdx.y * 2 + 1) * c + channel] = other;
+}
+
+VALUE_KERNEL(k_sums)(uint64_t rows, uint32_t c, const VALUE *a, double *part)
+{
+    __shared__ double s1[CNN_CUDA_BLOCK], s2[CNN_CUDA_BLOCK];
+    sum_channels(SUMS_OF_VALUES, rows, c, a, NULL, NULL, s1, s2, part);
+}
+
+VALUE_KERNEL(k_moments)(uint64_t rows, uint32_t c, const VALUE *a, double *part)
+{
+    __shared__ double s1[CNN_CUDA_BLOCK], s2[CNN_CUDA_BLOCK];
+    sum_channels(SUMS_OF_SQUARES, rows, c, a, NULL, NULL, s1, s2, part);
+}
+
+VALUE_KERNEL(k_products)
+(uint64_t rows, uint32_t c, const VALUE *a, const VALUE *b, const float *mean_of_b, double *part)
+{
+    __shared__ double s1[CNN_CUDA_BLOCK], s2[CNN_CUDA_BLOCK];
+    sum_channels(SUMS_OF_PRODUCTS, rows, c, a, b, mean_of_b, s1, s2, part);
+}
+
+/* ---- batch norm: see kernels.cuh. */
+
+VALUE_KERNEL(k_norm)
+(uint64_t n, uint32_t c, const float *used, const float *scale, const float *shift, const VALUE *in,
+ VALUE *out)
+{
+    EACH(i, n)
+    {
+        uint32_t k = (uint32_t)(i % c);
+        store(out[i], (number(in[i]) - used[k]) * (scale[k] * used[c + k]) + shift[k]);
+    }
+}
+
+VALUE_KERNEL(k_norm_back)
+(uint64_t n, uint32_t c, const float *used, const float *k, const VALUE *in, const VALUE *dout, VALUE *din)
+{
+    EACH(i, n)
+    {
+        uint32_t j = (uint32_t)(i % c);
+        store(din[i], k[j] * number(dout[i]) + k[c + j] * (number(in[i]) - used[j]) + k[2 * c + j]);
+    }
+}
+
+/* ---- convolutions that cuDNN does not support: plain loops, one thread per value. Weights
+ * [out][row][column][in of the group]. */
+
+VALUE_KERNEL(k_conv)(uint64_t n, struct cnn_cuda_window w, const VALUE *in, const VALUE *weight, VALUE *out)
+{
+    EACH(i, n)
+    {
+        struct place o = place_of(&w.out, i);
+        uint32_t deep = w.in.c / w.groups, c0 = o.c / (w.out.c / w.groups) * deep;
+        float sum = 0;
+        for (int32_t ky = 0; ky < w.kernel[0]; ky++)
+            for (int32_t kx = 0; kx < w.kernel[1]; kx++) {
+                int32_t y = o.y * w.stride[0] + ky * w.dilation[0] - w.pad[0];
+                int32_t x = o.x * w.stride[1] + kx * w.dilation[1] - w.pad[1];
+                if (y < 0 || x < 0 || y >= (int32_t)w.in.h || x >= (int32_t)w.in.w)
+                    continue;
+                const VALUE *v = in + index_of(&w.in, o.image, y, x, c0);
+                const VALUE *k = weight + (((uint64_t)o.c * w.kernel[0] + ky) * w.kernel[1] + kx) * deep;
+                for (uint32_t c = 0; c < deep; c++)
+                    sum += number(v[c]) * number(k[c]);
+            }
+        store(out[i], sum);
+    }
+}
+
+VALUE_KERNEL(k_conv_back_data)
+(uint64_t n, struct cnn_cuda_window w, const VALUE *weight, const VALUE *dout, VALUE *din)
+{
+    EACH(i, n)
+    {
+        struct place p = place_of(&w.in, i);
+        uint32_t deep = w.in.c / w.groups, wide = w.out.c / w.groups, group = p.c / deep;
+        float sum = 0;
+        for (int32_t ky = 0; ky < w.kernel[0]; ky++)
+            for (int32_t kx = 0; kx < w.kernel[1]; kx++) {
+                int32_t y = p.y + w.pad[0] - ky * w.dilation[0], x = p.x + w.pad[1] - kx * w.dilation[1];
+                if (y < 0 || x < 0 || y % w.stride[0] != 0 || x % w.stride[1] != 0)
+                    continue;
+                y /= w.stride[0];
+                x /= w.stride[1];
+                if (y >= (int32_t)w.out.h || x >= (int32_t)w.out.w)
+                    continue;
+                for (uint32_t o = group * wide; o < (group + 1) * wide; o++)
+                    sum += number(dout[index_of(&w.out, p.image, y, x, o)]) *
+                           number(weight[(((uint64_t)o * w.kernel[0] + ky) * w.kernel[1] + kx) * deep +
+                                         p.c % deep]);
+            }
+        store(din[i], sum);
+    }
+}
+
+VALUE_KERNEL(k_conv_back_weights)
+(uint64_t n, struct cnn_cuda_window w, const VALUE *in, const VALUE *dout, VALUE *dweight)
+{
+    EACH(i, n)
+    {
+        uint32_t deep = w.in.c / w.groups, c = (uint32_t)(i % deep);
+        int32_t kx = (int32_t)(i / deep % w.kernel[1]), ky = (int32_t)(i / deep / w.kernel[1] % w.kernel[0]);
+        uint32_t o = (uint32_t)(i / deep / w.kernel[1] / w.kernel[0]), c0 = o / (w.out.c / w.groups) * deep;
+        double sum = 0;
+        for (uint32_t image = 0; image < w.in.n; image++)
+            for (int32_t oy = 0; oy < (int32_t)w.out.h; oy++)
+                for (int32_t ox = 0; ox < (int32_t)w.out.w; ox++) {
+                    int32_t y = oy * w.stride[0] + ky * w.dilation[0] - w.pad[0];
+                    int32_t x = ox * w.stride[1] + kx * w.dilation[1] - w.pad[1];
+                    if (y >= 0 && x >= 0 && y < (int32_t)w.in.h && x < (int32_t)w.in.w)
+                        sum += (double)number(in[index_of(&w.in, image, y, x, c0 + c)]) *
+                               (double)number(dout[index_of(&w.out, image, oy, ox, o)]);
+                }
+        store(dweight[i], (float)sum);
+    }
+}

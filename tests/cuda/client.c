@@ -1,0 +1,473 @@
+/* client.c: libpsclient with memory: cuda on the stand-in, with a real psd. Every method makes the same steps
+ * with the worker's vectors on the host and on the device: the same x and center, bit for bit, since with one
+ * worker sums have one order. Between the steps the host waits for nothing, so that the order of copies and
+ * kernels is the stand-in's: STANDIN_ORDER. CUDA_CLIENT_SEEDS=FIRST:COUNT: only random orders, a row each. */
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/psclique.h"
+#include "proto/model/method.h"
+#include "tests/client/psd_fixture.h"
+
+enum { N = RIG_N, STEPS = 9, SAVED_AFTER = 5, MOST_SETTINGS = 12 };
+
+struct row {
+    const char *name, *settings[MOST_SETTINGS];
+    const char *local; /* a method without a server; no settings then */
+    const char *transport;
+    const char *change; /* the method after half of the steps */
+    bool saves;         /* the second half is made by another handle, from the file */
+};
+
+/* Beside all methods with their own settings. */
+static const struct row more[] = {
+    {"sgd", .local = "sgd"},
+    {"msgd", .local = "msgd"},
+    {"asgd", .local = "asgd"},
+    {"mvasgd", .local = "mvasgd"},
+    {"elastic over tcp", {"method=eamsgd", "period=2", "alpha=0.25"}, .transport = "tcp"},
+    {"elastic with weight decay", {"method=async-easgd", "period=2", "alpha=0.25", "weight_decay=0.01"}},
+    {"elastic, overlap", {"method=async-easgd", "period=2", "alpha=0.25", "overlap=true"}},
+    {"elastic, momentum, overlap", {"method=eamsgd", "period=1", "alpha=0.25", "overlap=true"}},
+    {"elastic, momentum, overlap in rounds",
+     {"method=sync-easgd", "workers=1", "alpha=0.25", "overlap=true"}},
+    {"elastic, overlap of 3",
+     {"method=async-easgd", "optimizer=nesterov", "momentum=0.5", "period=4", "alpha=0.25", "overlap=3"}},
+    {"elastic, serial, overlap",
+     {"method=original-easgd", "workers=1", "alpha=0.25", "serial=true", "overlap=true"}},
+    {"gradients, overlap", {"method=async-sgd", "overlap=true"}},
+    {"gradients with weight decay", {"method=async-msgd", "weight_decay=0.01"}},
+    {"moves, overlap", {"method=downpour", "period=2", "overlap=true"}},
+    {"moves, fragments, mix", {"method=diloco", "workers=1", "period=4", "fragments=4", "mix=0.5"}},
+    {"moves, overlap of 3, mix", {"method=diloco", "workers=1", "period=4", "overlap=3", "mix=0.5"}},
+    {"int8", {"method=async-easgd", "period=1", "alpha=0.25", "codec.message=int8", "codec.answer=bf16"}},
+    {"int8 with error feedback",
+     {"method=async-sgd", "codec.message=int8", "codec.error_feedback=true", "overlap=true"}},
+    {"top-k moves", {"method=downpour", "period=2", "codec.message=topk:0.1", "codec.error_feedback=true"}},
+    {"admm, weight decay", {"method=admm", "workers=1", "weight_decay=0.01"}},
+    {"elastic, then moves", {"method=eamsgd", "period=2"}, .change = "method=downpour\n"},
+    {"moves, then gradients", {"method=downpour"}, .change = "method=async-sgd\n"},
+    {"gradients, then admm", {"method=async-sgd"}, .change = "method=admm\nworkers=1\n"},
+    {"elastic, saved", {"method=eamsgd", "period=2", "alpha=0.25"}, .saves = true},
+    {"moves, overlap of 3, saved", {"method=downpour", "period=4", "overlap=3"}, .saves = true},
+    {"feedback, saved",
+     {"method=downpour", "period=2", "codec.message=int8", "codec.error_feedback=true"},
+     .saves = true},
+};
+
+/* One of the methods, then of the rows above. */
+static struct row row_of(size_t i)
+{
+    static char method[64];
+    size_t n = 0;
+    for (const struct ps_method *m = ps_methods; m->name != NULL; m++)
+        if (m->rule != NULL && strcmp(m->rule, "hold") != 0 && n++ == i) {
+            bool counts = strcmp(m->admission, "fcfs") != 0 && strcmp(m->admission, "hogwild") != 0;
+            snprintf(method, sizeof method, "method=%s", m->name);
+            return (struct row){m->name,
+                                {method, counts || strcmp(m->rule, "dc-asgd") == 0 ? "workers=1" : NULL}};
+        }
+    return more[i - n];
+}
+
+static size_t n_methods(void)
+{
+    size_t n = 0;
+    for (const struct ps_method *m = ps_methods; m->name != NULL; m++)
+        n += m->rule != NULL && strcmp(m->rule, "hold") != 0;
+    return n;
+}
+
+/* What the worker's program does, and where it got to. */
+static float start[N], gradients[STEPS][N], seen[STEPS][N];
+static struct result {
+    float x[N], own[N], center[N];
+} results[2];
+
+static void roll(void)
+{
+    struct dice dice = {25};
+    for (int i = 0; i < N; i++) {
+        start[i] = dice_float(&dice);
+        for (int t = 0; t < STEPS; t++) {
+            gradients[t][i] = dice_float(&dice);
+            seen[t][i] = dice_float(&dice);
+        }
+    }
+}
+
+/* A worker whose vectors are on the host or the device, and which puts its work into a stream. */
+struct worker {
+    struct psc *c;
+    bool on_device;
+    cudaStream_t stream;
+    float *x, *g[STEPS];
+    float *pinned[STEPS]; /* what it has seen for the buffers */
+};
+
+static void open_worker(struct worker *w, const struct daemon *d, const struct row *row)
+{
+    struct psc_options opt;
+    struct psc_local local;
+    psc_options_init(&opt, sizeof opt);
+    psc_local_init(&local, sizeof local, row->local);
+    local.weight_decay = 0.01;
+    opt.server = row->local == NULL ? d->endpoint : NULL;
+    opt.local = row->local != NULL ? &local : NULL;
+    opt.transport = row->transport;
+    opt.retry_ms = RIG_RETRY_MS;
+    opt.heartbeat_ms = RIG_HEARTBEAT_MS;
+    opt.rank = 0;
+    opt.memory = w->on_device ? "cuda" : NULL;
+    opt.stream = w->on_device ? w->stream : NULL;
+    ck_assert_msg(psc_open(&opt, &w->c) == PSC_OK, "%s: %s", row->name, psc_error(w->c));
+}
+
+static void begin_worker(struct worker *w, const struct row *row)
+{
+    assert_ok(w->c, psc_alloc(w->c, N, &w->x));
+    assert_ok(w->c, psc_write(w->c, w->x, start, N));
+    ck_assert_msg(psc_begin(w->c, rig_model, RIG_TENSORS, w->x) == PSC_OK, "%s: %s", row->name,
+                  psc_error(w->c));
+    for (int t = 0; t < STEPS; t++) {
+        w->g[t] = gradients[t];
+        w->pinned[t] = seen[t];
+        if (!w->on_device)
+            continue;
+        w->g[t] = NULL;
+        assert_ok(w->c, psc_alloc(w->c, N, &w->g[t]));
+        assert_ok(w->c, psc_write(w->c, w->g[t], gradients[t], N));
+        ck_assert_int_eq(cudaHostAlloc((void **)&w->pinned[t], sizeof seen[t], 0), cudaSuccess);
+        memcpy(w->pinned[t], seen[t], sizeof seen[t]);
+    }
+}
+
+/* The program changes the buffers before each step, in the order of its stream. */
+static void see(struct worker *w, int t)
+{
+    for (size_t i = 0; i < RIG_TENSORS; i++) {
+        const struct psc_tensor *b = &rig_model[i];
+        if (b->role != PSC_BUFFER)
+            continue;
+        size_t bytes = b->shape[0] * sizeof *w->x;
+        if (w->on_device)
+            ck_assert_int_eq(cudaMemcpyAsync(w->x + b->offset, w->pinned[t] + b->offset, bytes,
+                                             cudaMemcpyHostToDevice, w->stream),
+                             cudaSuccess);
+        else
+            memcpy(w->x + b->offset, w->pinned[t] + b->offset, bytes);
+    }
+}
+
+static void close_worker(struct worker *w)
+{
+    if (w->on_device)
+        for (int t = 0; t < STEPS; t++)
+            ck_assert_int_eq(cudaStreamSynchronize(w->stream), cudaSuccess);
+    psc_close(w->c);
+    for (int t = 0; w->on_device && t < STEPS; t++)
+        ck_assert_int_eq(cudaFreeHost(w->pinned[t]), cudaSuccess);
+}
+
+static void step_worker(struct worker *w, const struct row *row, int t)
+{
+    see(w, t);
+    int rc = psc_step(w->c, w->x, w->g[t], 8);
+    ck_assert_msg(rc == PSC_OK, "%s, step %d: %s: %s", row->name, t, psc_result_name(rc), psc_error(w->c));
+}
+
+/* The other handle is of the other kind of memory: the file is the same. */
+static void save_and_load(struct worker *w, const struct daemon *d, const struct row *row)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/worker.state", d->dir);
+    assert_ok(w->c, psc_save(w->c, path, w->x, NULL, 0));
+    close_worker(w);
+    ck_assert(daemon_workers_become(d, 0));
+    w->on_device = !w->on_device;
+    open_worker(w, d, row);
+    begin_worker(w, row);
+    assert_ok(w->c, psc_load(w->c, path, w->x, NULL, 0, NULL));
+}
+
+static void run(const struct row *row, bool on_device, struct result *out)
+{
+    struct worker w = {.on_device = on_device};
+    struct daemon d;
+    const char *settings[MOST_SETTINGS + 6] = {"learning_rate=0.0625", RIG_CUT};
+    for (size_t n = 3, i = 0; row->settings[i] != NULL; i++)
+        settings[n++] = row->settings[i];
+    if (row->local == NULL)
+        rig_start(&d, settings);
+    ck_assert_int_eq(cudaStreamCreateWithFlags(&w.stream, cudaStreamNonBlocking), cudaSuccess);
+    open_worker(&w, &d, row);
+    begin_worker(&w, row);
+    for (int t = 0; t < STEPS; t++) {
+        if (t == SAVED_AFTER && row->change != NULL)
+            assert_ok(w.c, psc_set_method(w.c, row->change));
+        if (t == SAVED_AFTER && row->saves)
+            save_and_load(&w, &d, row);
+        step_worker(&w, row, t);
+    }
+    assert_ok(w.c, psc_wait(w.c, PSC_ALL));
+    assert_ok(w.c, psc_read(w.c, out->x, w.x, N));
+    assert_ok(w.c, psc_point(w.c, w.g[0]));
+    assert_ok(w.c, psc_read(w.c, out->own, w.g[0], N));
+    if (row->local == NULL) {
+        assert_ok(w.c, psc_pull(w.c, NULL, w.g[1]));
+        assert_ok(w.c, psc_read(w.c, out->center, w.g[1], N));
+    }
+    close_worker(&w);
+    if (row->local == NULL)
+        daemon_remove(&d);
+    ck_assert_int_eq(cudaStreamDestroy(w.stream), cudaSuccess);
+    roll(); /* of the host's rows psc_point and psc_pull have overwritten two */
+}
+
+static void compare(const struct row *row, const char *what, const float *host, const float *device)
+{
+    for (int i = 0; i < N; i++)
+        ck_assert_msg(memcmp(&host[i], &device[i], sizeof *host) == 0,
+                      "%s: %s[%d] is %a on the host, %a on the device", row->name, what, i, (double)host[i],
+                      (double)device[i]);
+}
+
+static void check_row(size_t i)
+{
+    struct row row = row_of(i);
+    roll();
+    run(&row, false, &results[0]);
+    run(&row, true, &results[1]);
+    compare(&row, "x", results[0].x, results[1].x);
+    compare(&row, "the worker's own x", results[0].own, results[1].own);
+    compare(&row, "the center", results[0].center, results[1].center);
+    ck_assert_msg(memcmp(results[0].x, start, sizeof start) != 0, "%s: x has not moved", row.name);
+}
+
+START_TEST(steps_are_those_of_the_host)
+{
+    check_row((size_t)_i);
+}
+END_TEST
+
+static unsigned long first_seed;
+
+START_TEST(any_order_gives_the_same_bits)
+{
+    char order[40];
+    unsigned long seed = first_seed + (unsigned long)_i;
+    snprintf(order, sizeof order, "random:%lu", seed);
+    setenv("STANDIN_ORDER", order, 1);
+    check_row(seed % (n_methods() + ROWS(more)));
+}
+END_TEST
+
+/* ---- refusals and failures */
+
+static struct daemon psd;
+
+static void start_psd(void)
+{
+    static const char *const settings[] = {"method=async-easgd", "learning_rate=0.0625", RIG_CUT, NULL};
+    roll();
+    rig_start(&psd, settings);
+}
+
+static void stop_psd(void)
+{
+    daemon_remove(&psd);
+}
+
+static int try_open(struct psc_options *opt, struct psc **c)
+{
+    opt->memory = "cuda";
+    return psc_open(opt, c);
+}
+
+START_TEST(what_it_cannot_do_is_refused_at_open)
+{
+    struct psc_options opt;
+    struct psc_threads_options threads;
+    struct psc_clique *cliques[2];
+    struct psc *c;
+    psc_options_init(&opt, sizeof opt);
+    opt.server = psd.endpoint;
+    opt.kind = PSC_OBSERVER;
+    assert_fails(c, try_open(&opt, &c), PSC_EUNSUPPORTED, "memory 'cuda' is for workers");
+    psc_close(c);
+    opt.kind = PSC_WORKER;
+    psc_threads_options_init(&threads, sizeof threads);
+    threads.members = 2;
+    ck_assert_int_eq(psc_threads_open(&threads, cliques), PSC_OK);
+    opt.clique = cliques[0];
+    assert_fails(c, try_open(&opt, &c), PSC_EUNSUPPORTED,
+                 "a clique of 2 members sums vectors of the host only");
+    psc_close(c);
+    psc_clique_close(cliques[0]);
+    psc_clique_close(cliques[1]);
+    opt.clique = NULL;
+    opt.memory = "opencl";
+    assert_fails(c, psc_open(&opt, &c), PSC_EINVAL, "memory 'opencl'; allowed are host and cuda");
+    psc_close(c);
+    opt.memory = NULL;
+    opt.stream = &opt;
+    assert_fails(c, psc_open(&opt, &c), PSC_EINVAL, "stream is for memory 'cuda'");
+    psc_close(c);
+    opt.stream = NULL;
+    setenv("STANDIN_DEVICES", "0", 1);
+    assert_fails(c, try_open(&opt, &c), PSC_EUNSUPPORTED, "no CUDA-capable device is detected");
+    psc_close(c);
+}
+END_TEST
+
+START_TEST(a_sum_over_one_clique_is_refused)
+{
+    struct psc_options opt;
+    struct psc_local local;
+    struct psc *c;
+    float *x;
+    psc_options_init(&opt, sizeof opt);
+    psc_local_init(&local, sizeof local, "d-sync");
+    opt.local = &local;
+    assert_ok(c, try_open(&opt, &c));
+    assert_ok(c, psc_alloc(c, N, &x));
+    assert_fails(c, psc_begin(c, rig_model, RIG_TENSORS, x), PSC_EUNSUPPORTED,
+                 "method 'd-sync' sums over the members of a clique");
+    psc_close(c);
+}
+END_TEST
+
+/* A worker with the library's own stream. */
+static struct psc *join(float **x, float **g)
+{
+    struct psc_options opt;
+    struct psc *c;
+    psc_options_init(&opt, sizeof opt);
+    opt.server = psd.endpoint;
+    opt.timeout_ms = 5000;
+    assert_ok(c, try_open(&opt, &c));
+    assert_ok(c, psc_alloc(c, N, x));
+    assert_ok(c, psc_alloc(c, N, g));
+    assert_ok(c, psc_write(c, *x, start, N));
+    assert_ok(c, psc_write(c, *g, gradients[0], N));
+    assert_ok(c, psc_begin(c, rig_model, RIG_TENSORS, *x));
+    return c;
+}
+
+START_TEST(memory_of_the_host_is_refused)
+{
+    float *x, *g, seen_x[N];
+    struct psc *c = join(&x, &g);
+    struct psc_memory *kept;
+    assert_fails(c, psc_step(c, start, g, 8), PSC_EINVAL, "a vector is not memory of the device");
+    assert_fails(c, psc_step(c, x, gradients[0], 8), PSC_EINVAL, "a vector is not memory of the device");
+    assert_fails(c, psc_pull(c, NULL, start), PSC_EINVAL, "psc_pull: a vector is not memory of the device");
+    assert_fails(c, psc_keep(c, x, &kept), PSC_EUNSUPPORTED, "memory of a device ends with psc_close");
+    assert_ok(c, psc_step(c, x, g, 8));
+    assert_ok(c, psc_read(c, seen_x, x, N));
+    ck_assert(seen_x[0] != start[0]);
+    psc_close(c);
+}
+END_TEST
+
+/* The device finds the value, and names it as the host does. In place a lane would find it. */
+START_TEST(a_value_that_is_not_finite_is_not_sent)
+{
+    float *x, *g, center[N], diverged[N];
+    const char *const settings[] = {"method=async-sgd\n"};
+    struct psc *c = join(&x, &g);
+    assert_ok(c, psc_set_method(c, settings[0]));
+    memcpy(diverged, gradients[1], sizeof diverged);
+    diverged[5000] = 1 / 0.0f; /* frozen: it is not sent */
+    diverged[8123] = 0 / 0.0f;
+    diverged[9000] = 1 / 0.0f;
+    assert_ok(c, psc_write(c, g, diverged, N));
+    assert_fails(c, psc_step(c, x, g, 8), PSC_EVALUE,
+                 "[8123], in tensor 'fc.weight', is not finite: nothing was sent");
+    assert_ok(c, psc_pull(c, NULL, x));
+    assert_ok(c, psc_read(c, center, x, N));
+    ck_assert(memcmp(center, start, sizeof start) == 0);
+    assert_ok(c, psc_write(c, g, gradients[1], N));
+    assert_ok(c, psc_step(c, x, g, 8));
+    psc_close(c);
+}
+END_TEST
+
+/* Once it has failed, every call of CUDA fails. */
+START_TEST(a_fault_of_the_device_is_told_with_cudas_words)
+{
+    float *x, *g;
+    struct psc *c = join(&x, &g);
+    assert_ok(c, psc_step(c, x, g, 8));
+    setenv("STANDIN_FAULT", "device", 1);
+    assert_fails(c, psc_step(c, x, g, 8), PSC_EDEVICE, "CUDA: an illegal memory access was encountered");
+    assert_fails(c, psc_step(c, x, g, 8), PSC_EDEVICE, "CUDA: an illegal memory access was encountered");
+    assert_fails(c, psc_read(c, start, x, N), PSC_EDEVICE, "CUDA: an illegal memory access was encountered");
+    psc_close(c);
+}
+END_TEST
+
+START_TEST(a_device_that_hangs_is_not_waited_for_without_end)
+{
+    float *x, *g;
+    struct psc *c = join(&x, &g);
+    setenv("STANDIN_FAULT", "hang", 1);
+    assert_fails(c, psc_step(c, x, g, 8), PSC_EDEVICE, "has not finished its work in 5.0 s");
+    unsetenv("STANDIN_FAULT"); /* what is closed waits */
+    psc_close(c);
+}
+END_TEST
+
+START_TEST(memory_that_cannot_be_pinned_is_told)
+{
+    struct psc_options opt;
+    struct psc *c;
+    float *x;
+    psc_options_init(&opt, sizeof opt);
+    opt.server = psd.endpoint;
+    assert_ok(c, try_open(&opt, &c));
+    assert_ok(c, psc_alloc(c, N, &x));
+    setenv("STANDIN_FAULT", "host-register", 1);
+    assert_fails(c, psc_begin(c, rig_model, RIG_TENSORS, x), PSC_ENOMEM, "cannot pin");
+    psc_close(c);
+}
+END_TEST
+
+static int count_seeds(void)
+{
+    const char *seeds = getenv("CUDA_CLIENT_SEEDS");
+    int n = 0;
+    if (seeds != NULL && sscanf(seeds, "%lu:%d", &first_seed, &n) != 2)
+        abort();
+    return n;
+}
+
+int main(void)
+{
+    int seeds = count_seeds();
+    Suite *s = suite_create("cuda-client");
+    TCase *rows = tcase_create("steps"), *orders = tcase_create("orders"),
+          *refusals = tcase_create("refusals");
+
+    tcase_set_timeout(rows, 300);
+    tcase_set_timeout(orders, 300);
+    if (seeds == 0)
+        tcase_add_loop_test(rows, steps_are_those_of_the_host, 0, (int)(n_methods() + ROWS(more)));
+    tcase_add_loop_test(orders, any_order_gives_the_same_bits, 0, seeds);
+    tcase_add_checked_fixture(refusals, start_psd, stop_psd);
+    if (seeds == 0) {
+        tcase_add_test(refusals, what_it_cannot_do_is_refused_at_open);
+        tcase_add_test(refusals, a_sum_over_one_clique_is_refused);
+        tcase_add_test(refusals, memory_of_the_host_is_refused);
+        tcase_add_test(refusals, a_value_that_is_not_finite_is_not_sent);
+        tcase_add_test(refusals, a_fault_of_the_device_is_told_with_cudas_words);
+        tcase_add_test(refusals, a_device_that_hangs_is_not_waited_for_without_end);
+        tcase_add_test(refusals, memory_that_cannot_be_pinned_is_told);
+    }
+    suite_add_tcase(s, rows);
+    suite_add_tcase(s, orders);
+    suite_add_tcase(s, refusals);
+    return unit_run(s);
+}
