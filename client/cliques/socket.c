@@ -308,6 +308,13 @@ int psc_recv_all(int fd, void *bytes, size_t len, double deadline_s, int stop_fd
     return 0;
 }
 
+bool psc_has_ended(int fd)
+{
+    char byte;
+    ssize_t k = recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
+    return k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 /* Reads to the end of the stream, or until there are no bytes. True at the end. */
 static bool discard(int fd)
 {

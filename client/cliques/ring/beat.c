@@ -86,13 +86,6 @@ bool psc_beat_has_unread(const struct psc_beat *b, uint32_t peer)
     return b->runs && recv(b->peer[peer].fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) > 0;
 }
 
-bool psc_beat_has_ended(const struct psc_beat *b, uint32_t peer)
-{
-    char byte;
-    ssize_t k = recv(b->peer[peer].fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
-    return k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR);
-}
-
 /* Fills the next message, once the one before has been sent. */
 static void load(struct psc_beat *b, struct psc_beat_peer *p)
 {

@@ -93,7 +93,5 @@ bool psc_beat_has_unread(const struct psc_beat *b, uint32_t peer);
 void psc_beat_send_error(struct psc_beat *b, const struct ps_error *news, uint32_t suspect);
 /* The sentence, if there is one. */
 void psc_beat_take_news(struct psc_beat *b, struct ps_error *out, uint32_t *suspect);
-/* Whether the neighbour's connection has ended: its process has, or it has closed the clique. */
-bool psc_beat_has_ended(const struct psc_beat *b, uint32_t peer);
 
 #endif

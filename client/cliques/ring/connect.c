@@ -87,7 +87,8 @@ static int let_prev_in(struct psc_ring *r, struct psc_pending_peers *pending, do
         if (rc < 0)
             return ps_fail(err, PSC_ECLIQUE, "clique %s: rank %u, the previous one, did not connect: %s",
                            r->name, psc_ring_prev(r), rc == -EAGAIN ? "timed out" : strerror(-rc));
-        if (psc_survival_knows(r, &h)) { /* a member could not connect, and begins anew; so must this one */
+        if (psc_survival_is_called(r, fd,
+                                   &h)) { /* a member could not connect; this one must begin anew, too */
             psc_turn_away(fd, PSC_REPLY_AGAIN, "");
             return ps_fail(err, PSC_ECLIQUE, "clique %s: member %d begins anew", r->name, h.rank);
         }

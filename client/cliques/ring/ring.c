@@ -88,6 +88,7 @@ static int take_options(const struct psc_ring_options *given, struct psc_ring_op
 static void give_up(void *state)
 {
     struct psc_ring *r = state;
+    r->given_up = true;
     eventfd_write(r->stop_fd, 1);
 }
 
@@ -108,8 +109,11 @@ void psc_ring_disconnect(struct psc_ring *r)
     r->tree = NULL;
     psc_beat_finish(&r->beat);
     psc_beat_init(&r->beat);
-    if (r->stop_fd >= 0)
-        eventfd_read(r->stop_fd, &count); /* what the beat wrote */
+    if (r->stop_fd >= 0) {
+        eventfd_read(r->stop_fd, &count); /* what the beat wrote; give_up is for ever */
+        if (r->given_up)
+            eventfd_write(r->stop_fd, 1);
+    }
     r->broken = false;
     r->suspect = 0;
     r->seq = 0;
@@ -167,6 +171,7 @@ static int shrink(void *state, uint64_t step, uint32_t timeout_ms, struct psc_sh
     struct psc_ring *r = state;
     int rc = psc_ring_shrink(r, step, timeout_ms, out, err);
     if (rc == PSC_OK) {
+        out->lost = (uint32_t)*members - r->members;
         *rank = (int)r->rank;
         *members = (int)r->members;
     }

@@ -94,7 +94,8 @@ struct psc_ring {
     char name[PSC_NAME_BYTES], listen[PSC_ADDRESS_BYTES];
     uint32_t members, rank, links, segment_bytes, timeout_ms, step_ms;
     uint64_t job;
-    int stop_fd; /* an eventfd: give_up, or news from the beat */
+    int stop_fd;           /* an eventfd: give_up, or news from the beat */
+    _Atomic bool given_up; /* by any thread; stop_fd stays readable */
     bool broken;
     struct psc_ring_link link[PSC_MAX_LINKS];
     struct psc_beat beat;
@@ -146,8 +147,8 @@ void psc_ring_disconnect(struct psc_ring *r);
 int psc_survival_begin(struct psc_ring *r, int listen_fd, const char *own_address, struct ps_error *err);
 /* NULL is allowed. */
 void psc_survival_end(struct psc_survival *s);
-/* Whether the hello is of a member that begins anew. */
-bool psc_survival_knows(const struct psc_ring *r, const struct psc_hello *h);
+/* Whether the hello, which came over fd, is of a member that begins anew and waits for this one. */
+bool psc_survival_is_called(const struct psc_ring *r, int fd, const struct psc_hello *h);
 /* struct psc_clique_ops.shrink of the ring. */
 int psc_ring_shrink(struct psc_ring *r, uint64_t step, uint32_t timeout_ms, struct psc_shrunk *out,
                     struct ps_error *err);

@@ -5,7 +5,11 @@
  * caller. When every other member is here or lost, it decides who is left, and sends the roster to all; each
  * connects as it did at the beginning, with the settings of the clique. A member is lost if its process has
  * ended, so that nobody listens at its address, or if it was silent and so broke the clique; what one knows
- * of that goes with its hello. Whoever cannot connect by the roster begins anew, and with it all others.
+ * of that goes with its hello.
+ *
+ * Whoever cannot connect by the roster closes its connections and begins anew. Those with which it was
+ * connected notice that. One that waits for a member that has ended notices nothing: the leader summons all
+ * that are not here, over a connection that stays open until they are.
  *
  * A member that waits for a leader also takes hellos: it leads when those before it are lost. */
 #include <errno.h>
@@ -44,6 +48,7 @@ struct party {
     bool lost[PSC_MAX_MEMBERS];   /* by id */
     bool silent[PSC_MAX_MEMBERS]; /* lost, but perhaps it has not ended */
     int guest[PSC_MAX_MEMBERS];   /* by id: the connection of a member that is here; -1 */
+    int summon[PSC_MAX_MEMBERS];  /* by id: that to a member that is not; -1 */
     uint64_t steps[PSC_MAX_MEMBERS];
 };
 
@@ -87,10 +92,16 @@ void psc_survival_end(struct psc_survival *s)
     free(s);
 }
 
-bool psc_survival_knows(const struct psc_ring *r, const struct psc_hello *h)
+static bool knows(const struct psc_survival *s, const struct psc_hello *h)
 {
-    const struct psc_survival *s = r->survival;
-    return s != NULL && h->kind == PSC_HELLO_SHRINK && h->nonce == s->secret && h->members == s->founders;
+    return (h->kind == PSC_HELLO_SHRINK || h->kind == PSC_HELLO_SUMMON) && h->nonce == s->secret &&
+           h->members == s->founders;
+}
+
+/* A connection that has ended is of an earlier attempt. */
+bool psc_survival_is_called(const struct psc_ring *r, int fd, const struct psc_hello *h)
+{
+    return r->survival != NULL && knows(r->survival, h) && !psc_has_ended(fd);
 }
 
 static bool is_member(const struct psc_ring *r, uint32_t id)
@@ -109,27 +120,13 @@ static void lose(struct party *p, uint32_t id, bool silent)
     p->silent[id] = silent;
 }
 
-/* By the connections of the ring, which stay open until there is a roster. */
-static void learn_losses(struct party *p)
+/* What broke the clique. That a connection of the ring has ended says nothing: members that have the roster
+ * close theirs. */
+static void learn_loss(struct party *p)
 {
-    struct psc_ring *r = p->r;
-    for (uint32_t i = 0; i < r->beat.n_peers; i++)
-        if (r->beat.peer[i].fd >= 0 && psc_beat_has_ended(&r->beat, i))
-            lose(p, p->s->ids[r->beat.peer[i].rank], false);
+    const struct psc_ring *r = p->r;
     if (r->suspect > 0 && r->suspect <= r->members)
         lose(p, p->s->ids[r->suspect - 1], true);
-}
-
-/* Connects to a member's address. -1: not now; where nobody listens, it is lost. */
-static int call(struct party *p, uint32_t id)
-{
-    struct ps_error why;
-    double now = ps_now_s(), until_s = now + connect_s;
-    int fd, rc = psc_connect(p->s->address[id], until_s < p->deadline_s ? until_s : p->deadline_s,
-                             p->r->stop_fd, &fd, &why);
-    if (rc == -ECONNREFUSED || rc == -ECONNRESET)
-        lose(p, id, false);
-    return rc == 0 ? fd : -1;
 }
 
 static void hang_up(int *fd)
@@ -139,11 +136,44 @@ static void hang_up(int *fd)
     *fd = -1;
 }
 
+static struct psc_hello hello_of(const struct party *p, uint8_t kind)
+{
+    struct psc_hello h = {.kind = kind,
+                          .rank = (int32_t)p->s->id,
+                          .nonce = p->s->secret,
+                          .members = p->s->founders,
+                          .links = p->r->links,
+                          .segment_bytes = p->r->segment_bytes,
+                          .algorithm = p->r->wanted,
+                          .shrinks = 1};
+    memcpy(h.name, p->r->name, sizeof h.name);
+    return h;
+}
+
+/* Connects to a member's address and says the hello. -1: not now; where nobody listens, it is lost. The
+ * ring's stop_fd is not for these waits: it stays readable after news from the beat. */
+static int call(struct party *p, uint32_t id, const struct psc_hello *h, double end_s)
+{
+    unsigned char bytes[PSC_HELLO_BYTES];
+    struct ps_error why;
+    double until_s = ps_now_s() + connect_s;
+    until_s = until_s < end_s ? until_s : end_s;
+    int fd = -1, rc = psc_connect(p->s->address[id], until_s, -1, &fd, &why);
+    if (rc == -ECONNREFUSED || rc == -ECONNRESET)
+        lose(p, id, false);
+    if (rc < 0)
+        return -1;
+    psc_hello_pack(h, bytes);
+    if (psc_send_all(fd, bytes, sizeof bytes, until_s, -1) < 0)
+        hang_up(&fd);
+    return fd;
+}
+
 /* A member has come. The newest of its connections counts. */
 static void admit(struct party *p, int fd, const struct psc_hello *h)
 {
     uint32_t id = (uint32_t)h->rank;
-    if (!psc_survival_knows(p->r, h) || id == p->s->id) {
+    if (!knows(p->s, h) || id == p->s->id) {
         psc_turn_away(fd, PSC_REPLY_REFUSED, "only a member of this clique may connect here");
         return;
     }
@@ -151,10 +181,15 @@ static void admit(struct party *p, int fd, const struct psc_hello *h)
         psc_turn_away(fd, PSC_REPLY_REFUSED, "the clique has gone on without this member");
         return;
     }
+    p->lost[id] = p->silent[id] = false;
+    if (h->kind == PSC_HELLO_SUMMON) { /* this one is here already, and now knows that the sender is, too */
+        close(fd);
+        return;
+    }
+    hang_up(&p->summon[id]);
     hang_up(&p->guest[id]);
     p->guest[id] = fd;
     p->steps[id] = h->step;
-    p->lost[id] = p->silent[id] = false;
     for (uint32_t i = 0; i < h->n_lost; i++)
         if (is_member(p->r, h->lost[i]) && p->guest[h->lost[i]] < 0)
             lose(p, h->lost[i], true);
@@ -164,11 +199,11 @@ static void admit(struct party *p, int fd, const struct psc_hello *h)
 
 static void drop_gone(struct party *p)
 {
-    char byte;
     for (uint32_t i = 0; i < p->s->founders; i++) {
-        ssize_t k = p->guest[i] >= 0 ? recv(p->guest[i], &byte, 1, MSG_DONTWAIT | MSG_PEEK) : -1;
-        if (p->guest[i] >= 0 && (k >= 0 || (errno != EAGAIN && errno != EINTR)))
+        if (p->guest[i] >= 0 && psc_has_ended(p->guest[i]))
             hang_up(&p->guest[i]);
+        if (p->summon[i] >= 0 && psc_has_ended(p->summon[i]))
+            hang_up(&p->summon[i]);
     }
 }
 
@@ -185,17 +220,18 @@ static int take_hellos(struct party *p, int stop_fd)
     return rc == -EAGAIN ? 0 : rc;
 }
 
-/* Members that are neither here nor known to be lost are called: where a process has ended, nobody listens.
+/* Members that are neither here nor known to be lost are summoned: where a process has ended, nobody listens.
  */
 static bool all_decided(struct party *p)
 {
+    const struct psc_hello summon = hello_of(p, PSC_HELLO_SUMMON);
     bool decided = true;
     for (uint32_t i = 0; i < p->r->members; i++) {
         uint32_t id = p->s->ids[i];
         if (id == p->s->id || p->guest[id] >= 0 || p->lost[id])
             continue;
-        int fd = call(p, id);
-        hang_up(&fd);
+        if (p->summon[id] < 0)
+            p->summon[id] = call(p, id, &summon, p->decide_s);
         decided = decided && p->lost[id];
     }
     return decided;
@@ -270,7 +306,7 @@ static int lead(struct party *p, struct psc_roster *roster, struct psc_reply *re
     if ((rc = check_part(p, roster)) != PSC_OK)
         return rc;
     *reply = (struct psc_reply){.kind = PSC_REPLY_WELCOME, .job = ps_random_u64()};
-    for (uint32_t rank = 0; rank < roster->members; rank++) {
+    for (uint32_t rank = roster->members; rank-- > 0;) { /* each before the one that calls it */
         if (roster->ids[rank] != p->s->id) {
             welcome(p, roster, rank, reply->job);
             continue;
@@ -283,28 +319,15 @@ static int lead(struct party *p, struct psc_roster *roster, struct psc_reply *re
 
 static void say_hello(struct party *p, uint32_t leader)
 {
-    unsigned char bytes[PSC_HELLO_BYTES];
     double left_s = p->deadline_s - ps_now_s();
-    struct psc_hello h = {.kind = PSC_HELLO_SHRINK,
-                          .rank = (int32_t)p->s->id,
-                          .nonce = p->s->secret,
-                          .members = p->s->founders,
-                          .links = p->r->links,
-                          .segment_bytes = p->r->segment_bytes,
-                          .algorithm = p->r->wanted,
-                          .shrinks = 1,
-                          .step = p->step,
-                          .wait_ms = left_s > 0.001 ? (uint32_t)(left_s * 1e3) : 1};
+    struct psc_hello h = hello_of(p, PSC_HELLO_SHRINK);
+    h.step = p->step;
+    h.wait_ms = left_s > 0.001 ? (uint32_t)(left_s * 1e3) : 1;
     for (uint32_t i = 0; i < p->s->founders && h.n_lost < PSC_MAX_LOST_TOLD; i++)
         if (p->lost[i])
             h.lost[h.n_lost++] = i;
-    memcpy(h.name, p->r->name, sizeof h.name);
-    if ((p->leader_fd = call(p, leader)) < 0)
-        return;
+    p->leader_fd = call(p, leader, &h, p->deadline_s);
     p->leader = leader;
-    psc_hello_pack(&h, bytes);
-    if (psc_send_all(p->leader_fd, bytes, sizeof bytes, p->deadline_s, p->r->stop_fd) < 0)
-        hang_up(&p->leader_fd);
 }
 
 /* The leader has answered, or its connection has ended. */
@@ -354,7 +377,8 @@ static uint32_t lowest_left(const struct party *p)
 static int gather(struct party *p, struct psc_roster *roster, struct psc_reply *reply)
 {
     while (ps_now_s() < p->deadline_s) {
-        learn_losses(p);
+        if (p->r->given_up)
+            return ps_fail(p->err, PSC_ECLIQUE, "clique %s is closed here", p->r->name);
         uint32_t leader = lowest_left(p);
         int rc = leader == p->s->id ? lead(p, roster, reply) : follow(p, leader, roster, reply);
         if (rc != -EAGAIN)
@@ -369,8 +393,10 @@ static int gather(struct party *p, struct psc_roster *roster, struct psc_reply *
 static void party_end(struct party *p)
 {
     hang_up(&p->leader_fd);
-    for (uint32_t i = 0; i < p->s->founders; i++)
+    for (uint32_t i = 0; i < p->s->founders; i++) {
         hang_up(&p->guest[i]);
+        hang_up(&p->summon[i]);
+    }
     psc_pending_peers_finish(&p->pending);
 }
 
@@ -406,8 +432,9 @@ static int attempt(struct psc_ring *r, uint64_t step, double deadline_s, struct 
     p->decide_s = now + decide_part * (deadline_s - now);
     p->leader_fd = -1;
     for (uint32_t i = 0; i < PSC_MAX_MEMBERS; i++)
-        p->guest[i] = -1;
+        p->guest[i] = p->summon[i] = -1;
     psc_pending_peers_init(&p->pending, p->s->listen_fd, -1);
+    learn_loss(p);
     int rc = gather(p, roster, reply);
     party_end(p);
     free(p);
@@ -420,7 +447,6 @@ int psc_ring_shrink(struct psc_ring *r, uint64_t step, uint32_t timeout_ms, stru
     struct psc_roster roster;
     struct psc_reply reply;
     double deadline_s = ps_now_s() + timeout_ms * 1e-3;
-    uint32_t before = r->members;
     int rc;
     if (r->survival == NULL)
         return ps_fail(err, PSC_EINVAL,
@@ -431,11 +457,10 @@ int psc_ring_shrink(struct psc_ring *r, uint64_t step, uint32_t timeout_ms, stru
             return rc;
         rc = regroup(r, &roster, &reply, deadline_s, err);
         r->broken = rc != PSC_OK;
+        if (rc != PSC_OK) /* now, so that the neighbours notice it */
+            psc_ring_disconnect(r);
     } while (rc == PSC_ECLIQUE && ps_now_s() < deadline_s);
     if (rc == PSC_OK)
-        *out = (struct psc_shrunk){.step = roster.step,
-                                   .source = roster.source,
-                                   .behind = roster.behind,
-                                   .lost = before - r->members};
+        *out = (struct psc_shrunk){.step = roster.step, .source = roster.source, .behind = roster.behind};
     return rc;
 }
