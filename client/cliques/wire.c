@@ -210,7 +210,9 @@ int psc_roster_parse(struct psc_roster *r, uint32_t founders, const unsigned cha
     for (uint32_t i = 0; i < r->members; i++)
         if (r->ids[i] >= founders || (i > 0 && r->ids[i] <= r->ids[i - 1]))
             return ps_fail(err, -EPROTO, "a roster with member %u at rank %u", r->ids[i], i);
-    return 0;
+    return is_zero(c.from, bytes + PSC_ROSTER_BYTES(founders))
+               ? 0
+               : ps_fail(err, -EPROTO, "a roster with padding that is not zero");
 }
 
 void psc_head_pack(const struct psc_head *h, unsigned char *bytes)

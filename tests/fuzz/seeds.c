@@ -404,10 +404,9 @@ static void make_ring(void)
     static const struct {
         const char *name;
         uint8_t kind;
-    } of_members[] = {{"link", PSC_HELLO_LINK},
-                      {"beat", PSC_HELLO_BEAT},
-                      {"tree-link", PSC_HELLO_TREE_LINK},
-                      {"tree-beat", PSC_HELLO_TREE_BEAT}};
+    } of_members[] = {{"link", PSC_HELLO_LINK},           {"beat", PSC_HELLO_BEAT},
+                      {"tree-link", PSC_HELLO_TREE_LINK}, {"tree-beat", PSC_HELLO_TREE_BEAT},
+                      {"summon", PSC_HELLO_SUMMON},       {"shrink", PSC_HELLO_SHRINK}};
     unsigned char bytes[1 + PSC_REPLY_BYTES] = {0};
     struct psc_hello hello = {.kind = PSC_HELLO_JOIN,
                               .rank = -1,
@@ -420,11 +419,17 @@ static void make_ring(void)
                               .address = "tcp://127.0.0.1:4000"};
     const struct psc_reply reply = {
         .kind = PSC_REPLY_WELCOME, .rank = 3, .job = 12345, .next = "unix:0a1b2", .text = "all have come"};
+    const struct psc_roster roster = {.members = 3, .source = 1, .behind = 2, .step = 8, .ids = {0, 2, 3}};
     struct psc_head head = {
         .type = PSC_HEAD_SEGMENT, .kind = PSC_ALLREDUCE, .seq = 7, .n = 1000, .bytes = 4000};
     psc_hello_pack(&hello, bytes + 1);
     write_seed("ring", "join", bytes, 1 + PSC_HELLO_BYTES);
     hello.rank = 2;
+    hello.shrinks = 1;
+    hello.step = 1000;
+    hello.wait_ms = 60000;
+    hello.n_lost = 1;
+    hello.lost[0] = 3;
     for (size_t i = 0; i < sizeof of_members / sizeof *of_members; i++) {
         hello.kind = of_members[i].kind;
         psc_hello_pack(&hello, bytes + 1);
@@ -446,6 +451,9 @@ static void make_ring(void)
     memset(bytes + 1, 'x', PSC_NEWS_BYTES);
     bytes[9] = 7;
     write_seed("ring", "sentence", bytes, 1 + PSC_NEWS_BYTES);
+    bytes[0] = 4;
+    psc_roster_pack(&roster, 8, bytes + 1);
+    write_seed("ring", "roster", bytes, 1 + PSC_ROSTER_BYTES(8));
 }
 
 static void make_shm(void)

@@ -1,5 +1,6 @@
-/* kill -9 of members at any moment, with on_loss: shrink. The others go on, with the same step and the same
- * bits, until one is left. PSD_TEST_KILLS: how many kills (scripts/soak); 3 unless set. */
+/* kill -9 of members at any moment, with on_loss: shrink, also while the clique is formed anew. The others go
+ * on, with the same step and the same bits, until one is left. PSD_TEST_KILLS: how many kills (scripts/soak);
+ * 6 unless set. */
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -13,7 +14,7 @@
 #include "tests/client/cliques/clique_fixture.h"
 #include "tests/support/unit.h"
 
-enum { MEMBERS = 4, KILLS = 3, MOST_NAP_MS = 40 };
+enum { MEMBERS = 4, KILLS = 6, MOST_NAP_MS = 40, MOST_GAP_US = 4000 };
 
 struct process {
     pid_t pid; /* 0: it has ended */
@@ -66,14 +67,16 @@ static void hear(struct process *p, char line[120])
     }
 }
 
-/* All that live say the same line, which begins so. */
-static void expect_of_all(const char *begins)
+/* All that live say the same line, which begins so. One that went on in between has said that before. */
+static void expect_of_all(const char *begins, int living)
 {
     char first[120] = "", line[120];
     for (int i = 0; i < MEMBERS; i++) {
         if (processes[i].pid == 0)
             continue;
-        hear(&processes[i], line);
+        do
+            hear(&processes[i], line);
+        while (strncmp(line, "left ", 5) == 0 && atoi(line + 5) > living);
         ck_assert_msg(strncmp(line, begins, strlen(begins)) == 0, "expected '%s...', heard '%s'", begins,
                       line);
         ck_assert_msg(first[0] == 0 || strcmp(first, line) == 0, "'%s' and '%s'", first, line);
@@ -95,14 +98,26 @@ static void end(struct process *p, int sig)
 
 static void kill_one(struct dice *dice, int living)
 {
-    char begins[40];
     int nth = (int)(dice_below(dice, (uint64_t)living)), i = 0;
-    unit_nap_ms((int)(dice_below(dice, MOST_NAP_MS)));
     for (; processes[i].pid == 0 || nth > 0; i++)
         nth -= processes[i].pid != 0;
     end(&processes[i], SIGKILL);
-    snprintf(begins, sizeof begins, "left %d ", living - 1);
-    expect_of_all(begins);
+}
+
+/* One member, or two of which the second is killed while the others form the clique anew. */
+static int kill_some(struct dice *dice, int living)
+{
+    char begins[40];
+    int victims = living > 2 ? 1 + (int)dice_below(dice, 2) : 1;
+    unit_nap_ms((int)(dice_below(dice, MOST_NAP_MS)));
+    for (int k = 0; k < victims; k++) {
+        if (k > 0)
+            nanosleep(&(struct timespec){.tv_nsec = 1000 * (long)dice_below(dice, MOST_GAP_US)}, NULL);
+        kill_one(dice, living - k);
+    }
+    snprintf(begins, sizeof begins, "left %d ", living - victims);
+    expect_of_all(begins, living - victims);
+    return victims;
 }
 
 /* One clique, from which members are killed until one is left. */
@@ -114,13 +129,16 @@ static void run(struct dice *dice, const char *algorithm, int *kills)
     snprintf(place, sizeof place, "file:%s/ring", dir);
     for (int i = 0; i < MEMBERS; i++)
         start(&processes[i], place, i, algorithm);
-    expect_of_all("open 4 0 ");
-    for (; living > 1 && *kills > 0; living--, --*kills)
-        kill_one(dice, living);
+    expect_of_all("open 4 0 ", living);
+    while (living > 1 && *kills > 0) {
+        int victims = kill_some(dice, living);
+        living -= victims;
+        *kills -= victims;
+    }
     for (int i = 0; i < MEMBERS; i++)
         if (processes[i].pid != 0)
             close(processes[i].in);
-    expect_of_all("ended ");
+    expect_of_all("ended ", living);
     for (int i = 0; i < MEMBERS; i++)
         if (processes[i].pid != 0) {
             processes[i].in = open("/dev/null", O_RDONLY | O_CLOEXEC);

@@ -387,6 +387,7 @@ START_TEST(library_exports_its_functions_and_nothing_else)
                                             "psc_barrier_start",
                                             "psc_clique_test",
                                             "psc_clique_wait_for",
+                                            "psc_clique_shrink",
                                             "psc_collective_options_init",
                                             "psc_collective_run",
                                             "psc_collective_start",

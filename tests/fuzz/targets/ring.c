@@ -6,6 +6,8 @@
 #include "client/cliques/wire.h"
 #include "tests/fuzz/fuzz.h"
 
+enum { FOUNDERS = 8 };
+
 static void try_hello(const unsigned char *bytes)
 {
     unsigned char again[PSC_HELLO_BYTES];
@@ -66,6 +68,22 @@ static void try_news(const unsigned char *bytes)
         promise((unsigned char)*p >= ' ' && *p != 127);
 }
 
+static void try_roster(const unsigned char *bytes)
+{
+    unsigned char again[PSC_ROSTER_BYTES(FOUNDERS)];
+    struct ps_error err = {""};
+    struct psc_roster r;
+    if (psc_roster_parse(&r, FOUNDERS, bytes, &err) < 0) {
+        promise(err.text[0] != 0);
+        return;
+    }
+    promise(r.members >= 1 && r.members <= FOUNDERS && r.source < r.members && r.behind < r.members);
+    for (uint32_t i = 0; i < r.members; i++)
+        promise(r.ids[i] < FOUNDERS && (i == 0 || r.ids[i] > r.ids[i - 1]));
+    psc_roster_pack(&r, FOUNDERS, again);
+    promise(memcmp(again, bytes, sizeof again) == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
     static const struct {
@@ -74,7 +92,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     } messages[] = {{PSC_HELLO_BYTES, try_hello},
                     {PSC_REPLY_BYTES, try_reply},
                     {PSC_HEAD_BYTES, try_head},
-                    {PSC_NEWS_BYTES, try_news}};
+                    {PSC_NEWS_BYTES, try_news},
+                    {PSC_ROSTER_BYTES(FOUNDERS), try_roster}};
     unsigned char whole[PSC_REPLY_BYTES] = {0};
     if (len < 1)
         return 0;
