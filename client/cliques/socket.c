@@ -315,6 +315,12 @@ bool psc_has_ended(int fd)
     return k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR);
 }
 
+bool psc_is_closing(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+    return ps_poll(&p, 1, 0) > 0 && p.revents != 0;
+}
+
 /* Reads to the end of the stream, or until there are no bytes. True at the end. */
 static bool discard(int fd)
 {

@@ -35,6 +35,9 @@ int psc_recv_all(int fd, void *bytes, size_t len, double deadline_s, int stop_fd
 /* Whether the peer has closed the connection, or it is broken. Unread bytes: not yet. */
 bool psc_has_ended(int fd);
 
+/* The same, also with unread bytes. */
+bool psc_is_closing(int fd);
+
 /* Closes after a moment in which the peer can read what was sent last: closing a socket with unread bytes
  * discards data that the peer has not read. */
 void psc_close_gently(int *fds, size_t n, double seconds);

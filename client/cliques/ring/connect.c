@@ -9,6 +9,9 @@
 
 #include "client/cliques/rendezvous/pending_peers.h"
 #include "client/cliques/ring/ring.h"
+#include "proto/clock.h"
+
+static const double look_s = 0.1; /* between two looks at the next member */
 
 /* Connection i to the next member: the links, then the beat's. */
 static int *next_end(struct psc_ring *r, uint32_t i)
@@ -76,6 +79,20 @@ static void classify(struct psc_ring *r, const struct psc_hello *h, struct ps_er
     }
 }
 
+int psc_ring_wait_hello(const struct psc_ring *r, struct psc_pending_peers *pending, double deadline_s,
+                        int *fd, struct psc_hello *h)
+{
+    for (;;) {
+        double look = r->survival != NULL ? ps_now_s() + look_s : deadline_s;
+        bool is_last = look >= deadline_s;
+        int rc = psc_pending_peers_wait(pending, is_last ? deadline_s : look, fd, h);
+        if (rc != -EAGAIN || is_last)
+            return rc;
+        if (psc_is_closing(r->link[0].next))
+            return -ECONNRESET;
+    }
+}
+
 static int let_prev_in(struct psc_ring *r, struct psc_pending_peers *pending, double deadline_s,
                        struct ps_error *err)
 {
@@ -83,7 +100,10 @@ static int let_prev_in(struct psc_ring *r, struct psc_pending_peers *pending, do
     for (uint32_t come = 0; come <= r->links;) {
         struct psc_hello h;
         struct ps_error why;
-        int fd, rc = psc_pending_peers_wait(pending, deadline_s, &fd, &h);
+        int fd, rc = psc_ring_wait_hello(r, pending, deadline_s, &fd, &h);
+        if (rc == -ECONNRESET)
+            return ps_fail(err, PSC_ECLIQUE, "clique %s: rank %u, the next one, is gone", r->name,
+                           psc_ring_next(r));
         if (rc < 0)
             return ps_fail(err, PSC_ECLIQUE, "clique %s: rank %u, the previous one, did not connect: %s",
                            r->name, psc_ring_prev(r), rc == -EAGAIN ? "timed out" : strerror(-rc));

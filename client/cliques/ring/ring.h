@@ -157,6 +157,12 @@ int psc_ring_shrink(struct psc_ring *r, uint64_t step, uint32_t timeout_ms, stru
 int psc_ring_join(struct psc_ring *r, int listen_fd, const char *next, double deadline_s,
                   struct ps_error *err);
 
+struct psc_pending_peers;
+/* psc_pending_peers_wait, in a ring that shrinks only while the next member lives: -ECONNRESET. If all that
+ * live wait for members that have ended, no other would tell them. */
+int psc_ring_wait_hello(const struct psc_ring *r, struct psc_pending_peers *pending, double deadline_s,
+                        int *fd, struct psc_hello *h);
+
 /* One collective: struct psc_clique_ops's run. */
 int psc_ring_run(void *state, const struct psc_collective *op, struct ps_error *err);
 

@@ -8,8 +8,9 @@
  * of that goes with its hello.
  *
  * Whoever cannot connect by the roster closes its connections and begins anew. Those with which it was
- * connected notice that. One that waits for a member that has ended notices nothing: the leader summons all
- * that are not here, over a connection that stays open until they are.
+ * connected notice that, as does one whose next member has ended. One that waits for a previous member that
+ * has ended notices nothing: the leader summons all that are not here, over a connection that stays open
+ * until they are.
  *
  * A member that waits for a leader also takes hellos: it leads when those before it are lost. */
 #include <errno.h>

@@ -99,7 +99,7 @@ static int let_children_in(struct psc_ring *r, struct psc_pending_peers *pending
     uint32_t children = r->tree->n_peers - (r->rank > 0);
     for (uint32_t come = 0; come < children * (r->links + 1);) {
         struct psc_hello h;
-        int fd, rc = psc_pending_peers_wait(pending, deadline_s, &fd, &h);
+        int fd, rc = psc_ring_wait_hello(r, pending, deadline_s, &fd, &h);
         if (rc < 0)
             return psc_ring_fail(r, "not all children of rank %u in the tree connected: %s", r->rank,
                                  rc == -EAGAIN ? "timed out" : strerror(-rc));
