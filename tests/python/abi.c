@@ -75,7 +75,7 @@ static const struct field psc_ring_options_fields[] = {
     FIELD(psc_ring_options, links),      FIELD(psc_ring_options, segment_bytes),
     FIELD(psc_ring_options, timeout_ms), FIELD(psc_ring_options, key_file),
     FIELD(psc_ring_options, server_key), FIELD(psc_ring_options, step_ms),
-    FIELD(psc_ring_options, algorithm)};
+    FIELD(psc_ring_options, algorithm),  FIELD(psc_ring_options, on_loss)};
 
 #define STRUCT(type)                                                                                         \
     {                                                                                                        \
