@@ -115,6 +115,7 @@ struct psc_call {
     bool sums;      /* without a server: adds up the values of the clique's members */
     bool alone;     /* in a clique the leader makes it for all */
     bool more;      /* of a list: more calls of it follow */
+    bool started;   /* the caller waits for it later */
 };
 
 /* push_pull.c. Makes the call and waits for it; or starts it. */

@@ -64,7 +64,7 @@ static int check_round(struct psc *c, const struct list *l)
     int rc = PSC_OK;
     for (size_t i = 0; rc == PSC_OK && i < l->n; i++) {
         const struct ps_tensor *t = &c->manifest->tensors[l->keys[i].tensor];
-        rc = psc_key_round_check(c, l->call.call, t);
+        rc = psc_key_round_check(c, l->call.call, t, l->call.started);
         if (i == 0 && rc == PSC_OK)
             next = c->worker.next_key; /* it may have been set back */
         psc_key_round_sent(c, t);
@@ -157,6 +157,7 @@ static int now(struct psc *c, struct list *l)
 static int start(struct psc *c, struct list *l, uint64_t *ticket)
 {
     uint64_t last = 0;
+    l->call.started = true;
     int rc = prepare(c, l);
     for (size_t i = 0; rc == PSC_OK && i < l->n; i++) {
         struct psc_call one = call_of(l, i);

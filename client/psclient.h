@@ -451,8 +451,8 @@ int psc_push_start(struct psc *c, const char *tensor, const float *message, size
 int psc_pushpull_start(struct psc *c, const char *tensor, const float *message, float *answer,
                        size_t n_samples, uint64_t *ticket);
 /* Of a list one ticket, for all of it. In a round of keys, when a started message fails, those behind it fail
- * likewise and are not sent, and the round goes on with its key. In a clique, and without a server, the
- * transfer has ended when the call returns. */
+ * likewise and are not sent. When psc_wait has returned the failure, the round goes on with its key. In a
+ * clique, and without a server, the transfer has ended when the call returns. */
 int psc_init_keys_start(struct psc *c, const char *const *keys, size_t n_keys, const float *const *x,
                         uint64_t *ticket);
 int psc_pull_keys_start(struct psc *c, const char *const *keys, size_t n_keys, float *const *x,

@@ -99,7 +99,7 @@ int psc_call_make(struct psc *c, const struct psc_call *h, struct psc_transfer *
     if (t != NULL && t->role == PS_ROLE_FROZEN && psc_transfer_moves(out))
         return ps_fail(&c->error, PSC_EINVAL, "%s: tensor '%s' is frozen: no rule moves it", h->call,
                        t->name);
-    if (is_message(h) && (rc = psc_key_round_check(c, h->call, t)) != PSC_OK)
+    if (is_message(h) && (rc = psc_key_round_check(c, h->call, t, h->started)) != PSC_OK)
         return rc;
     c->error.text[0] = 0;
     if (h->kind == PS_FRAME_PULL && t == NULL && h->answer == c->worker.caller_x) {
@@ -198,7 +198,9 @@ int psc_call_start(struct psc *c, const struct psc_call *h, uint64_t *ticket)
     struct psc_transfer t;
     if (psc_call_is_led(c) || (c->local && h->sums))
         return start_ended(c, h, ticket);
-    int rc = make_in_time(c, h, &t);
+    struct psc_call started = *h;
+    started.started = true;
+    int rc = make_in_time(c, &started, &t);
     if (rc != PSC_OK || (rc = psc_async_start(c)) != PSC_OK)
         return rc;
     uint64_t given = psc_async_put(c, &t, NULL);

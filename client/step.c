@@ -278,7 +278,7 @@ static int begin_step(struct psc *c, const char *call, float *x, const float *g,
         return ps_fail(&c->error, PSC_EINVAL,
                        "%s: n_samples is 0; allowed in a clique are 1 and more: its mean is weighted by them",
                        call);
-    if ((rc = psc_key_round_check(c, call, NULL)) != PSC_OK)
+    if ((rc = psc_key_round_check(c, call, NULL, false)) != PSC_OK)
         return rc;
     c->error.text[0] = 0;
     c->worker.caller_x = x;

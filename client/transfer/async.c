@@ -64,6 +64,7 @@ static void note_failure(struct psc *c, const struct psc_transfer *t, int rc)
     pthread_mutex_lock(&m->lock);
     if (t->round != PSC_ROUND_NONE) {
         m->round_rc = rc;
+        m->failure_told = false;
         m->round_key = (uint32_t)(t->tensor - c->manifest->tensors);
         m->round_error = c->transfer_state.error;
     } else if (t->is_fragment) {
@@ -288,6 +289,7 @@ static int outcome_of_all(struct psc *c)
     m->failed_ticket = 0;
     if (out == NULL)
         return PSC_OK;
+    m->failure_told = true;
     c->error = out->error;
     return out->rc;
 }
@@ -305,6 +307,7 @@ static int outcome_of(struct psc *c, uint64_t ticket)
         out = &m->failed;
     if (out == NULL || out->rc == PSC_OK)
         return PSC_OK;
+    m->failure_told = true;
     c->error = out->error;
     return out->rc;
 }

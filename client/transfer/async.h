@@ -39,6 +39,7 @@ struct psc_async {
      * none has, since the caller last sent one. */
     int round_rc;
     uint32_t round_key;
+    bool failure_told; /* psc_wait has returned a failure since */
     struct ps_error round_error;
     /* The first failure in the list of transfers in progress: the rest of the list is not sent. */
     int list_rc;

@@ -12,15 +12,21 @@ static uint32_t next_moving(const struct ps_manifest *m, uint32_t at)
     return at;
 }
 
-/* Where a started message of the round has failed, those behind it were not sent, and the round goes on with
- * it. */
-static void settle(struct psc *c)
+static uint32_t index_of(const struct psc *c, const struct ps_tensor *t)
+{
+    return (uint32_t)(t - c->manifest->tensors);
+}
+
+/* Where a started message of the round has failed, those behind it are not sent, and the round goes on with
+ * it. Until the caller has been told of that, a started message is one of those behind it. */
+static void settle(struct psc *c, const struct ps_tensor *t, bool started)
 {
     struct psc_async *m = &c->async;
     if (!m->runs)
         return;
+    bool follows = started && t != NULL && index_of(c, t) == next_moving(c->manifest, c->worker.next_key);
     pthread_mutex_lock(&m->lock);
-    bool failed = m->round_rc != PSC_OK;
+    bool failed = m->round_rc != PSC_OK && (m->failure_told || !follows);
     uint64_t issued = m->issued;
     pthread_mutex_unlock(&m->lock);
     if (!failed)
@@ -30,12 +36,8 @@ static void settle(struct psc *c)
     bool begins = m->round_rc == PSC_METHOD_CHANGED || m->round_rc == PSC_ABORTED;
     c->worker.next_key = begins ? 0 : m->round_key;
     m->round_rc = PSC_OK;
+    m->failure_told = false;
     pthread_mutex_unlock(&m->lock);
-}
-
-static uint32_t index_of(const struct psc *c, const struct ps_tensor *t)
-{
-    return (uint32_t)(t - c->manifest->tensors);
 }
 
 bool psc_key_round_is_open(const struct psc *c)
@@ -62,14 +64,14 @@ static int check_allowed(struct psc *c, const char *call)
                                         call, c->admission->name);
 }
 
-int psc_key_round_check(struct psc *c, const char *call, const struct ps_tensor *t)
+int psc_key_round_check(struct psc *c, const char *call, const struct ps_tensor *t, bool started)
 {
     if (c->admission == NULL || !c->admission->members)
         return PSC_OK;
     int rc = t != NULL ? check_allowed(c, call) : PSC_OK;
     if (rc != PSC_OK)
         return rc;
-    settle(c);
+    settle(c, t, started);
     uint32_t next = next_moving(c->manifest, c->worker.next_key);
     const char *name = next < c->manifest->n_tensors ? c->manifest->tensors[next].name : "";
     if (t == NULL && psc_key_round_is_open(c))

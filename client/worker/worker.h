@@ -207,8 +207,10 @@ void psc_early_put(struct psc *c, struct ps_range r);
 int psc_early_finish(struct psc *c);
 
 /* key_round.c. Whether the call may send the tensor's message (NULL: the whole vector's): PSC_EINVAL names
- * the key that is next in the round, PSC_EUNSUPPORTED an admission without keys. */
-int psc_key_round_check(struct psc *c, const char *call, const struct ps_tensor *t);
+ * the key that is next in the round, PSC_EUNSUPPORTED an admission without keys. A started call that goes on
+ * with a round whose failure psc_wait has not told yet is allowed: it fails like those behind the failed one.
+ */
+int psc_key_round_check(struct psc *c, const char *call, const struct ps_tensor *t, bool started);
 /* The place in the round of a message of the tensor. */
 enum psc_round_key psc_key_round_of(const struct psc *c, const struct ps_tensor *t);
 /* The message was sent, or started. */
