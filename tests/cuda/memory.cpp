@@ -1,4 +1,5 @@
 // memory.cpp: memory of the device, and pinned memory of the host.
+#include <algorithm>
 #include <csignal>
 #include <cstdarg>
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "tests/cuda/standin.h"
 
@@ -99,6 +101,32 @@ void *numbers_at(const void *p, size_t bytes, const char *who)
     return on_device ? at + distance : at;
 }
 
+// Puts 0xff, which is NaN in every type of number, into the block's whole pages. Large blocks, of which most
+// is never touched, map one file of it again and again: a page costs nothing until it is written.
+static bool spoil(char *page, size_t mapped)
+{
+    static const size_t FILE_BYTES = size_t(4) << 20;
+    static int file = -1;
+    if (mapped < FILE_BYTES) {
+        memset(page, 0xff, mapped);
+        return true;
+    }
+    if (file < 0) {
+        if ((file = memfd_create("standin", MFD_CLOEXEC)) < 0 || ftruncate(file, off_t(FILE_BYTES)) != 0)
+            return false;
+        void *all = mmap(nullptr, FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        if (all == MAP_FAILED)
+            return false;
+        memset(all, 0xff, FILE_BYTES);
+        munmap(all, FILE_BYTES);
+    }
+    for (size_t at = 0; at < mapped; at += FILE_BYTES)
+        if (mmap(page + at, std::min(FILE_BYTES, mapped - at), PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_FIXED, file, 0) == MAP_FAILED)
+            return false;
+    return true;
+}
+
 static void check_end(char *p, const Block &b)
 {
     char *end = p + distance + b.bytes, *page_end = b.page + b.mapped_bytes;
@@ -126,7 +154,8 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     char *page = base + used + distance, *p = base + used + (mapped - rounded);
     if (mprotect(page, mapped, PROT_READ | PROT_WRITE) != 0)
         return error(cudaErrorMemoryAllocation);
-    memset(p + distance, 0xff, bytes);
+    if (!spoil(page, mapped))
+        return error(cudaErrorMemoryAllocation);
     memset(p + distance + bytes, AFTER_END, rounded - bytes);
     POISON(page, size_t(p + distance - page));
     POISON(p + distance + bytes, rounded - bytes);
@@ -149,8 +178,9 @@ cudaError_t cudaFree(void *p)
         fail("cudaFree: %p is no live memory of the device", p);
     check_end(it->first, it->second);
     UNPOISON(it->second.page, it->second.mapped_bytes);
-    madvise(it->second.page, it->second.mapped_bytes, MADV_DONTNEED);
-    mprotect(it->second.page, it->second.mapped_bytes, PROT_NONE);
+    if (mmap(it->second.page, it->second.mapped_bytes, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+        fail("cudaFree: no address space");
     live_bytes -= (it->second.bytes + ALIGN - 1) / ALIGN * ALIGN;
     blocks.erase(it);
     return cudaSuccess;
@@ -233,7 +263,8 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *out, const void *p)
 // STANDIN_KILL_AT_COPY=N: the process dies in the N-th copy to or from registered memory.
 static void count_copy(const void *host)
 {
-    static unsigned long left = getenv("STANDIN_KILL_AT_COPY") != nullptr ? strtoul(getenv("STANDIN_KILL_AT_COPY"), nullptr, 10) : 0;
+    static unsigned long left =
+        getenv("STANDIN_KILL_AT_COPY") != nullptr ? strtoul(getenv("STANDIN_KILL_AT_COPY"), nullptr, 10) : 0;
     auto it = block_of(pinned, host);
     if (left > 0 && it != pinned.end() && it->second.mapped_bytes == 0 && --left == 0)
         raise(SIGKILL);
