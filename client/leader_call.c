@@ -78,7 +78,7 @@ static void scale_means(struct psc *c, struct ps_range r, float factor)
     for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
          p = ps_role_run_next(p, r))
         if (is_mean(c, p.segment))
-            c->vec->scale(c->group.sum + p.range.begin, factor, p.range.count);
+            psc_scale(&c->work, c->group.sum + p.range.begin, factor, p.range.count);
 }
 
 static void put(struct psc *c, struct ps_range r, const float *message)
@@ -87,9 +87,9 @@ static void put(struct psc *c, struct ps_range r, const float *message)
          p = ps_role_run_next(p, r)) {
         float *to = c->group.sum + p.range.begin;
         if (p.segment->role == PS_ROLE_FROZEN)
-            memset(to, 0, p.range.count * sizeof *to);
+            psc_zero(&c->work, to, p.range.count);
         else
-            c->vec->copy(to, message + (p.range.begin - r.begin), p.range.count);
+            psc_copy(&c->work, to, message + (p.range.begin - r.begin), p.range.count);
     }
 }
 
@@ -97,17 +97,13 @@ static void put(struct psc *c, struct ps_range r, const float *message)
 static int gather(struct psc *c, struct ps_range r, const struct psc_call *h, float samples)
 {
     struct psc_group *p = &c->group;
-    uint64_t ticket;
     psc_unit_take(p, samples);
     put(c, r, h->send);
     scale_means(c, r, (float)h->n_samples * p->unit);
-    int rc = psc_reduce_start(p->q, p->sum + r.begin, r.count, 0, c->clique_codec, &ticket);
+    int rc = psc_group_sum(c, PSC_REDUCE, p->sum + r.begin, r.count);
     if (rc == PSC_OK)
-        rc = psc_clique_wait(p->q, ticket);
-    if (rc != PSC_OK)
-        return fail(c, rc);
-    scale_means(c, r, 1 / samples / p->unit);
-    return PSC_OK;
+        scale_means(c, r, 1 / samples / p->unit);
+    return rc;
 }
 
 /* Frozen values of an answer stay as they are. */
@@ -117,9 +113,8 @@ static int share_answer(struct psc *c, struct ps_range r, const struct psc_call 
     for (struct ps_role_run p = ps_role_run_first(c->manifest, r); rc == PSC_OK && p.range.count > 0;
          p = ps_role_run_next(p, r))
         if (!is_message(h) || p.segment->role != PS_ROLE_FROZEN)
-            rc = psc_broadcast(c->group.q, h->answer + (p.range.begin - r.begin),
-                               p.range.count * sizeof *h->answer, 0);
-    return rc == PSC_OK ? PSC_OK : fail(c, rc);
+            rc = psc_group_broadcast(c, h->answer + (p.range.begin - r.begin), p.range.count);
+    return rc;
 }
 
 static int lead(struct psc *c, const struct psc_call *h, struct ps_range r, float samples)
@@ -185,18 +180,37 @@ int psc_group_call(struct psc *c, const struct psc_call *h)
     return shared == PSC_OK ? rc : shared;
 }
 
+/* The first of n values that is not finite; *bad stays as it is if there is none. */
+static int find_bad(struct psc *c, const float *x, size_t n, uint64_t *bad)
+{
+    uint64_t at = UINT64_MAX;
+    if (c->memory.device == NULL) {
+        *bad = c->vec->first_nonfinite(x, n);
+        return PSC_OK;
+    }
+    c->memory.kind->search_begin(c->work.queue);
+    c->memory.kind->search(c->work.queue, x, n, 0);
+    int rc = psc_device_result(c->memory.kind->search_end(c->work.queue, &at, &c->error));
+    *bad = at < n ? at : *bad;
+    return rc;
+}
+
 static int check_finite(struct psc *c, const struct psc_call *h, struct ps_range r)
 {
-    size_t bad = c->vec->first_nonfinite(h->send, r.count);
-    return bad == r.count ? PSC_OK
-                          : ps_fail(&c->error, PSC_EVALUE,
-                                    "the message[%zu], in tensor '%s', is not finite: nothing was sent", bad,
-                                    ps_manifest_tensor(c->manifest, r.begin + bad)->name);
+    uint64_t bad = r.count;
+    int rc = find_bad(c, h->send, r.count, &bad);
+    if (rc != PSC_OK)
+        return rc;
+    return bad == r.count
+               ? PSC_OK
+               : ps_fail(&c->error, PSC_EVALUE,
+                         "the message[%" PRIu64 "], in tensor '%s', is not finite: nothing was sent", bad,
+                         ps_manifest_tensor(c->manifest, r.begin + bad)->name);
 }
 
 static int check_local(struct psc *c, const struct psc_call *h, struct ps_range *r)
 {
-    int rc = psc_check_worker(c, h->call, h->send, h->answer);
+    int rc = psc_check_vectors(c, h->call, h->send, h->answer);
     if (rc != PSC_OK)
         return rc;
     int64_t index = h->tensor != NULL ? ps_manifest_find(c->manifest, h->tensor) : 0;
@@ -221,9 +235,8 @@ int psc_local_pushpull(struct psc *c, const struct psc_call *h)
     if (rc != PSC_OK)
         return rc;
     c->error.text[0] = 0;
-    c->vec->copy(h->answer, h->send, r.count);
-    if (c->group.size == 1)
-        return PSC_OK;
-    rc = psc_allreduce(c->group.q, h->answer, r.count, c->clique_codec);
-    return rc == PSC_OK ? PSC_OK : fail(c, rc);
+    psc_copy(&c->work, h->answer, h->send, r.count);
+    if (c->group.size > 1)
+        rc = psc_group_sum(c, PSC_ALLREDUCE, h->answer, r.count);
+    return psc_work_end(c, rc);
 }

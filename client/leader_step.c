@@ -8,8 +8,7 @@
 
 static int broadcast(struct psc *c, float *v)
 {
-    int rc = psc_broadcast(c->group.q, v, c->shard.n_floats * sizeof *v, 0);
-    return rc == PSC_OK ? PSC_OK : ps_fail(&c->error, rc, "%s", psc_clique_error(c->group.q));
+    return psc_group_broadcast(c, v, c->shard.n_floats);
 }
 
 /* Receives the vectors that the leader's message announces. */
@@ -118,7 +117,7 @@ int psc_group_pull(struct psc *c, float *x)
     if (c->rule->collective) {
         const float *center = c->rule->center(c, (float *)(uintptr_t)c->worker.caller_x);
         if (center != x)
-            memcpy(x, center, c->shard.n_floats * sizeof *x);
+            psc_copy(&c->work, x, center, c->shard.n_floats);
         if (x == c->worker.caller_x)
             psc_start_over(c);
         return PSC_OK;

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "client/cliques/clique.h"
 #include "client/internal.h"
 #include "client/worker/worker.h"
 #include "proto/clock.h"
@@ -61,6 +62,21 @@ static bool is_transport(const char *name)
     return false;
 }
 
+/* Members sum their vectors where these lie. */
+static int check_clique(struct psc *c, const struct psc_memory_kind *kind, const struct psc_clique *clique)
+{
+    bool has_device = kind->open != NULL;
+    if (clique == NULL || psc_clique_size(clique) <= 1 || psc_clique_is_on_device(clique) == has_device)
+        return PSC_OK;
+    return ps_fail(&c->error, PSC_EUNSUPPORTED,
+                   has_device
+                       ? "options: a clique of %d members over %s sums vectors of the host only; allowed "
+                         "with memory '%s': a clique over nccl, no clique, or a clique of one"
+                       : "options: a clique of %d members over %s sums vectors of a GPU only, and memory "
+                         "is '%s'; allowed with it: memory 'cuda'",
+                   psc_clique_size(clique), psc_clique_kind(clique), kind->name);
+}
+
 /* Finds the kind of memory, and opens its device. */
 static int take_memory(struct psc *c, const char *name, const struct psc_clique *clique)
 {
@@ -68,6 +84,8 @@ static int take_memory(struct psc *c, const char *name, const struct psc_clique 
     const struct psc_memory_kind *kind = NULL;
     int rc = psc_memory_find(name, &kind, &c->error);
     if (rc != PSC_OK)
+        return rc;
+    if ((rc = check_clique(c, kind, clique)) != PSC_OK)
         return rc;
     if (kind->open == NULL)
         return opt.stream == NULL
@@ -77,11 +95,6 @@ static int take_memory(struct psc *c, const char *name, const struct psc_clique 
     if (c->opt.kind != PSC_WORKER)
         return ps_fail(&c->error, PSC_EUNSUPPORTED,
                        "options: memory '%s' is for workers; allowed for an observer: host", kind->name);
-    if (clique != NULL && psc_clique_size(clique) > 1)
-        return ps_fail(&c->error, PSC_EUNSUPPORTED,
-                       "options: a clique of %d members sums vectors of the host only; allowed with memory "
-                       "'%s': no clique, or a clique of one",
-                       psc_clique_size(clique), kind->name);
     rc = kind->open(&opt, &c->memory.device, &c->error);
     if (rc < 0)
         return rc == -ENOTSUP ? PSC_EUNSUPPORTED : psc_device_result(rc);

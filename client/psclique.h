@@ -100,9 +100,10 @@ void psc_threads_options_init(struct psc_threads_options *opt, size_t size);
  * PSC_ENOMEM. */
 int psc_threads_open(const struct psc_threads_options *opt, struct psc_clique **out);
 
-int psc_clique_rank(const struct psc_clique *q);          /* 0 to size - 1 */
-int psc_clique_size(const struct psc_clique *q);          /* members */
-const char *psc_clique_kind(const struct psc_clique *q);  /* "ring", "threads", "mpi", "devices"; static */
+int psc_clique_rank(const struct psc_clique *q); /* 0 to size - 1 */
+int psc_clique_size(const struct psc_clique *q); /* members */
+const char *
+psc_clique_kind(const struct psc_clique *q); /* "ring", "threads", "mpi", "devices", "nccl"; static */
 const char *psc_clique_error(const struct psc_clique *q); /* about the last failure, or "". Owned by q */
 
 /* Replaces x, [n], by the sum over all members. codec: how floats are encoded in messages, "raw", "fp16",
@@ -148,7 +149,13 @@ enum psc_operation {
     PSC_MAX,
 };
 
-enum psc_collective_memory { PSC_MEMORY_HOST };
+enum psc_collective_memory {
+    PSC_MEMORY_HOST,
+    /* Of a GPU, in cliques over nccl (psclique_nccl.h). The values are there when the call is made: the
+     * library does not know the stream that computes them. In place only; sums of float32, float64 and
+     * integers, and copies of every type. After psc_clique_wait every stream may use the result. */
+    PSC_MEMORY_CUDA,
+};
 
 /* A number after a field's description is its default. */
 struct psc_collective_options {
@@ -225,11 +232,11 @@ struct psc_shrunk {
  * than half of the members that have not ended are here, or half of them and the lowest rank: so of a clique
  * whose network is divided one part goes on. Errors: PSC_ECLIQUE: not so, or the others have gone on without
  * this member; it may be called again. PSC_EINVAL: no call has failed, or on_loss is "end"; PSC_EUNSUPPORTED:
- * threads and MPI. */
+ * threads, MPI and NCCL. */
 int psc_clique_shrink(struct psc_clique *q, uint64_t step, uint32_t timeout_ms, struct psc_shrunk *out);
 
 /* Abandons calls in progress and frees the handle. The other members' calls fail then. A clique over MPI
- * waits first, for at most timeout_ms, until all members close it. NULL is allowed. */
+ * or NCCL waits first, for at most timeout_ms, until all members close it. NULL is allowed. */
 void psc_clique_close(struct psc_clique *q);
 
 #ifdef __cplusplus

@@ -167,7 +167,7 @@ int psc_call_now(struct psc *c, const struct psc_call *h)
 {
     if (c->local && h->sums)
         return psc_local_pushpull(c, h);
-    return psc_call_is_led(c) ? psc_group_call(c, h) : psc_work_end(c, psc_call_alone(c, h));
+    return psc_work_end(c, psc_call_is_led(c) ? psc_group_call(c, h) : psc_call_alone(c, h));
 }
 
 static bool is_told_at_once(int rc)
@@ -233,7 +233,8 @@ int psc_pull(struct psc *c, const char *tensor, float *x)
     int rc = check(c, &h);
     if (rc != PSC_OK || tensor != NULL || c->opt.kind != PSC_WORKER)
         return rc == PSC_OK ? psc_call_now(c, &h) : rc;
-    return c->group.size > 1 || c->rule->collective ? psc_group_pull(c, x) : psc_call_now(c, &h);
+    return c->group.size > 1 || c->rule->collective ? psc_work_end(c, psc_group_pull(c, x))
+                                                    : psc_call_now(c, &h);
 }
 
 /* The worker's own average, of a method without a server. */

@@ -458,7 +458,7 @@ static int restore_means(struct psc *c, const struct psc_state_head *h, const fl
                        "psc_load: the file has means of a pipeline; rule %s has none", c->rule_name);
     int rc = has ? psc_pipeline_prepare(c, h->means + 1) : PSC_OK;
     for (uint32_t k = 0; has && rc == PSC_OK && k <= h->means; k++)
-        psc_pipeline_restore(c, vectors[k == 0 ? 1 + PSC_VECTOR_PREFETCHED : N_VECTORS - 1 + k]);
+        rc = psc_pipeline_restore(c, vectors[k == 0 ? 1 + PSC_VECTOR_PREFETCHED : N_VECTORS - 1 + k]);
     return rc;
 }
 

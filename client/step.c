@@ -27,12 +27,6 @@ static uint64_t pipeline_of(const struct psc *c)
 int psc_step_prepare(struct psc *c)
 {
     unsigned keeps = psc_vectors_of(c);
-    if (c->memory.device != NULL && c->rule->collective)
-        return ps_fail(
-            &c->error, PSC_EUNSUPPORTED,
-            "method '%s' sums over the members of a clique, which is done in the host's memory only; "
-            "options.memory is '%s', and allowed is host",
-            c->method_name, c->memory.kind->name);
     if (c->optimizer->step == NULL && c->opt.own_step == NULL)
         return ps_fail(&c->error, PSC_EUNSUPPORTED,
                        "the job's optimizer is %s: every worker needs its own step (options.own_step), "

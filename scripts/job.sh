@@ -140,6 +140,7 @@ job_build() {
     ensure_packages
     ensure_build "$build" psd psworker psctl -- --buildtype=release
     ! grep -q libpsclique-mpi "$build/build.ninja" || ensure_build "$build" psclique-mpi
+    ! grep -q libpsclique-nccl "$build/build.ninja" || ensure_build "$build" psclique-nccl
 }
 
 # Creates the run folder, and a folder for the socket: the path of a UNIX socket has at most 107 bytes.

@@ -173,6 +173,10 @@ static int take_arrays(struct psc_clique *q, const struct psc_collective_options
         return psc_clique_refuse(q, PSC_EINVAL,
                                  "%s: `in` and `out` overlap; allowed are separate arrays, or `in` NULL",
                                  psc_call_name(o->kind));
+    if (t->op.on_device)
+        return psc_clique_refuse(q, PSC_EUNSUPPORTED,
+                                 "%s: memory is cuda, and `in` is not NULL; allowed is in place",
+                                 psc_call_name(o->kind));
     t->in = o->in;
     t->needs_copy = !writes || o->kind == PSC_REDUCE_SCATTER;
     t->out = o->kind == PSC_REDUCE_SCATTER ? o->out : NULL;
@@ -212,7 +216,7 @@ static int check_numbers(struct psc_clique *q, const struct psc_collective_optio
                    {"type", o->type, PSC_N_TYPES - 1},
                    {"operation", o->operation, PSC_N_OPERATIONS - 1},
                    {"compare", o->compare, 1},
-                   {"memory", o->memory, PSC_MEMORY_HOST},
+                   {"memory", o->memory, PSC_MEMORY_CUDA},
                    {"timeout_ms", o->timeout_ms, PSC_MAX_TIMEOUT_MS}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].value > numbers[i].most)
@@ -236,6 +240,7 @@ static int task_of(struct psc_clique *q, const struct psc_collective_options *gi
     *t = (struct psc_task){.op = {.kind = (enum psc_collective_kind)o.kind, .n = o.n},
                            .compare = o.compare != 0,
                            .timeout_ms = o.timeout_ms};
+    t->op.on_device = o.memory == PSC_MEMORY_CUDA && o.kind != PSC_BARRIER;
     if (o.kind == PSC_BARRIER)
         t->op.n = 0;
     else if ((rc = take_values(q, &o, t)) != PSC_OK)
@@ -245,7 +250,8 @@ static int task_of(struct psc_clique *q, const struct psc_collective_options *gi
     t->op.data = o.out != NULL ? o.out : (void *)(uintptr_t)o.in;
     if ((rc = check(q, psc_call_name(o.kind), &t->op)) != PSC_OK || !psc_clique_is_open(q))
         return rc;
-    return take_arrays(q, &o, t);
+    rc = take_arrays(q, &o, t);
+    return rc == PSC_OK && t->op.on_device ? psc_clique_check_device(q, &t->op) : rc;
 }
 
 int psc_collective_run(struct psc_clique *q, const struct psc_collective_options *opt)

@@ -511,6 +511,50 @@ int psc_clique_use(struct psc_clique *q, const char *algorithm)
     return rc;
 }
 
+int psc_clique_look(struct psc_clique *q, const struct psc_collective *op, const char *failed)
+{
+    struct ps_error err = {""};
+    if (q->members == 1)
+        return failed == NULL ? PSC_OK : psc_clique_refuse(q, PSC_ECLIQUE, "%s", failed);
+    pthread_mutex_lock(&q->lock);
+    int rc = q->failed != 0 ? tell_failure(q) : PSC_OK;
+    pthread_mutex_unlock(&q->lock);
+    if (rc != PSC_OK || (rc = q->kind->look(q->state, op, failed, &err)) == PSC_OK)
+        return rc;
+    pthread_mutex_lock(&q->lock);
+    note_failure(q, q->issued + 1, rc, &err);
+    tell_failure(q);
+    pthread_mutex_unlock(&q->lock);
+    return rc;
+}
+
+bool psc_clique_is_on_device(const struct psc_clique *q)
+{
+    return q->kind != NULL && q->kind->check_device != NULL;
+}
+
+int psc_clique_check_device(struct psc_clique *q, const struct psc_collective *op)
+{
+    struct ps_error err = {""};
+    if (q->kind == NULL)
+        return PSC_OK; /* the call tells why */
+    if (q->kind->check_device == NULL)
+        return psc_clique_refuse(q, PSC_EUNSUPPORTED,
+                                 "%s: the vector is of a GPU; a clique over %s has vectors of the host only; "
+                                 "allowed is one over nccl",
+                                 psc_call_name(op->kind), q->kind->name);
+    int rc = q->kind->check_device(q->state, op, &err);
+    return rc == PSC_OK ? PSC_OK : psc_clique_refuse(q, rc, "%s", err.text);
+}
+
+int psc_device_start(struct psc_clique *q, const struct psc_collective *op, uint64_t *ticket)
+{
+    struct psc_task t = {.op = *op};
+    t.op.on_device = true;
+    int rc = psc_clique_check_device(q, &t.op);
+    return rc == PSC_OK ? psc_clique_start(q, &t, ticket) : rc;
+}
+
 void psc_clique_give_up(struct psc_clique *q)
 {
     if (q->kind != NULL)

@@ -27,6 +27,11 @@ struct psc_collective {
      * the same call. */
     bool compares, compared;
     double until_s; /* by ps_now_s: it fails then at every member. 0: the kind's own limits only */
+    /* `data` is memory of a GPU. `await`, which may be NULL, waits until the values are there: PSC_OK, or
+     * PSC_EDEVICE with a sentence. It is called by the thread that runs the call. */
+    bool on_device;
+    int (*await)(void *arg, struct ps_error *err);
+    void *await_arg;
 };
 
 struct psc_clique_ops {
@@ -48,6 +53,13 @@ struct psc_clique_ops {
      * it) with a sentence; it may be called again. NULL: the kind cannot. */
     int (*shrink)(void *state, uint64_t step, uint32_t timeout_ms, struct psc_shrunk *out, int *rank,
                   int *members, struct ps_error *err);
+    /* Whether it can run the collective of a device's vector: PSC_OK, or PSC_EINVAL, PSC_EUNSUPPORTED with a
+     * sentence; nothing has begun then. NULL: the kind has vectors of the host only. */
+    int (*check_device)(void *state, const struct psc_collective *op, struct ps_error *err);
+    /* While the members wait for each other outside of the kind, in `op`: whether all are still there, as far
+     * as is known without waiting. `failed`: what has failed there at this member, which tells the others;
+     * NULL: nothing. PSC_OK, or PSC_ECLIQUE with a sentence. NULL: the kind cannot know. */
+    int (*look)(void *state, const struct psc_collective *op, const char *failed, struct ps_error *err);
     /* Any thread: makes a collective in progress fail soon, and all later ones. Called before destroy, once
      * or more often. */
     void (*give_up)(void *state);
@@ -65,6 +77,11 @@ bool psc_clique_keeps_bits(const struct psc_clique *q, const char *codec);
 /* Calls struct psc_clique_ops.use while no collective is in progress. PSC_EUNSUPPORTED: the kind has its own
  * algorithm, and the name is not "ring". */
 int psc_clique_use(struct psc_clique *q, const char *algorithm);
+/* Calls struct psc_clique_ops.look, which the kind has, while no collective is in progress. A failure breaks
+ * the clique. */
+int psc_clique_look(struct psc_clique *q, const struct psc_collective *op, const char *failed);
+/* Whether the clique's sums are of vectors of a GPU. */
+bool psc_clique_is_on_device(const struct psc_clique *q);
 /* Any thread: makes the collective in progress fail soon, and all later ones. The handle stays to be closed.
  */
 void psc_clique_give_up(struct psc_clique *q);
@@ -79,6 +96,10 @@ struct psc_task {
     size_t memory_bytes; /* of that memory; 0: there is none */
 };
 int psc_clique_run(struct psc_clique *q, struct psc_task *t);
+/* Of a device's vector, in place; calls struct psc_clique_ops.check_device first. */
+int psc_device_start(struct psc_clique *q, const struct psc_collective *op, uint64_t *ticket);
+/* The check alone. */
+int psc_clique_check_device(struct psc_clique *q, const struct psc_collective *op);
 int psc_clique_start(struct psc_clique *q, struct psc_task *t, uint64_t *ticket);
 /* Sets the sentence and returns rc. */
 int psc_clique_refuse(struct psc_clique *q, int rc, const char *fmt, ...)

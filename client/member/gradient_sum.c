@@ -97,16 +97,16 @@ static void put_piece(void *arg, uint64_t begin, uint64_t count)
          p = ps_role_run_next(p, r)) {
         uint64_t at = p.range.begin, n = p.range.count;
         if (p.segment->role == PS_ROLE_FROZEN)
-            memset(sum + at, 0, n * sizeof *sum);
+            psc_zero(&c->work, sum + at, n);
         else if (p.segment->role == PS_ROLE_BUFFER)
-            c->vec->copy(sum + at, w->x + at, n);
+            psc_copy(&c->work, sum + at, w->x + at, n);
         else if (c->rule->collective && psc_gradient_decays(c, p.segment))
-            c->vec->decay(sum + at, w->g + at, w->x + at, (float)c->worker.hyper.weight_decay, n);
+            psc_decay(&c->work, sum + at, w->g + at, w->x + at, (float)c->worker.hyper.weight_decay, n);
         else
-            c->vec->copy(sum + at, w->g + at, n);
+            psc_copy(&c->work, sum + at, w->g + at, n);
     }
     if (c->group.size > 1)
-        c->vec->scale(sum + r.begin, s->scale, count);
+        psc_scale(&c->work, sum + r.begin, s->scale, count);
 }
 
 int psc_gather_put(struct psc *c, const float *x, const float *g, struct ps_range r, uint64_t tail)
@@ -121,7 +121,7 @@ int psc_pipeline_prepare(struct psc *c, uint64_t n)
 {
     float **v = c->group.pipeline;
     for (uint64_t i = 0; i < n; i++)
-        if (v[i] == NULL && (v[i] = calloc(c->shard.n_floats, sizeof **v)) == NULL)
+        if (v[i] == NULL && (v[i] = psc_group_alloc(c)) == NULL)
             return ps_fail(&c->error, PSC_ENOMEM, "no memory for %" PRIu64 " sums of %" PRIu64 " floats", n,
                            c->shard.n_floats);
     return PSC_OK;
@@ -143,13 +143,16 @@ float *psc_pipeline_vector(struct psc_group *p)
     return p->pipeline[i];
 }
 
-void psc_pipeline_restore(struct psc *c, const float *mean)
+int psc_pipeline_restore(struct psc *c, const float *mean)
 {
     struct psc_group *p = &c->group;
     float *vector = psc_pipeline_vector(p);
-    memcpy(vector, mean, c->shard.n_floats * sizeof *mean);
+    int rc = psc_vector_write(c, vector, mean, c->shard.n_floats);
+    if (rc != PSC_OK)
+        return rc;
     p->sums[p->sums_begun++ % PSC_MAX_SUMS] = (struct psc_sum){.vector = vector};
     p->sums_landed++;
+    return PSC_OK;
 }
 
 void psc_gather_buffers(struct psc *c, float *x, const float *sum)

@@ -135,9 +135,10 @@ void psc_group_close(struct psc *c)
     if (psc_sum_is_pending(&c->group) && c->group.q != NULL)
         psc_sum_await_newest(c);
     for (int i = 0; i < PSC_MAX_SUMS; i++)
-        free(c->group.pipeline[i]);
-    free(c->group.sum);
-    free(c->group.copy);
+        psc_group_free(c, c->group.pipeline[i]);
+    psc_group_free(c, c->group.sum);
+    psc_group_free(c, c->group.copy);
+    psc_collectives_finish(c);
 }
 
 int psc_group_agree_on_model(struct psc *c, int rc)
@@ -185,10 +186,8 @@ int psc_group_share_x(struct psc *c, float *x)
 {
     if (c->group.size == 1)
         return PSC_OK;
-    int rc = psc_broadcast(c->group.q, x, c->manifest->n_floats * sizeof *x, 0);
-    if (rc == PSC_OK)
-        rc = psc_allreduce(c->group.q, x, 0, c->clique_codec);
-    return rc == PSC_OK ? PSC_OK : fail(c, rc);
+    int rc = psc_group_broadcast(c, x, c->manifest->n_floats);
+    return rc == PSC_OK ? psc_group_sum(c, PSC_ALLREDUCE, x, 0) : rc;
 }
 
 int psc_group_prepare(struct psc *c)
@@ -197,13 +196,14 @@ int psc_group_prepare(struct psc *c)
     bool leads = p->size > 1 && !c->rule->collective;
     bool copies = c->rule->collective && p->rank == 0 && !c->local;
     if (leads && p->sum == NULL)
-        p->sum = calloc(c->shard.n_floats, sizeof *p->sum);
+        p->sum = psc_group_alloc(c);
     if (copies && p->copy == NULL)
-        p->copy = calloc(c->shard.n_floats, sizeof *p->copy);
+        p->copy = psc_group_alloc(c);
     if ((leads && p->sum == NULL) || (copies && p->copy == NULL))
         return ps_fail(&c->error, PSC_ENOMEM, "no memory for the clique's vectors of %" PRIu64 " floats",
                        c->shard.n_floats);
-    return copies ? psc_async_start(c) : PSC_OK;
+    int rc = psc_collectives_prepare(c);
+    return rc == PSC_OK && copies ? psc_async_start(c) : rc;
 }
 
 bool psc_group_sums_to_leader(const struct psc *c)

@@ -24,6 +24,7 @@
 #include "proto/model/shard.h"
 
 struct psc;
+struct psc_mark;
 
 /* Values that every member adds to the sum of a step, beside its vector; exact as floats. */
 enum psc_word {
@@ -85,12 +86,21 @@ struct psc_keeper {
     pthread_cond_t changed;
 };
 
+/* Where a collective's values of a device are there: in the queue of PSC_COMPUTE. */
+struct psc_filled {
+    struct psc *c;
+    struct psc_mark *mark;
+};
+/* More than collectives can be started at once. */
+enum { PSC_MAX_FILLED = PSC_CLIQUE_MAX_STARTED + 1 };
+
 struct psc_group {
     struct psc_clique *q; /* the caller's; NULL: there is no other member */
     int rank, size;       /* 0 and 1 without a clique */
     uint32_t workers;     /* clients of the job, as the leader last told all members */
     bool follows;         /* follows a leader: has no session of its own */
-    float *sum;           /* [n_floats]: the sum of gradients, of a method that a leader steps */
+    float *sum; /* [n_floats], as all vectors in the handle's memory: the sum of gradients, of a method that a
+                   leader steps */
     struct psc_bucket_choice bucket_choice;
     struct psc_keeper keeper;
     struct psc_sum sums[PSC_MAX_SUMS]; /* sum k is at k % PSC_MAX_SUMS */
@@ -111,6 +121,9 @@ struct psc_group {
     uint64_t publish_ticket; /* 0: none */
     struct psc_outcome published;
     bool lost; /* the leader has lost the server: the next sum says so */
+    /* Of vectors on a device: the n-th collective has filled[n % PSC_MAX_FILLED]. */
+    struct psc_filled filled[PSC_MAX_FILLED];
+    uint64_t n_filled;
 };
 
 /* Takes over the caller's clique and checks that all members have the same library and the same method.
@@ -139,6 +152,20 @@ void psc_group_idle(struct psc *c);
 
 /* Whether only the leader needs the sum: its optimizer is none, and it sends x to the others. */
 bool psc_group_sums_to_leader(const struct psc *c);
+
+/* collectives.c: on vectors of the handle's memory, behind all work of PSC_COMPUTE so far. A failure is the
+ * handle's error, too. Prepares for them: PSC_EDEVICE. */
+int psc_collectives_prepare(struct psc *c);
+void psc_collectives_finish(struct psc *c);
+/* Zeros; NULL: no memory. psc_group_free waits until nothing uses v. */
+float *psc_group_alloc(struct psc *c);
+void psc_group_free(struct psc *c, float *v);
+/* The leader's n floats to all members. */
+int psc_group_broadcast(struct psc *c, float *v, size_t n);
+/* Starts a sum with the job's codec: PSC_REDUCE, to the leader, or PSC_ALLREDUCE. */
+int psc_group_sum_start(struct psc *c, enum psc_collective_kind kind, float *v, size_t n, uint64_t *ticket);
+/* The same, and waits for it. */
+int psc_group_sum(struct psc *c, enum psc_collective_kind kind, float *v, size_t n);
 
 /* sum.c. Begins a sum over the members, of `vector` and of their psc_word values: the words are sent at once.
  * bucket_floats: the size of the vector's collectives, at most PSC_MAX_BUCKETS of them; the same at all
@@ -190,8 +217,9 @@ int psc_warmup_learn(struct psc *c, size_t n_samples);
 int psc_pipeline_prepare(struct psc *c, uint64_t n);
 /* A vector that no sum uses. */
 float *psc_pipeline_vector(struct psc_group *p);
-/* Adds a mean from an earlier run, as if its sum had just ended. Call psc_pipeline_prepare first. */
-void psc_pipeline_restore(struct psc *c, const float *mean);
+/* Adds a mean from an earlier run, in memory of the host, as if its sum had just ended. Call
+ * psc_pipeline_prepare first. PSC_ENOMEM, PSC_EDEVICE. */
+int psc_pipeline_restore(struct psc *c, const float *mean);
 /* Floats of a bucket of gradients. */
 uint64_t psc_gather_bucket(const struct psc *c);
 /* Sets `unit` by the samples of all members together. */

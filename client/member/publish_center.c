@@ -1,7 +1,5 @@
 /* Sends copies of the center to a server that only stores them, where the workers are one clique. The members
  * continue meanwhile. */
-#include <string.h>
-
 #include "client/internal.h"
 
 static bool has_server(const struct psc *c)
@@ -28,7 +26,7 @@ static int send(struct psc *c, const float *center)
     int rc = finish_previous(c);
     if (rc != PSC_OK)
         return rc;
-    memcpy(p->copy, center, c->shard.n_floats * sizeof *center);
+    psc_copy(&c->work, p->copy, center, c->shard.n_floats);
     p->unpublished = 0;
     p->publish_ticket = psc_async_put(c, &t, &p->published);
     return PSC_OK;

@@ -48,14 +48,11 @@ int psc_sum_begin(struct psc *c, float *vector, size_t n_samples, uint64_t bucke
 
 static int start_bucket(struct psc *c, struct psc_sum *s, uint64_t begin)
 {
-    struct psc_group *p = &c->group;
     size_t n = s->left - begin;
     struct psc_bucket *b = &s->buckets[s->n_buckets++];
-    int rc = psc_group_sums_to_leader(c)
-                 ? psc_reduce_start(p->q, s->vector + begin, n, 0, c->clique_codec, &b->ticket)
-                 : psc_allreduce_start(p->q, s->vector + begin, n, c->clique_codec, &b->ticket);
+    enum psc_collective_kind kind = psc_group_sums_to_leader(c) ? PSC_REDUCE : PSC_ALLREDUCE;
     b->begin = s->left = begin;
-    return rc == PSC_OK ? PSC_OK : fail(c, rc);
+    return psc_group_sum_start(c, kind, s->vector + begin, n, &b->ticket);
 }
 
 int psc_sum_go_on(struct psc *c, uint64_t begin)
@@ -128,13 +125,31 @@ static void finish_piece(void *arg, uint64_t begin, uint64_t count)
     }
 }
 
-/* The place of the first value that is not finite, or SIZE_MAX. */
-static size_t finish_part(struct psc *c, struct psc_sum *s, uint64_t begin, uint64_t end)
+/* The first value that is not finite, in *bad; SIZE_MAX: there is none. On a device the search of all parts
+ * ends with land_buckets. */
+static void finish_part(struct psc *c, struct psc_sum *s, uint64_t begin, uint64_t end, size_t *bad)
 {
     bool scales = s->averages && c->group.size > 1;
     struct finish f = {c, s->vector + begin, scales ? 1 / (float)c->group.n_samples / s->unit : 1, SIZE_MAX};
+    if (c->memory.device != NULL) {
+        c->memory.kind->search(c->work.queue, f.at, end - begin, begin);
+        if (scales)
+            psc_scale(&c->work, f.at, f.scale, end - begin);
+        return;
+    }
     psc_team_run(c->team, end - begin, finish_piece, &f);
-    return f.bad == SIZE_MAX ? SIZE_MAX : begin + f.bad;
+    if (f.bad != SIZE_MAX)
+        *bad = begin + f.bad;
+}
+
+static int end_search(struct psc *c, size_t *bad)
+{
+    uint64_t at = UINT64_MAX;
+    if (c->memory.device == NULL)
+        return PSC_OK;
+    int rc = psc_device_result(c->memory.kind->search_end(c->work.queue, &at, &c->error));
+    *bad = at == UINT64_MAX ? SIZE_MAX : (size_t)at;
+    return rc;
 }
 
 /* All buckets are waited for, also after a value that is not finite. */
@@ -143,16 +158,18 @@ static int land_buckets(struct psc *c, struct psc_sum *s, size_t *bad)
     uint64_t end = c->shard.n_floats;
     bool takes = c->group.rank == 0 || !psc_group_sums_to_leader(c);
     *bad = SIZE_MAX;
+    if (c->memory.device != NULL)
+        c->memory.kind->search_begin(c->work.queue);
     if (c->group.size == 1)
-        *bad = finish_part(c, s, 0, end);
+        finish_part(c, s, 0, end, bad);
     for (size_t k = 0; k < s->n_buckets; end = s->buckets[k++].begin) {
         int rc = wait_for(c, s->buckets[k].ticket);
         if (rc != PSC_OK)
             return rc;
-        size_t found = takes ? finish_part(c, s, s->buckets[k].begin, end) : SIZE_MAX;
-        *bad = found == SIZE_MAX ? *bad : found;
+        if (takes)
+            finish_part(c, s, s->buckets[k].begin, end, bad);
     }
-    return PSC_OK;
+    return takes ? end_search(c, bad) : PSC_OK;
 }
 
 int psc_sum_land(struct psc *c)

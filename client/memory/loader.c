@@ -7,9 +7,8 @@
 #include "client/memory/cuda/module.h"
 #include "client/psclient.h"
 
-/* Searches the folder of this library first, then its folder psd, then the loader's path. The module is never
- * unloaded: CUDA cannot be started twice. */
-static void *load(void)
+/* Never unloaded: CUDA cannot be started twice. */
+void *psc_module_load(const char *name)
 {
     static const char *const folders[] = {"", "psd/"};
     char path[1024];
@@ -20,15 +19,15 @@ static void *load(void)
                             : NULL;
 
     for (size_t i = 0; slash != NULL && library == NULL && i < sizeof folders / sizeof *folders; i++)
-        if ((size_t)snprintf(path, sizeof path, "%.*s/%s" PSC_CUDA_LIBRARY, (int)(slash - self.dli_fname),
-                             self.dli_fname, folders[i]) < sizeof path)
+        if ((size_t)snprintf(path, sizeof path, "%.*s/%s%s", (int)(slash - self.dli_fname), self.dli_fname,
+                             folders[i], name) < sizeof path)
             library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    return library != NULL ? library : dlopen(PSC_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    return library != NULL ? library : dlopen(name, RTLD_NOW | RTLD_LOCAL);
 }
 
 static int find_cuda(const struct psc_memory_kind **out, struct ps_error *err)
 {
-    void *library = load();
+    void *library = psc_module_load(PSC_CUDA_LIBRARY);
     if (library == NULL)
         return ps_fail(err, PSC_EUNSUPPORTED,
                        "options: memory 'cuda' needs " PSC_CUDA_LIBRARY

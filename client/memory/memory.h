@@ -114,6 +114,10 @@ extern const struct psc_memory_kind psc_memory_host;
  * allowed, PSC_EUNSUPPORTED what is missing. */
 int psc_memory_find(const char *name, const struct psc_memory_kind **out, struct ps_error *err);
 
+/* loader.c. Loads a module of this library, from its own folder, that folder's psd, or the loader's path; it
+ * is never unloaded. NULL: dlerror tells why. */
+void *psc_module_load(const char *library);
+
 /* host.c. The work of a queue. */
 struct psc_work psc_work_of(const struct psc_memory_of *m, enum psc_queue_use use);
 

@@ -23,7 +23,7 @@ static int start(struct psc *c, float *x, float *own, size_t n_samples)
     float *d = c->worker.vectors[PSC_VECTOR_PREFETCHED];
     if (own != x)
         psc_copy_buffers(c, own, x);
-    c->vec->subtract(d, own, c->worker.vectors[PSC_VECTOR_START], c->shard.n_floats);
+    psc_subtract(&c->work, d, own, c->worker.vectors[PSC_VECTOR_START], c->shard.n_floats);
     return psc_sum_start(c, d, n_samples);
 }
 
@@ -44,8 +44,8 @@ static void apply(struct psc *c, float *x, float *own)
     c->worker.prefetch->landed = false;
     if (own != x)
         psc_copy_buffers(c, own, x);
-    c->vec->elastic(own, center, alpha, c->shard.n_floats);
-    c->vec->axpy(center, sum, alpha, c->shard.n_floats);
+    psc_elastic(&c->work, own, center, alpha, c->shard.n_floats);
+    psc_axpy(&c->work, center, sum, alpha, c->shard.n_floats);
     if (own != x)
         psc_copy_buffers(c, x, own);
     psc_publish(c, center);

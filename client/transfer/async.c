@@ -372,9 +372,8 @@ int psc_wait(struct psc *c, uint64_t ticket)
         return rc;
     if (ticket == PSC_ALL && c->rule->flush != NULL && c->worker.stepped) {
         c->error.text[0] = 0;
-        if ((rc = c->rule->flush(c, (float *)(uintptr_t)c->worker.caller_x)) != PSC_OK)
-            return rc;
-        return c->group.drains ? PSC_DRAINED : PSC_OK;
+        rc = psc_work_end(c, c->rule->flush(c, (float *)(uintptr_t)c->worker.caller_x));
+        return rc == PSC_OK && c->group.drains ? PSC_DRAINED : rc;
     }
     c->error.text[0] = 0;
     clear_ended(m);

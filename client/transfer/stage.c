@@ -75,7 +75,7 @@ static int make_blocks(struct psc *c, struct ps_error *err)
 
 int psc_stage_prepare(struct psc *c, struct ps_error *err)
 {
-    if (c->memory.device == NULL || c->local)
+    if (c->memory.device == NULL || c->local || c->group.follows) /* those that exchange nothing */
         return PSC_OK;
     int rc = make_mirror(c, err);
     if (rc == PSC_OK)

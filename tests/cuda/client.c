@@ -27,6 +27,9 @@ static const struct row more[] = {
     {"msgd", .local = "msgd"},
     {"asgd", .local = "asgd"},
     {"mvasgd", .local = "mvasgd"},
+    {"d-sync of one", .local = "d-sync"},
+    {"pipe-sgd of one, saved", {"method=pipe-sgd", "clique.publish=2"}, .saves = true},
+    {"Sync EASGD of one", {"method=sync-easgd", "clique.mode=vectors", "alpha=0.25", "clique.publish=2"}},
     {"elastic over tcp", {"method=eamsgd", "period=2", "alpha=0.25"}, .transport = "tcp"},
     {"elastic with weight decay", {"method=async-easgd", "period=2", "alpha=0.25", "weight_decay=0.01"}},
     {"elastic, overlap", {"method=async-easgd", "period=2", "alpha=0.25", "overlap=true"}},
@@ -303,7 +306,7 @@ START_TEST(what_it_cannot_do_is_refused_at_open)
     ck_assert_int_eq(psc_threads_open(&threads, cliques), PSC_OK);
     opt.clique = cliques[0];
     assert_fails(c, try_open(&opt, &c), PSC_EUNSUPPORTED,
-                 "a clique of 2 members sums vectors of the host only");
+                 "a clique of 2 members over threads sums vectors of the host only");
     psc_close(c);
     psc_clique_close(cliques[0]);
     psc_clique_close(cliques[1]);
@@ -318,23 +321,6 @@ START_TEST(what_it_cannot_do_is_refused_at_open)
     opt.stream = NULL;
     setenv("STANDIN_DEVICES", "0", 1);
     assert_fails(c, try_open(&opt, &c), PSC_EUNSUPPORTED, "no CUDA-capable device is detected");
-    psc_close(c);
-}
-END_TEST
-
-START_TEST(a_sum_over_one_clique_is_refused)
-{
-    struct psc_options opt;
-    struct psc_local local;
-    struct psc *c;
-    float *x;
-    psc_options_init(&opt, sizeof opt);
-    psc_local_init(&local, sizeof local, "d-sync");
-    opt.local = &local;
-    assert_ok(c, try_open(&opt, &c));
-    assert_ok(c, psc_alloc(c, N, &x));
-    assert_fails(c, psc_begin(c, rig_model, RIG_TENSORS, x), PSC_EUNSUPPORTED,
-                 "method 'd-sync' sums over the members of a clique");
     psc_close(c);
 }
 END_TEST
@@ -459,7 +445,6 @@ int main(void)
     tcase_add_checked_fixture(refusals, start_psd, stop_psd);
     if (seeds == 0) {
         tcase_add_test(refusals, what_it_cannot_do_is_refused_at_open);
-        tcase_add_test(refusals, a_sum_over_one_clique_is_refused);
         tcase_add_test(refusals, memory_of_the_host_is_refused);
         tcase_add_test(refusals, a_value_that_is_not_finite_is_not_sent);
         tcase_add_test(refusals, a_fault_of_the_device_is_told_with_cudas_words);

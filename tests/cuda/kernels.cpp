@@ -19,6 +19,9 @@ template <class T> static T turned(T value, const char *)
 
 template <class T> static T *turned(T *p, const char *name)
 {
+    if (device_of(p) >= 0 && device_of(p) != device())
+        fail("%s: %p is memory of device %d, and the kernel runs on device %d", name, (const void *)p,
+             device_of(p), device());
     return numbers(p, name);
 }
 

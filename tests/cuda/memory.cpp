@@ -31,6 +31,7 @@ struct Block {
     size_t bytes;        // as asked for
     char *page;          // of its numbers
     size_t mapped_bytes; // whole pages; 0: registered memory, which is the program's
+    int device;
 };
 
 // Pointers lie in [base, base + SPACE); their numbers `distance` away.
@@ -68,7 +69,7 @@ static void start()
         most_bytes = size_t(atoi(most)) << 20;
 }
 
-static bool is_device(const void *p)
+bool is_device(const void *p)
 {
     return base != nullptr && p >= base && p < base + SPACE;
 }
@@ -81,6 +82,13 @@ static std::map<char *, Block>::iterator block_of(std::map<char *, Block> &all, 
         return all.end();
     --it;
     return p < it->first + it->second.bytes ? it : all.end();
+}
+
+int device_of(const void *p)
+{
+    Guard guard;
+    auto it = is_device(p) ? block_of(blocks, p) : blocks.end();
+    return it != blocks.end() ? it->second.device : -1;
 }
 
 void *numbers_at(const void *p, size_t bytes, const char *who)
@@ -159,7 +167,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     memset(p + distance + bytes, AFTER_END, rounded - bytes);
     POISON(page, size_t(p + distance - page));
     POISON(p + distance + bytes, rounded - bytes);
-    blocks[p] = {bytes, page, mapped};
+    blocks[p] = {bytes, page, mapped, standin::device()};
     used += mapped + PAGE;
     live_bytes += rounded;
     *out = p;
@@ -207,7 +215,7 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned)
         return error(bytes == 0 ? cudaErrorInvalidValue : cudaErrorMemoryAllocation);
     mprotect(static_cast<char *>(page) + mapped, PAGE, PROT_NONE);
     memset(page, 0xff, bytes);
-    pinned[static_cast<char *>(page)] = {bytes, static_cast<char *>(page), mapped + PAGE};
+    pinned[static_cast<char *>(page)] = {bytes, static_cast<char *>(page), mapped + PAGE, -1};
     *out = page;
     return cudaSuccess;
 }
@@ -236,7 +244,7 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned)
     if (bytes == 0 || is_device(p) || block_of(pinned, p) != pinned.end() ||
         block_of(pinned, at + bytes - 1) != pinned.end())
         return error(cudaErrorInvalidValue);
-    pinned[at] = {bytes, at, 0};
+    pinned[at] = {bytes, at, 0, -1};
     return cudaSuccess;
 }
 
@@ -257,6 +265,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *out, const void *p)
     out->type = is_device(p) && block_of(blocks, p) != blocks.end() ? cudaMemoryTypeDevice
                 : block_of(pinned, p) != pinned.end()               ? cudaMemoryTypeHost
                                                                     : cudaMemoryTypeUnregistered;
+    out->device = out->type == cudaMemoryTypeDevice ? device_of(p) : standin::device();
     return cudaSuccess;
 }
 

@@ -1,5 +1,5 @@
-// standin.h: CUDA's runtime, cuBLAS and cuDNN on the CPU, as far as nets/cuda calls them, so that the module
-// which nvcc built runs where there is no GPU. The parts, as they know each other.
+// standin.h: CUDA's runtime, cuBLAS, cuDNN and NCCL on the CPU, as far as psd calls them, so that the modules
+// which nvcc built run where there is no GPU. The parts, as they know each other.
 //
 // It is meant to be harder to please than a GPU:
 // - Memory. A pointer of the device lies in pages that nobody may touch; its numbers lie elsewhere. A block
@@ -30,7 +30,11 @@ struct Guard {
     ~Guard();
 };
 
-// memory.cpp. Where the numbers lie of [p, p + bytes), which is device memory or pinned; else `who` did
+// memory.cpp. Whether p is an address of the device, live or not.
+bool is_device(const void *p);
+// The device that live memory of p is on; -1: p is not live memory of a device.
+int device_of(const void *p);
+// Where the numbers lie of [p, p + bytes), which is device memory or pinned; else `who` did
 // something illegal. NULL stays NULL.
 void *numbers_at(const void *p, size_t bytes, const char *who);
 template <class T> T *numbers(T *p, const char *who, size_t count = 1)
@@ -40,7 +44,13 @@ template <class T> T *numbers(T *p, const char *who, size_t count = 1)
 
 // streams.cpp. Puts work into a stream, or into the graph that it captures. `what` outlives the process.
 cudaError_t put(cudaStream_t stream, const char *what, std::function<void()> work);
+// The same for work that waits for other processes: it runs when may_run says so, which is asked, maybe
+// often, when all before it is done. Not in a graph.
+cudaError_t put_when(cudaStream_t stream, const char *what, std::function<bool()> may_run,
+                     std::function<void()> work);
 bool is_capturing();
+// The calling thread's device.
+int device();
 // Of the calling thread, as cudaPeekAtLastError tells it; returns it.
 cudaError_t error(cudaError_t e);
 unsigned random_below(unsigned n);

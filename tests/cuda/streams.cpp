@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <unistd.h>
 #include <vector>
 
 #include "tests/cuda/standin.h"
@@ -19,6 +20,7 @@ namespace
 struct Work {
     const char *what;
     std::function<void()> run;
+    std::function<bool()> may_run; // asked when all before it is done; none: it may
     std::vector<std::shared_ptr<Work>> after;
     bool done = false;
     uint64_t at = 0; // when it had run, on the device's clock
@@ -48,6 +50,7 @@ struct CUgraphExec_st {
     std::vector<Node> nodes;
 };
 struct CUstream_st {
+    int device;
     WorkP last;
     std::vector<WorkP> waits;
     CUgraph_st *graph = nullptr; // that it captures
@@ -66,6 +69,17 @@ namespace
 
 std::vector<CUgraph_st *> capturing;
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local int current_device;
+
+// Work in a stream is put there while its device is the thread's.
+void check_device(cudaStream_t s, const char *what)
+{
+    if (s == nullptr)
+        fail("%s: in the default stream", what);
+    if (s->device != current_device)
+        fail("%s: the stream is of device %d, and the thread's is device %d", what, s->device,
+             current_device);
+}
 
 void start()
 {
@@ -84,8 +98,9 @@ void start()
         fail("STANDIN_ORDER is '%s'; allowed are lazy, eager and random:SEED", o);
 }
 
-// Runs a piece of work and, before it, all that it comes after. Without recursion: chains are long.
-void force(const WorkP &wanted)
+// Runs a piece of work and, before it, all that it comes after. Without recursion: chains are long. False:
+// some of it may not run yet.
+bool force(const WorkP &wanted)
 {
     std::vector<WorkP> stack{wanted};
     while (!stack.empty()) {
@@ -102,18 +117,36 @@ void force(const WorkP &wanted)
         stack.pop_back();
         if (w->done)
             continue;
+        if (w->may_run && !w->may_run())
+            return false;
         w->run();
         w->done = true;
         w->at = clock_now++;
         w->run = nullptr;
+        w->may_run = nullptr;
         w->after.clear();
     }
+    return true;
 }
 
 void forget_done()
 {
     pending.erase(std::remove_if(pending.begin(), pending.end(), [](const WorkP &w) { return w->done; }),
                   pending.end());
+}
+
+// Without the lock between two tries: what it waits for may need another thread, or another process.
+void await(const std::vector<WorkP> &all)
+{
+    for (auto &w : all)
+        for (bool done = false; !done;) {
+            {
+                standin::Guard guard;
+                done = force(w);
+            }
+            if (!done)
+                usleep(100);
+        }
 }
 
 // What a GPU may do while the host goes on.
@@ -195,6 +228,11 @@ Guard::~Guard()
     mutex().unlock();
 }
 
+int device()
+{
+    return current_device;
+}
+
 unsigned random_below(unsigned n)
 {
     return unsigned(generator() % n);
@@ -221,12 +259,27 @@ cudaError_t error(cudaError_t e)
     return e;
 }
 
+cudaError_t put_when(cudaStream_t s, const char *what, std::function<bool()> may_run,
+                     std::function<void()> run)
+{
+    Guard guard;
+    start();
+    check_device(s, what);
+    if (s->graph != nullptr)
+        fail("%s: in a stream that captures", what);
+    WorkP w = add(s, what, std::move(run));
+    w->may_run = std::move(may_run);
+    if (order == EAGER)
+        force(w);
+    go_on();
+    return cudaSuccess;
+}
+
 cudaError_t put(cudaStream_t s, const char *what, std::function<void()> run)
 {
     Guard guard;
     start();
-    if (s == nullptr)
-        fail("%s: in the default stream", what);
+    check_device(s, what);
     if (s->graph != nullptr) {
         s->graph->nodes.push_back({what, std::move(run), s->at});
         s->at = {s->graph->nodes.size() - 1};
@@ -243,7 +296,7 @@ cudaError_t put(cudaStream_t s, const char *what, std::function<void()> run)
 
 extern "C" {
 
-// STANDIN_DEVICES=0: a machine without a GPU.
+// STANDIN_DEVICES: how many there are, by default one; 0: a machine without a GPU.
 cudaError_t cudaGetDeviceCount(int *n)
 {
     standin::Guard guard;
@@ -251,8 +304,6 @@ cudaError_t cudaGetDeviceCount(int *n)
     *n = devices != nullptr ? atoi(devices) : 1;
     return *n > 0 ? cudaSuccess : standin::error(cudaErrorNoDevice);
 }
-
-static thread_local int current_device;
 
 cudaError_t cudaGetDevice(int *device)
 {
@@ -274,7 +325,9 @@ cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr attribute, int devic
 {
     standin::Guard guard;
     const char *major = getenv("STANDIN_MAJOR");
-    if (attribute != cudaDevAttrComputeCapabilityMajor || device != 0)
+    int n = 0;
+    if (attribute != cudaDevAttrComputeCapabilityMajor || cudaGetDeviceCount(&n) != cudaSuccess ||
+        device >= n)
         return standin::error(cudaErrorInvalidValue);
     *out = major != nullptr ? atoi(major) : 9;
     return cudaSuccess;
@@ -282,9 +335,11 @@ cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr attribute, int devic
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int device)
 {
+    int n = 0;
     memset(out, 0, sizeof *out);
     strcpy(out->name, "stand-in");
-    return device == 0 ? cudaSuccess : standin::error(cudaErrorInvalidDevice);
+    return cudaGetDeviceCount(&n) == cudaSuccess && device < n ? cudaSuccess
+                                                               : standin::error(cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaPeekAtLastError()
@@ -321,6 +376,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 {
     standin::Guard guard;
     *s = new CUstream_st;
+    (*s)->device = current_device;
     return cudaSuccess;
 }
 
@@ -335,16 +391,19 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
+    std::vector<WorkP> all;
+    {
+        standin::Guard guard;
+        if (s->graph != nullptr)
+            return illegal_in_capture();
+        if (standin::has_fault("stream-synchronize"))
+            return cudaSuccess;
+        all = s->waits;
+        if (s->last != nullptr)
+            all.insert(all.begin(), s->last);
+    }
+    await(all);
     standin::Guard guard;
-    if (s->graph != nullptr)
-        return illegal_in_capture();
-    if (standin::has_fault("stream-synchronize"))
-        return cudaSuccess;
-    auto waits = s->waits;
-    if (s->last != nullptr)
-        force(s->last);
-    for (auto &w : waits)
-        force(w);
     forget_done();
     return cudaSuccess;
 }
@@ -392,11 +451,15 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
-    standin::Guard guard;
-    if (e->graph != nullptr)
-        return illegal_in_capture();
-    if (e->work != nullptr && !standin::has_fault("event-synchronize"))
-        force(e->work);
+    std::vector<WorkP> all;
+    {
+        standin::Guard guard;
+        if (e->graph != nullptr)
+            return illegal_in_capture();
+        if (e->work != nullptr && !standin::has_fault("event-synchronize"))
+            all.push_back(e->work);
+    }
+    await(all);
     return cudaSuccess;
 }
 

@@ -54,10 +54,10 @@ same "libpsclient(3) options" "$(sed -n '/^struct psc_options {/,/^}/p' "$header
     sed -nE 's/^ +[a-z].*[ *(]([a-z_]+)(\)\(.*)?;.*/\1/p' | grep -v '^size$')" \
     "$(sed -n '/^# OPTIONS/,/^# TENSORS/p' "$page" | grep -E '^\*' | grep -oE '\*[a-z_]+\*' | tr -d '*')"
 
-page=$pages/libpsclique.3.scd clique=${header%/*}/psclique.h mpi=${header%/*}/psclique_mpi.h vectors=${header%/*}/psclique_vectors.h
-same "libpsclique(3) functions" "$(grep -ohE '\bpsc_[a-z_]+\(' "$clique" "$mpi" "$vectors" | tr -d '(')" \
+page=$pages/libpsclique.3.scd clique=${header%/*}/psclique.h mpi=${header%/*}/psclique_mpi.h nccl=${header%/*}/psclique_nccl.h vectors=${header%/*}/psclique_vectors.h
+same "libpsclique(3) functions" "$(grep -ohE '\bpsc_[a-z_]+\(' "$clique" "$mpi" "$nccl" "$vectors" | tr -d '(')" \
     "$(grep -oE '\bpsc_[a-z_]+\(' "$page" | tr -d '(' | grep -v result_name)"
-for function in $(grep -ohE '\bpsc_[a-z_]+\(' "$clique" "$mpi" "$vectors" | tr -d '(' | sort -u); do
+for function in $(grep -ohE '\bpsc_[a-z_]+\(' "$clique" "$mpi" "$nccl" "$vectors" | tr -d '(' | sort -u); do
     grep -qF "*$function*(" "$page" || { echo "libpsclique(3): $function is not explained" && failed=1; }
 done
 same "libpsclique(3) options" "$(sed -n '/^struct psc_ring_options {/,/^}/p' "$clique" |

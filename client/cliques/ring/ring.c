@@ -178,6 +178,14 @@ static int shrink(void *state, uint64_t step, uint32_t timeout_ms, struct psc_sh
     return rc;
 }
 
+static int look(void *state, const struct psc_collective *op, const char *failed, struct ps_error *err)
+{
+    struct psc_ring *r = state;
+    int rc = psc_ring_look(r, op, failed, err);
+    r->broken = r->broken || rc != PSC_OK;
+    return rc;
+}
+
 static const struct psc_clique_ops psc_clique_ring = {.size = sizeof(struct psc_clique_ops),
                                                       .name = "ring",
                                                       .any_thread = true,
@@ -185,6 +193,7 @@ static const struct psc_clique_ops psc_clique_ring = {.size = sizeof(struct psc_
                                                       .stripe = stripe,
                                                       .use = use,
                                                       .shrink = shrink,
+                                                      .look = look,
                                                       .give_up = give_up,
                                                       .destroy = destroy};
 

@@ -3,7 +3,7 @@
  * Each link is one ring of connections: to the next member, where segments go, and from the previous one,
  * where they come from. A link carries its own part of the vector. ring.c opens and closes, connect.c
  * connects, progress.c runs a collective, schedule.c orders the segments and moves bytes, abort.c spreads
- * errors, beat.c sends heartbeats.
+ * errors, beat.c sends heartbeats, look.c looks after the members between two calls.
  *
  * Beside the ring there may be a tree of the same members (tree.h). algorithms.c chooses one of the two for
  * each call. */
@@ -165,6 +165,10 @@ int psc_ring_wait_hello(const struct psc_ring *r, struct psc_pending_peers *pend
 
 /* One collective: struct psc_clique_ops's run. */
 int psc_ring_run(void *state, const struct psc_collective *op, struct ps_error *err);
+
+/* struct psc_clique_ops.look of the ring. */
+int psc_ring_look(struct psc_ring *r, const struct psc_collective *op, const char *failed,
+                  struct ps_error *err);
 
 /* Floats of a stripe of an allreduce round the ring. */
 size_t psc_ring_stripe(const struct psc_ring *r);

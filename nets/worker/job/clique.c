@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "client/psclique_mpi.h"
+#include "client/psclique_nccl.h"
 
-static int open_ring(const struct cnn_worker_args *a, struct cnn_clique *out, struct ps_error *err)
+static int open_by(int (*open)(const struct psc_ring_options *, struct psc_clique **),
+                   const struct cnn_worker_args *a, struct cnn_clique *out, struct ps_error *err)
 {
     struct psc_ring_options opt;
     char meets[600];
@@ -25,10 +27,21 @@ static int open_ring(const struct cnn_worker_args *a, struct cnn_clique *out, st
     opt.step_ms = (uint32_t)(a->clique_step_s * 1e3);
     opt.key_file = a->key;
     opt.server_key = a->server_key;
-    int rc = psc_ring_open(&opt, &out->q);
+    int rc = open(&opt, &out->q);
     if (rc != PSC_OK)
         ps_fail(err, 0, "%s", out->q != NULL ? psc_clique_error(out->q) : "no memory for a clique");
     return rc;
+}
+
+static int open_ring(const struct cnn_worker_args *a, struct cnn_clique *out, struct ps_error *err)
+{
+    return open_by(psc_ring_open, a, out, err);
+}
+
+/* With the GPU that is the process's first, as the backend. */
+static int open_nccl(const struct cnn_worker_args *a, struct cnn_clique *out, struct ps_error *err)
+{
+    return open_by(psc_nccl_open, a, out, err);
 }
 
 /* Splits the processes of mpirun into cliques of consecutive ranks. */
@@ -48,8 +61,11 @@ static int open_mpi(const struct cnn_worker_args *a, struct cnn_clique *out, str
 static const struct {
     const char *name;
     int (*open)(const struct cnn_worker_args *a, struct cnn_clique *out, struct ps_error *err);
-    bool meets; /* members find each other by the options; otherwise the launcher connects them */
-} kinds[] = {{"ring", open_ring, .meets = true}, {"mpi", open_mpi, .meets = false}};
+    bool meets;     /* members find each other by the options; otherwise the launcher connects them */
+    bool on_device; /* it sums vectors of a GPU, and no others */
+} kinds[] = {{"ring", open_ring, .meets = true},
+             {"mpi", open_mpi, .meets = false},
+             {"nccl", open_nccl, .meets = true, .on_device = true}};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
 static int kind_of(const struct cnn_worker_args *a)
@@ -58,6 +74,11 @@ static int kind_of(const struct cnn_worker_args *a)
         if (strcmp(kinds[i].name, a->clique) == 0)
             return i;
     return -1;
+}
+
+bool cnn_clique_is_on_device(const struct cnn_worker_args *a)
+{
+    return a->clique != NULL && kind_of(a) >= 0 && kinds[kind_of(a)].on_device;
 }
 
 static int check_alone(const struct cnn_worker_args *a, struct ps_error *err)
@@ -97,9 +118,10 @@ static int check_meeting(const struct cnn_worker_args *a, bool meets, struct ps_
                        "--members: not given; allowed with --clique %s: a number from 1 to 1024", a->clique);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].given && !meets)
-            return ps_fail(err, -EINVAL,
-                           "--%s: given with --clique %s, which takes it from mpirun; allowed: with ring",
-                           rows[i].name, a->clique);
+            return ps_fail(
+                err, -EINVAL,
+                "--%s: given with --clique %s, which takes it from mpirun; allowed: with ring and nccl",
+                rows[i].name, a->clique);
     if (a->member >= (int64_t)a->members)
         return ps_fail(err, -EINVAL, "--member: \"%lld\"; allowed: a number from 0 to %llu",
                        (long long)a->member, (unsigned long long)a->members - 1);
@@ -115,12 +137,16 @@ int cnn_clique_check(const struct cnn_worker_args *a, struct ps_error *err)
         return check_alone(a, err);
     int kind = kind_of(a);
     if (kind < 0)
-        return ps_fail(err, -EINVAL, "--clique: \"%.60s\"; allowed: ring, mpi", a->clique);
+        return ps_fail(err, -EINVAL, "--clique: \"%.60s\"; allowed: ring, mpi, nccl", a->clique);
     if (a->evaluate)
         return ps_fail(err, -EINVAL, "--clique: given with --evaluate; allowed: for training");
     if (a->algorithm != NULL && strcmp(a->algorithm, "ring") != 0 && strcmp(a->algorithm, "tree") != 0 &&
         strcmp(a->algorithm, "auto") != 0)
         return ps_fail(err, -EINVAL, "--algorithm: \"%.60s\"; allowed: ring, tree, auto", a->algorithm);
+    if (a->algorithm != NULL && kinds[kind].on_device && strcmp(a->algorithm, "ring") != 0)
+        return ps_fail(err, -EINVAL,
+                       "--algorithm: \"%.60s\" with --clique %s, which has its own; allowed: ring",
+                       a->algorithm, a->clique);
     return check_meeting(a, kinds[kind].meets, err);
 }
 

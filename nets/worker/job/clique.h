@@ -14,6 +14,9 @@ struct cnn_clique {
 /* Checks the clique options against each other and against the other options. -EINVAL with a sentence. */
 int cnn_clique_check(const struct cnn_worker_args *args, struct ps_error *err);
 
+/* Whether the clique that the arguments name sums vectors of a GPU, and no others; they were checked. */
+bool cnn_clique_is_on_device(const struct cnn_worker_args *args);
+
 /* Connects to the other members. A negative PSC_E... with a sentence. *out must be closed even after an
  * error. */
 int cnn_clique_open(const struct cnn_worker_args *args, struct cnn_clique *out, struct ps_error *err);

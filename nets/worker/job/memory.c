@@ -12,6 +12,12 @@ static bool uses_cuda(const struct cnn_job *job)
     return job->args->backend != NULL && strcmp(job->args->backend, "cuda") == 0;
 }
 
+/* Whether x and g are summed on the device. */
+static bool needs_device(const struct cnn_job *job)
+{
+    return cnn_job_is_shared(job) && cnn_clique_is_on_device(job->args);
+}
+
 /* What needs x or g on the host; NULL: nothing. */
 static const char *host_is_needed_for(const struct cnn_job *job)
 {
@@ -19,16 +25,13 @@ static const char *host_is_needed_for(const struct cnn_job *job)
     const struct {
         bool is_given;
         const char *what;
-    } needs[] = {
-        {!uses_cuda(job), "a backend other than cuda"},
-        {a->evaluate, "--evaluate"},
-        {a->predict, "--predict"},
-        {cnn_job_is_shared(job), "--clique"},
-        {a->method != NULL && (strcmp(a->method, "d-sync") == 0 || strcmp(a->method, "pipe-sgd") == 0),
-         "--method d-sync and pipe-sgd"},
-        {a->accumulate > 1, "--accumulate"},
-        {!isnan(a->clip_norm), "--clip-norm"},
-        {job->freeze.n_held > 0, "--freeze of a batch norm's statistics"}};
+    } needs[] = {{!uses_cuda(job), "a backend other than cuda"},
+                 {a->evaluate, "--evaluate"},
+                 {a->predict, "--predict"},
+                 {cnn_job_is_shared(job) && !needs_device(job), "a clique that is not over nccl"},
+                 {a->accumulate > 1, "--accumulate"},
+                 {!isnan(a->clip_norm), "--clip-norm"},
+                 {job->freeze.n_held > 0, "--freeze of a batch norm's statistics"}};
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         if (needs[i].is_given)
             return needs[i].what;
@@ -46,6 +49,12 @@ int cnn_job_choose_memory(struct cnn_job *job)
     if (strcmp(wanted, "cuda") == 0 && why != NULL) {
         ps_log(PS_LOG_ERROR, "start.failed",
                "--memory cuda: %s needs x and g on the host; allowed: host, auto", why);
+        return CNN_EXIT_USAGE;
+    }
+    if (needs_device(job) && (why != NULL || strcmp(wanted, "host") == 0)) {
+        ps_log(PS_LOG_ERROR, "start.failed",
+               "--clique nccl: %s needs x and g on the host; allowed: --clique ring, or x and g on the GPU",
+               why != NULL ? why : "--memory host");
         return CNN_EXIT_USAGE;
     }
     job->on_device = why == NULL && strcmp(wanted, "host") != 0;

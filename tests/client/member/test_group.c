@@ -2,6 +2,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "client/psclique_nccl.h"
 #include "tests/client/member/group_fixture.h"
 
 /* d-sync and pipe-sgd in double, from the same gradients of the run's own points: x, when `depth` gradients
@@ -267,6 +268,21 @@ START_TEST(a_member_without_samples_is_refused_by_name)
 }
 END_TEST
 
+/* This program has no run path to the module. */
+START_TEST(a_clique_over_nccl_without_its_module_is_refused)
+{
+    struct psc_ring_options opt;
+    struct psc_clique *q;
+    psc_ring_options_init(&opt, sizeof opt);
+    ck_assert_int_eq(psc_nccl_open(&opt, &q), PSC_EUNSUPPORTED);
+    assert_says(psc_clique_error(q),
+                "a clique over nccl needs libpsclique-nccl.so, which is built if CUDA and NCCL "
+                "are installed: libpsclique-nccl.so: cannot open shared object file");
+    ck_assert_int_eq(psc_barrier(q), PSC_ECLIQUE);
+    psc_clique_close(q);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-group");
@@ -280,6 +296,7 @@ int main(void)
     tcase_add_loop_test(tc, members_of_a_ring_end_with_the_same_bits, 0, ROWS(over_a_ring));
     tcase_add_loop_test(tc, a_mean_does_not_depend_on_how_many_samples_all_have, 0, ROWS(sampled));
     tcase_add_test(tc, a_member_without_samples_is_refused_by_name);
+    tcase_add_test(tc, a_clique_over_nccl_without_its_module_is_refused);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

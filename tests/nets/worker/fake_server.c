@@ -1,6 +1,7 @@
 #include "tests/nets/worker/fake_server.h"
 
 #include "client/psclique_mpi.h"
+#include "client/psclique_nccl.h"
 #include "client/psclique_vectors.h"
 
 #include <math.h>
@@ -263,6 +264,11 @@ int psc_ring_open(const struct psc_ring_options *opt, struct psc_clique **out)
     (void)opt;
     *out = NULL;
     return PSC_ENOMEM;
+}
+
+int psc_nccl_open(const struct psc_ring_options *opt, struct psc_clique **out)
+{
+    return psc_ring_open(opt, out);
 }
 
 void psc_threads_options_init(struct psc_threads_options *opt, size_t size)

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# worker_clique: psworker --clique nccl on the stand-in, two processes with a device each: center and states end with the bytes
+# of a job whose members sum over a ring on the host. With two members a sum has one order. $1: psd, $2: psworker.
+set -euo pipefail
+
+psd=$(realpath "$1")
+psworker=$(realpath "$2")
+folder=$(mktemp -d)
+cd "$folder"
+trap 'kill -KILL $(jobs -rp) 2>/dev/null || true; wait; rm -rf "$folder"' EXIT
+export OMP_NUM_THREADS=1
+
+fail() {
+    echo "worker_clique: $*" >&2
+    tail -n 5 ./*.log >&2
+    exit 1
+}
+
+start() { # NAME PSD-OPTION...
+    local name=$1 waited
+    shift
+    rm -f endpoint
+    "$psd" --set lanes=2 --set chunk_floats=1024 --set checkpoint.every_s=0 --state-dir "$name" --endpoint-file endpoint \
+        "$@" >"$name-psd.log" 2>&1 &
+    server=$!
+    for ((waited = 0; waited < 3000; waited++)); do
+        [[ ! -s endpoint ]] || return 0
+        kill -0 "$server" 2>/dev/null || break
+        sleep 0.02
+    done
+    fail "psd did not start"
+}
+
+end() {
+    kill -TERM "$server"
+    wait "$server" || fail "psd did not end well"
+}
+
+values() { # NAME: a sum of the last center's values
+    local files=("$1"/checkpoints/center-*.safetensors) header
+    header=$(od -An -tu8 -N8 "${files[-1]}") # its length, in eight bytes; it has the time
+    tail -c +$((8 + header + 1)) "${files[-1]}" | sha256sum
+}
+
+work() { # KIND MEMBER PSWORKER-OPTION...
+    local kind=$1 member=$2
+    shift 2
+    "$psworker" --backend cuda --net linear --data digits --batch 2 --threads 1 --seed 3 --steps 4 --clique "$kind" --members 2 \
+        --member "$member" --state "$kind-$member.state" "$@"
+}
+
+# Both members; the rest of the options are the workers'.
+train() { # KIND PSWORKER-OPTION...
+    local kind=$1 other
+    shift
+    work "$kind" 1 "$@" >"$kind-1.log" 2>&1 &
+    other=$!
+    work "$kind" 0 "$@" >"$kind-0.log" 2>&1 || fail "--clique $kind: member 0 failed"
+    wait "$other" || fail "--clique $kind: member 1 failed"
+}
+
+same() { # WHAT
+    local member
+    grep -q 'x and g lie in the memory of the GPU' nccl-0.log || fail "$1: x and g do not lie on the device"
+    for member in 0 1; do
+        cmp "ring-$member.state" "nccl-$member.state" || fail "$1: member $member ends with other bytes"
+    done
+}
+
+check() { # PSD-OPTION...
+    local kind
+    for kind in ring nccl; do
+        start "$kind" "$@"
+        train "$kind" --server @endpoint
+        end
+    done
+    same "$*"
+    [[ $(values ring) == "$(values nccl)" ]] || fail "$*: the center has other bytes"
+    rm -rf ring* nccl*
+}
+
+check --method eamsgd --set period=2 --set clique.bucket_floats=1000
+check --method sync-easgd --set clique.mode=vectors --set overlap=true --set clique.publish=1
+check --method d-sync --set clique.publish=2
+
+# What it is not for.
+refused() { # SENTENCE PSWORKER-OPTION...
+    local sentence=$1
+    shift
+    ! "$psworker" --net linear --data digits --steps 1 --method d-sync --clique nccl --rendezvous "file:$folder/refused" "$@" \
+        >refused.log 2>&1 || fail "$* was not refused"
+    grep -qF -e "$sentence" refused.log || fail "$*: it does not say: $sentence"
+}
+both_refused() { # SENTENCE PSWORKER-OPTION...
+    local other sentence=$1
+    shift
+    "$psworker" --net linear --data digits --steps 1 --method d-sync --clique nccl --rendezvous "file:$folder/refused" --members 2 \
+        "$@" >other.log 2>&1 &
+    other=$!
+    refused "$sentence" --members 2 "$@"
+    ! wait "$other" || fail "$*: the other member was not refused"
+}
+refused '--algorithm: "tree" with --clique nccl, which has its own; allowed: ring' --members 2 --algorithm tree
+both_refused '--clique nccl: a backend other than cuda needs x and g on the host' --backend ref
+both_refused '--clique nccl: --memory host needs x and g on the host' --backend cuda --memory host
+both_refused '--clique nccl: --clip-norm needs x and g on the host' --backend cuda --clip-norm 1
+echo "equal bytes"
