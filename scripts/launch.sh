@@ -6,6 +6,7 @@ start_timeout=60
 hosts=()            # hosts in use, in the allocation's order
 place=()            # result of a backend: command prefix that runs a command on a host
 members=1           # workers per client
+gpus=               # GPUs of each worker; empty: psrun hands out none
 is_psworker=false   # false: the workers are a program of the user
 start_end=          # deadline for servers of another psrun; empty: none
 endpoint=           # endpoint file of the head; empty: no servers
@@ -162,6 +163,21 @@ find_hosts() {
 
 host_of() { # WORKER: neighbouring workers are on the same host, or on neighbouring hosts
     echo "${hosts[$1 * ${#hosts[@]} / workers]}"
+}
+
+# The GPUs of a host are handed out in the order of its workers.
+first_gpu_of() { # WORKER
+    local host=$(($1 * ${#hosts[@]} / workers))
+    echo $((($1 - (host * workers + ${#hosts[@]} - 1) / ${#hosts[@]}) * gpus))
+}
+
+# For member: the number of GPUs, and for each worker of the client the first of them on its host.
+gpus_of() { # CLIENT
+    local k list=
+    for ((k = 0; k < members; k++)); do
+        list+=,$(first_gpu_of $(($1 * members + k)))
+    done
+    echo "$gpus:${list#,}"
 }
 
 # -- the run folder -------------------------------------------------------------------------------------------------------
@@ -344,6 +360,7 @@ worker_command() { # CLIENT MEMBER (empty: from MPI) HOST
         ! "$resume" || flags+=(--state)
         ((servers > 0)) || [[ -n $join_dir ]] || flags+=(--history)
     fi
+    [[ -z $gpus ]] || flags+=(--gpus="$(gpus_of "$1")")
     words+=("${flags[@]}" "$run_dir" "client-$1" "$members" "$2" "$endpoint" "${key[1]-}" "${command[@]}")
     "$is_psworker" || return 0
     words+=(${data:+--data "$data"} "${key[@]}")

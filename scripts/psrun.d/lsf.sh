@@ -59,7 +59,7 @@ backend_mpi() { # NAME HOST...
 
 # bsub answers: Job <123> is submitted to queue <normal>.
 backend_submit() { # SCRIPT
-    bsub -J psrun -n "$((workers > 0 ? workers : servers))" -o "$run_dir/job.log" \
+    bsub -J psrun -n "$((workers > 0 ? workers : servers))" -o "$run_dir/job.log" ${gpus:+-gpu "num=$gpus/task"} \
         ${nodes:+-R "span[ptile=$(((workers + nodes - 1) / nodes))]"} "${submit_options[@]}" bash "$1" |
         sed -nE 's/^Job <([0-9]+)>.*/\1/p' | grep .
 }

@@ -32,11 +32,12 @@ backend_address() { # HOST
     echo "tcp://$1"
 }
 
-# Sets place for a step named after this psrun. The job's own task options do not apply to a step.
+# Sets place for a step named after this psrun. The job's own task options do not apply to a step. It sees all GPUs of the
+# job on its host, of which psrun.d/member takes the worker's own.
 step() { # NAME OPTION...
     local name=$1
     shift
-    place=(setpriv --pdeathsig TERM env -u SLURM_NTASKS -u SLURM_NPROCS -u SLURM_NTASKS_PER_NODE -u SLURM_DISTRIBUTION
+    place=(setpriv --pdeathsig TERM env -u SLURM_NTASKS -u SLURM_NPROCS -u SLURM_NTASKS_PER_NODE -u SLURM_DISTRIBUTION -u SLURM_GPUS_PER_TASK
         srun --job-name="psrun.$job_id.$name" --overlap --overcommit --cpu-bind=none --input=none --kill-on-bad-exit=1
         --quiet "$@")
 }
@@ -98,7 +99,7 @@ kill_children() {
 
 # psrun is the batch script's process, so that it gets the warning signal. A failed node ends only its own clients.
 backend_submit() { # SCRIPT
-    sbatch --parsable --job-name=psrun --ntasks="$((workers > 0 ? workers : servers))" ${nodes:+--nodes="$nodes"} --no-kill \
+    sbatch --parsable --job-name=psrun --ntasks="$((workers > 0 ? workers : servers))" ${nodes:+--nodes="$nodes"} ${gpus:+--gpus-per-task="$gpus"} --no-kill \
         --no-requeue --signal=B:USR1@120 --output="$run_dir/job.log" --open-mode=append "${submit_options[@]}" "$1" |
         cut -d ';' -f 1
 }
