@@ -50,7 +50,7 @@ struct CUgraphExec_st {
     std::vector<Node> nodes;
 };
 struct CUstream_st {
-    int device;
+    int device = -1; // -1: any thread's
     WorkP last;
     std::vector<WorkP> waits;
     CUgraph_st *graph = nullptr; // that it captures
@@ -71,12 +71,20 @@ std::vector<CUgraph_st *> capturing;
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local int current_device;
 
+// The default stream under its own name. It is one more stream here: what CUDA orders it with, streams that
+// are not created with cudaStreamNonBlocking, does not occur.
+cudaStream_t real(cudaStream_t s)
+{
+    static CUstream_st legacy;
+    return s == cudaStreamLegacy ? &legacy : s;
+}
+
 // Work in a stream is put there while its device is the thread's.
 void check_device(cudaStream_t s, const char *what)
 {
     if (s == nullptr)
         fail("%s: in the default stream", what);
-    if (s->device != current_device)
+    if (s->device >= 0 && s->device != current_device)
         fail("%s: the stream is of device %d, and the thread's is device %d", what, s->device,
              current_device);
 }
@@ -264,6 +272,7 @@ cudaError_t put_when(cudaStream_t s, const char *what, std::function<bool()> may
 {
     Guard guard;
     start();
+    s = real(s);
     check_device(s, what);
     if (s->graph != nullptr)
         fail("%s: in a stream that captures", what);
@@ -279,6 +288,7 @@ cudaError_t put(cudaStream_t s, const char *what, std::function<void()> run)
 {
     Guard guard;
     start();
+    s = real(s);
     check_device(s, what);
     if (s->graph != nullptr) {
         s->graph->nodes.push_back({what, std::move(run), s->at});
@@ -394,6 +404,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
     std::vector<WorkP> all;
     {
         standin::Guard guard;
+        s = real(s);
         if (s->graph != nullptr)
             return illegal_in_capture();
         if (standin::has_fault("stream-synchronize"))
@@ -441,6 +452,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     standin::Guard guard;
+    s = real(s);
     e->graph = s->graph;
     e->at = s->at;
     e->queries = 0;
@@ -485,6 +497,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
     standin::Guard guard;
+    s = real(s);
     if (e->graph != nullptr) {
         if (s->graph == nullptr) {
             s->graph = e->graph;
