@@ -62,6 +62,8 @@ static void finish(void)
         for (int r = 0; r < RANKS; r++)
             left -= cudaEventQuery(ends[r]) == cudaSuccess;
     }
+    for (int r = 0; r < RANKS; r++)
+        ck_assert_int_eq(cudaEventDestroy(ends[r]), cudaSuccess);
 }
 
 static void read_back(int rank)
@@ -103,6 +105,7 @@ START_TEST(a_rank_that_does_not_come_is_waited_for)
     ck_assert_int_eq(ncclCommAbort(comms[0]), ncclSuccess);
     read_back(0);
     ck_assert(pinned[0] != pinned[0]);
+    ck_assert_int_eq(cudaEventDestroy(end), cudaSuccess);
 }
 END_TEST
 

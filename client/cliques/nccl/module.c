@@ -46,8 +46,10 @@ static int nccl_failed(const struct psc_nccl_comm *n, ncclResult_t r, const char
                    more != NULL && more[0] != 0 ? ": " : "", more != NULL ? more : "");
 }
 
+/* The thread's last error is taken, too: another user of CUDA in this process would take it for its own. */
 static int cuda_failed(cudaError_t e, const char *what, struct ps_error *err)
 {
+    cudaGetLastError();
     return ps_fail(err, -EIO, "%s: CUDA: %s", what, cudaGetErrorString(e));
 }
 
@@ -107,6 +109,8 @@ static int begin(const struct psc_nccl_id *id, int rank, int members, struct psc
 {
     int devices = 0;
     cudaError_t e = cudaGetDeviceCount(&devices);
+    if (e != cudaSuccess)
+        cudaGetLastError();
     if (e != cudaSuccess || devices == 0)
         return ps_fail(err, -ENOTSUP, "no CUDA device: %s",
                        e != cudaSuccess ? cudaGetErrorString(e) : "none is visible");
@@ -136,8 +140,11 @@ static int advance_stream(struct psc_nccl_comm *n, struct ps_error *err)
     }
     if (e == cudaSuccess)
         e = cudaEventQuery(n->end);
-    if (e == cudaErrorNotReady)
+    if (e == cudaErrorNotReady) {
+        if (cudaPeekAtLastError() == e)
+            cudaGetLastError();
         return -EAGAIN;
+    }
     return e == cudaSuccess ? 0 : cuda_failed(e, "a call of NCCL", err);
 }
 
@@ -161,10 +168,10 @@ static int check(int device, const struct psc_collective *op, struct ps_error *e
     struct cudaPointerAttributes a;
     cudaError_t e;
     enter(device);
-    if ((e = cudaPointerGetAttributes(&a, op->data)) != cudaSuccess) {
-        cudaGetLastError();
+    if ((e = cudaPointerGetAttributes(&a, op->data)) != cudaSuccess)
         return cuda_failed(e, "a vector", err);
-    }
+    if (a.type == cudaMemoryTypeManaged)
+        return 0;
     if (a.type != cudaMemoryTypeDevice)
         return ps_fail(err, -EINVAL,
                        "%s: the vector is memory of the host; a clique over nccl sums memory of a GPU",
