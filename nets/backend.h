@@ -38,6 +38,8 @@ struct cnn_backend {
     /* Whether this machine can run it at that precision: 0, or -ENOTSUP with a sentence that names the
      * missing part. A row that cannot run is not the default. NULL: it can always run. */
     int (*probe)(enum cnn_precision precision, struct ps_error *err);
+    /* As cnn_use_device, after probe; NULL: the backend has no devices. */
+    int (*use_device)(uint32_t device, struct ps_error *err);
     /* Bytes that a net may take if no limit is set; NULL: the available memory. */
     uint64_t (*memory_limit)(void);
     /* Bytes per number of values and gradients in the arena. */

@@ -87,6 +87,25 @@ static int find_backend(const struct cnn_net_options *opt, const struct cnn_back
     return b->probe != NULL ? b->probe(opt->precision, err) : 0;
 }
 
+int cnn_use_device(const char *backend, uint32_t device, struct ps_error *err)
+{
+    const struct cnn_backend *b = NULL;
+    for (size_t i = 0; i < n_backends && b == NULL; i++)
+        b = strcmp(backends[i]->name, backend) == 0 ? backends[i] : NULL;
+    if (b == NULL || b->use_device == NULL)
+        return ps_fail(err, -EINVAL, "backend '%.64s' has no devices", backend);
+    int rc = b->probe != NULL ? b->probe(CNN_FLOAT32, err) : 0;
+    return rc == 0 ? b->use_device(device, err) : rc;
+}
+
+static bool drops(const struct cnn_plan *plan)
+{
+    for (size_t i = 0; i < plan->n_layers; i++)
+        if (plan->layers[i].spec->kind == CNN_DROPOUT)
+            return true;
+    return false;
+}
+
 static int check_options(const struct cnn_net_options *opt, const struct cnn_backend *backend,
                          const struct cnn_plan *plan, struct ps_error *err)
 {
@@ -95,9 +114,9 @@ static int check_options(const struct cnn_net_options *opt, const struct cnn_bac
     if (opt->threads > CNN_MOST_CORES)
         return ps_fail(err, -EINVAL, "%u threads; allowed are 0 (all that the process may use) to %d",
                        opt->threads, CNN_MOST_CORES);
-    if (opt->first_image > 0 && backend == &cnn_backend_cuda)
+    if (opt->first_image > 0 && backend == &cnn_backend_cuda && drops(plan))
         return ps_fail(err, -ENOTSUP,
-                       "backend 'cuda' computes whole batches: no part that begins at image %u",
+                       "backend 'cuda' drops elements of whole batches only: no part that begins at image %u",
                        opt->first_image);
     if (!(opt->label_smoothing >= 0 && opt->label_smoothing < 1))
         return ps_fail(err, -EINVAL, "label smoothing %g; allowed are 0 to below 1", opt->label_smoothing);

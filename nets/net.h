@@ -70,6 +70,10 @@ struct cnn_score {
                              as larger */
 };
 
+/* Makes a device of the backend the calling thread's, for all nets that it creates and uses from now on.
+ * -ENOTSUP with a sentence: there is no such device; -EINVAL: the backend has none, or is unknown. */
+int cnn_use_device(const char *backend, uint32_t device, struct ps_error *err);
+
 /* -EINVAL with a sentence for an unknown backend or invalid sizes; -ENOTSUP if this machine cannot run it,
  * with a sentence that names the missing part; -ENOMEM, also for a net that is larger than the limit, with
  * its size and the batch that would fit. */

@@ -29,9 +29,24 @@ static const struct cnn_cuda_kind *const kinds[] = {
 /* The first compute capability with tf32 and bf16. */
 #define TENSOR_MAJOR 8
 
+static int use_device(uint32_t device, struct ps_error *err)
+{
+    int n = 0;
+    cudaError_t e = cudaGetDeviceCount(&n);
+
+    if (e == cudaSuccess && device >= (uint32_t)n)
+        return ps_fail(err, -ENOTSUP, "backend 'cuda': no device %u; allowed here are 0 to %d", device,
+                       n - 1);
+    if (e == cudaSuccess)
+        e = cudaSetDevice((int)device);
+    return e == cudaSuccess
+               ? 0
+               : ps_fail(err, -ENOTSUP, "backend 'cuda': device %u: CUDA: %s", device, cudaGetErrorString(e));
+}
+
 static int probe(enum cnn_precision precision, struct ps_error *err)
 {
-    int n = 0, major = 0;
+    int n = 0, major = 0, device = 0;
     cudaError_t e = cudaGetDeviceCount(&n);
 
     if (e != cudaSuccess || n == 0)
@@ -39,7 +54,9 @@ static int probe(enum cnn_precision precision, struct ps_error *err)
                        e != cudaSuccess ? cudaGetErrorString(e) : "none is visible");
     if (precision == CNN_FLOAT32)
         return 0;
-    e = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+    e = cudaGetDevice(&device);
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     if (e != cudaSuccess)
         return ps_fail(err, -ENOTSUP, "backend 'cuda': CUDA: %s", cudaGetErrorString(e));
     if (major < TENSOR_MAJOR)
@@ -597,6 +614,7 @@ const struct cnn_cuda_module cnn_cuda_module = {
         .memory = CNN_HOST,
         .precisions = 1 << CNN_FLOAT32 | 1 << CNN_TF32 | 1 << CNN_BF16,
         .probe = probe,
+        .use_device = use_device,
         .memory_limit = memory_limit,
         .value_bytes = cnn_cuda_value_bytes,
         .needs = needs,

@@ -41,6 +41,11 @@ static int probe(enum cnn_precision precision, struct ps_error *err)
 }
 
 /* net.c calls probe before any of these. */
+static int use_device(uint32_t device, struct ps_error *err)
+{
+    return module->backend.use_device(device, err);
+}
+
 static uint64_t memory_limit(void)
 {
     return module->backend.memory_limit();
@@ -95,6 +100,7 @@ const struct cnn_backend cnn_backend_cuda = {
     .memory = CNN_HOST,
     .precisions = 1 << CNN_FLOAT32 | 1 << CNN_TF32 | 1 << CNN_BF16,
     .probe = probe,
+    .use_device = use_device,
     .memory_limit = memory_limit,
     .value_bytes = value_bytes,
     .needs = needs,

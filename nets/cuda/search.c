@@ -64,6 +64,7 @@ void cnn_cuda_search_begin(struct cnn_cuda *d)
 {
     const char *asked = getenv("PSD_CUDA_ALGORITHMS");
     struct cudaDeviceProp about;
+    int device = 0;
     struct cnn_cuda_searched *s = &d->searched;
 
     s->is_off = asked != NULL && strcmp(asked, "estimated") == 0;
@@ -73,7 +74,7 @@ void cnn_cuda_search_begin(struct cnn_cuda *d)
         snprintf(s->path, sizeof s->path, "%s", asked);
     else
         find_file(s->path);
-    if (cudaGetDeviceProperties(&about, 0) != cudaSuccess)
+    if (cudaGetDevice(&device) != cudaSuccess || cudaGetDeviceProperties(&about, device) != cudaSuccess)
         about.name[0] = 0;
     snprintf(s->device, sizeof s->device, "%.200s\t%zu", about.name, cudnnGetVersion());
     s->text = s->path[0] != 0 ? read_file(s->path) : NULL;

@@ -2,6 +2,7 @@
  * clique would. Partitions are the whole clique. Devices may be one member of a clique of processes. */
 #include "nets/worker/run.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +34,9 @@ static void *run_part(void *arg)
     if (p->partition.index > 0)
         ps_log_set_thread_lowest(PS_LOG_WARN); /* the first tells what all do */
     cnn_partition_bind(&p->partition);
-    p->rc = cnn_worker_run_job(&p->args, &p->partition, p->stop);
+    p->rc = cnn_devices_use(&p->args, p->partition.index);
+    if (p->rc == CNN_EXIT_OK)
+        p->rc = cnn_worker_run_job(&p->args, &p->partition, p->stop);
     return NULL;
 }
 
@@ -124,6 +127,22 @@ static int open_clique(struct part *parts, uint32_t n, struct psc_clique *outer)
     return rc == PSC_OK ? CNN_EXIT_OK : CNN_EXIT_INTERNAL;
 }
 
+/* GPUs of a process without a clique of processes: they meet at a file that only this process knows. */
+static int run_gpus(struct part *parts, uint32_t n, const struct cnn_worker_args *args)
+{
+    char folder[] = "/tmp/psworker-XXXXXX", meets[64];
+    if (mkdtemp(folder) == NULL) {
+        ps_log(PS_LOG_ERROR, "start.failed", "--devices: no folder %s: %s", folder, strerror(errno));
+        return CNN_EXIT_INTERNAL;
+    }
+    snprintf(meets, sizeof meets, "file:%s/gpus", folder);
+    for (uint32_t i = 0; i < n; i++)
+        cnn_devices_place(&parts[i].args, args, i, meets);
+    int rc = run_parts(parts, n);
+    rmdir(folder);
+    return rc;
+}
+
 /* All parts have closed their handles when the clique of processes is closed. */
 static int join_and_run(struct part *parts, uint32_t n)
 {
@@ -167,7 +186,7 @@ static int divide(struct cnn_partitions *all, const struct cnn_worker_args *args
     if (rc == CNN_EXIT_OK)
         rc = check_states(parts, place);
     if (rc == CNN_EXIT_OK)
-        rc = join_and_run(parts, place->n);
+        rc = args->has_gpus ? run_gpus(parts, place->n, args) : join_and_run(parts, place->n);
     free(parts);
     return rc;
 }

@@ -1,5 +1,6 @@
 /* One run of psworker, from its arguments to its exit status. */
 #include "nets/worker/evaluate/evaluate.h"
+#include "nets/worker/job/devices.h"
 #include "nets/worker/job/precision.h"
 #include "nets/worker/job/signals.h"
 #include "nets/worker/run.h"
@@ -22,7 +23,9 @@ int cnn_worker_run(const struct cnn_worker_args *given)
     struct cnn_worker_args own = *given;
     const struct cnn_worker_args *args = &own;
     struct cnn_stop stop;
-    int rc = cnn_precision_settle(&own);
+    int rc = cnn_devices_use(&own, 0); /* what is measured before the parts begin */
+    if (rc == CNN_EXIT_OK)
+        rc = cnn_precision_settle(&own);
     if (rc != CNN_EXIT_OK)
         return rc;
     rc = cnn_stop_init(&stop);

@@ -86,7 +86,7 @@ static void start_psd(struct daemon *d, const struct row *row, bool on_device)
 }
 
 /* members 0: one worker without a clique */
-static struct trace *run(const struct row *row, int members, bool on_device)
+static struct trace *run(const struct row *row, int members, bool on_device, bool in_threads)
 {
     char meets[] = "/tmp/psd-cuda-clique-XXXXXX", place[80];
     struct daemon d;
@@ -100,7 +100,10 @@ static struct trace *run(const struct row *row, int members, bool on_device)
                                .meets = members > 0 ? place : NULL,
                                .members = members > 0 ? members : 1,
                                .on_device = on_device};
-    members_run(t.member.members, -1, train, &t);
+    if (in_threads)
+        members_run_threads(t.member.members, train, &t);
+    else
+        members_run(t.member.members, -1, train, &t);
     snprintf(place, sizeof place, "rm -rf %s", meets);
     ck_assert_int_eq(system(place), 0);
     if (row->local == NULL)
@@ -116,9 +119,9 @@ static void compare(const struct row *row, int rank, const char *what, const flo
                       (double)host[i], (double)device[i]);
 }
 
-static void check_row(const struct row *row, int members, int on_host)
+static void compare_all(const struct row *row, int members, const struct trace *host,
+                        const struct trace *device)
 {
-    const struct trace *host = run(row, on_host, false), *device = run(row, members, true);
     for (int r = 0; r < (members > 0 ? members : 1); r++) {
         compare(row, r, "x", host[r].x, device[r].x);
         compare(row, r, "the member's own x", host[r].own, device[r].own);
@@ -126,6 +129,12 @@ static void check_row(const struct row *row, int members, int on_host)
         ck_assert_msg(host[r].x[0] != host[r].x[1] && isfinite(host[r].x[0]), "%s: nothing has moved",
                       row->name);
     }
+}
+
+static void check_row(const struct row *row, int members, int on_host)
+{
+    const struct trace *host = run(row, on_host, false, false);
+    compare_all(row, members, host, run(row, members, true, false));
 }
 
 START_TEST(steps_are_those_of_the_host)
@@ -150,6 +159,16 @@ END_TEST
 START_TEST(one_member_makes_the_steps_of_a_worker_without_a_clique)
 {
     check_row(row_of(n_methods() + 4), 1, 0);
+}
+END_TEST
+
+/* Each is a member, in a thread with its own psc and clique. */
+START_TEST(four_devices_of_a_process_make_the_steps_of_the_host)
+{
+    const struct row *row = &more[_i];
+    const struct trace *host = run(row, MOST_MEMBERS, false, false);
+    setenv("STANDIN_DEVICES", "4", 1);
+    compare_all(row, MOST_MEMBERS, host, run(row, MOST_MEMBERS, true, true));
 }
 END_TEST
 
@@ -544,6 +563,7 @@ static void add_all(Suite *s)
     tcase_add_test(steps, three_members_make_the_steps_of_the_host);
     tcase_add_test(steps, one_member_makes_the_steps_of_a_worker_without_a_clique);
     tcase_add_test(steps, collectives_are_those_of_the_host);
+    tcase_add_loop_test(steps, four_devices_of_a_process_make_the_steps_of_the_host, 0, (int)ROWS(more));
     tcase_add_test(losses, a_killed_member_ends_the_others_calls);
     tcase_add_test(losses, a_call_that_does_not_end_is_aborted);
     tcase_add_test(losses, a_failure_of_nccl_is_told_to_all_with_its_words);

@@ -147,6 +147,25 @@ START_TEST(work_goes_to_the_default_stream)
 }
 END_TEST
 
+START_TEST(a_kernel_gets_memory_of_another_device)
+{
+    float *far;
+    setenv("STANDIN_DEVICES", "2", 1);
+    ck_assert_int_eq(cudaSetDevice(1), cudaSuccess);
+    ck_assert_int_eq(cudaMalloc((void **)&far, N * sizeof *far), cudaSuccess);
+    ck_assert_int_eq(cudaSetDevice(0), cudaSuccess);
+    add(N, far, device, device);
+}
+END_TEST
+
+START_TEST(work_goes_to_a_stream_of_another_device)
+{
+    setenv("STANDIN_DEVICES", "2", 1);
+    ck_assert_int_eq(cudaSetDevice(1), cudaSuccess);
+    send(N);
+}
+END_TEST
+
 START_TEST(registered_memory_is_copied_to_after_its_end)
 {
     static float of_the_program[N];
@@ -341,6 +360,8 @@ int main(void)
     ADD_OUTLAW(t, a_kernel_writes_past_its_block, SIGABRT);
     tcase_add_test_raise_signal(t, a_copy_goes_the_other_way, SIGABRT);
     tcase_add_test_raise_signal(t, work_goes_to_the_default_stream, SIGABRT);
+    tcase_add_test_raise_signal(t, a_kernel_gets_memory_of_another_device, SIGABRT);
+    tcase_add_test_raise_signal(t, work_goes_to_a_stream_of_another_device, SIGABRT);
     tcase_add_test_raise_signal(t, registered_memory_is_copied_to_after_its_end, SIGABRT);
     tcase_add_test(t, registered_memory_is_copied_to);
     tcase_add_test(t, an_event_is_asked_until_it_has_come);

@@ -1,5 +1,7 @@
 #include "tests/cuda/members.h"
 
+#include <cuda_runtime_api.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -33,6 +35,32 @@ void members_run(int members, int killed, void (*run)(int rank, void *arg), void
             ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "member %d ended with status %#x", r,
                           (unsigned)status);
     }
+}
+
+struct device {
+    int rank;
+    void (*run)(int rank, void *arg);
+    void *arg;
+    pthread_t thread;
+};
+
+static void *run_device(void *arg)
+{
+    struct device *d = arg;
+    ck_assert_int_eq(cudaSetDevice(d->rank), cudaSuccess);
+    d->run(d->rank, d->arg);
+    return NULL;
+}
+
+void members_run_threads(int members, void (*run)(int rank, void *arg), void *arg)
+{
+    struct device devices[MOST_MEMBERS];
+    for (int r = 0; r < members; r++) {
+        devices[r] = (struct device){.rank = r, .run = run, .arg = arg};
+        ck_assert_int_eq(pthread_create(&devices[r].thread, NULL, run_device, &devices[r]), 0);
+    }
+    for (int r = 0; r < members; r++)
+        ck_assert_int_eq(pthread_join(devices[r].thread, NULL), 0);
 }
 
 void member_open_clique(struct member *m)
@@ -70,7 +98,7 @@ void member_open(struct member *m)
 
 void member_begin(struct member *m)
 {
-    static float start[N];
+    static _Thread_local float start[N];
     struct dice dice = {25};
     for (int i = 0; i < N; i++)
         start[i] = dice_float(&dice);
@@ -84,7 +112,7 @@ void member_begin(struct member *m)
 /* The program changes the buffers before each step. */
 static void see(struct member *m, struct dice *dice)
 {
-    static float seen[N];
+    static _Thread_local float seen[N];
     for (size_t i = 0; i < RIG_TENSORS; i++) {
         const struct psc_tensor *b = &rig_model[i];
         if (b->role != PSC_BUFFER)
@@ -106,7 +134,7 @@ static int step_in_parts(struct member *m, size_t n_samples)
 
 int member_step(struct member *m, int t)
 {
-    static float g[N];
+    static _Thread_local float g[N];
     struct dice dice = {1000 * (uint64_t)t + 77 * (uint64_t)m->rank};
     size_t n_samples = 8 + (size_t)m->rank;
     see(m, &dice);

@@ -41,7 +41,10 @@ struct trace *members_share(void);
  * with 0; `killed`: that one ends by SIGKILL instead; -1: none. */
 void members_run(int members, int killed, void (*run)(int rank, void *arg), void *arg);
 
-/* For a member's process: fail the test with the sentence if something does not work. */
+/* The same with threads of this process. Member r has device r. */
+void members_run_threads(int members, void (*run)(int rank, void *arg), void *arg);
+
+/* For a member's process or thread: fail the test with the sentence if something does not work. */
 void member_open_clique(struct member *m);
 void member_open(struct member *m);
 void member_begin(struct member *m);

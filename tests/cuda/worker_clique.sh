@@ -83,6 +83,46 @@ check --method eamsgd --set period=2 --set clique.bucket_floats=1000
 check --method sync-easgd --set clique.mode=vectors --set overlap=true --set clique.publish=1
 check --method d-sync --set clique.publish=2
 
+# Several devices in one process: as one that computes the whole batch, up to rounding, in whatever processes they are.
+numbers() { # NAME: the last center's values, one a line
+    local files=("$1"/checkpoints/center-*.safetensors) header
+    header=$(od -An -tu8 -N8 "${files[-1]}")
+    tail -c +$((8 + header + 1)) "${files[-1]}" | od -An -v -tf4 -w4
+}
+
+divided() { # NAME PSWORKER-OPTION...
+    local name=$1
+    shift
+    "$psworker" --server @endpoint --backend cuda --net linear --data digits --batch 8 --threads 1 --seed 3 --steps 6 "$@" \
+        >"$name.log" 2>&1
+}
+
+start whole --method d-sync
+divided whole || fail "one device failed"
+end
+export STANDIN_DEVICES=4
+start four --method d-sync
+divided four --devices 0,1,2,3 || fail "four devices failed"
+end
+start sync --method sync-easgd --set clique.mode=vectors --set overlap=true --set clique.publish=1
+divided sync --devices 3,1 --state sync.state || fail "Sync EASGD on two devices failed"
+end
+[[ -e sync.state && -e sync.state.1 ]] || fail "the devices have no states of their own"
+paste <(numbers whole) <(numbers four) | awk '{ d = $1 - $2; d = d < 0 ? -d : d; most = d > most ? d : most; n++ }
+    END { exit !(n > 1000 && most < 1e-5) }' || fail "four devices end elsewhere than one"
+[[ $(values whole) != "$(values sync)" ]] || fail "Sync EASGD did not run"
+
+# Two processes of two devices each are a clique of four.
+start pairs --method d-sync
+divided pair-1 --devices 2,3 --clique nccl --members 2 --member 1 &
+other=$!
+divided pair-0 --devices 0,1 --clique nccl --members 2 --member 0 || fail "member 0 of two devices failed"
+wait "$other" || fail "member 1 of two devices failed"
+end
+! divided missing --devices 0,9 || fail "a device that is not there was taken"
+grep -qF "no device 9; allowed here are 0 to 3" missing.log || fail "the missing device is not named"
+unset STANDIN_DEVICES
+
 # What it is not for.
 refused() { # SENTENCE PSWORKER-OPTION...
     local sentence=$1

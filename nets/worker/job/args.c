@@ -71,7 +71,8 @@ static const struct row rows[] = {
     {"partitions", TEXT, AT(partitions), 0, 0, "P|auto",
      "divide cores and batch into P parts, each with its own threads, net and data in near memory"},
     {"devices", TEXT, AT(devices), 0, 0, "D",
-     "compute on D nets, each with its own threads and part of the batch: one member of a clique"},
+     "compute on D nets, each with its own threads and part of the batch: one member of a clique; with "
+     "--backend cuda D is a list of GPUs, each a member over NCCL"},
     {"prefetch", NUMBER, AT(prefetch), 0, CNN_MAX_PREFETCH, "N",
      "batches prepared ahead by threads; 0: none (4)"},
     {"data-threads", NUMBER, AT(data_threads), 1, CNN_MAX_DATA_THREADS, "T",
@@ -457,6 +458,7 @@ static void fill_defaults(struct cnn_worker_args *a)
         a->every_s = 3;
     read_partitions(a, &a->n_partitions, NULL); /* it was found good, and so were the next two */
     cnn_devices_read(a, &a->n_devices, NULL);
+    a->has_gpus = cnn_devices_are_gpus(a);
     read_precision(a, &a->net_precision, NULL);
     a->partition_threads = a->threads != NOT_GIVEN ? a->threads : 0;
     a->threads = a->threads != NOT_GIVEN ? a->threads : 1;

@@ -42,6 +42,7 @@ struct cnn_worker_args {
     uint64_t partition_threads;       /* of each; 0: as many as it has cores */
     const char *devices;              /* NULL: not given */
     uint64_t n_devices;               /* 0: not given */
+    bool has_gpus;                    /* they are GPUs */
     double clique_timeout_s;          /* 0: not given */
     double clique_step_s;             /* likewise */
     double every_s;

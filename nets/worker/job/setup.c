@@ -315,7 +315,7 @@ int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args,
         rc = open_net(job);
     if (rc == CNN_EXIT_OK)
         rc = cnn_first_point_load(job);
-    if (rc == CNN_EXIT_OK && partition == NULL)
+    if (rc == CNN_EXIT_OK && (partition == NULL || args->has_gpus))
         rc = cnn_job_open_clique(job);
     if (rc == CNN_EXIT_OK)
         rc = cnn_job_choose_memory(job);

@@ -101,7 +101,11 @@ refuses() {
     [[ $? -eq 2 ]] || fail "${*:2} was not refused"
     grep -qF -e "$1" <<<"$said" || fail "${*:2}: '$said' does not say '$1'"
 }
-refuses 'several GPUs in one process are not supported yet' --devices 0,1 --backend cuda
+refuses 'allowed: a list of different GPUs, from 0 to 63' --devices 0,1,0 --backend cuda
+refuses 'allowed: a list of different GPUs, from 0 to 63' --devices 0, --backend cuda
+refuses 'allowed: a list of different GPUs, from 0 to 63' --devices 64 --backend cuda
+refuses 'with a list of GPUs in --devices; allowed: nccl' --devices 0,1 --backend cuda --clique ring --members 2 --rendezvous file:x
+refuses '--member: not given with --devices and --clique nccl' --devices 0,1 --backend cuda --clique nccl --members 2 --rendezvous file:x
 refuses '"0,1"; allowed: a number of nets on the CPU, from 1 to 64' --devices 0,1
 refuses 'from 1 to 64' --devices 65
 refuses 'from 1 to 64' --devices 0
