@@ -62,7 +62,7 @@ nets=$(psworker --help | sed -n 's/^nets: //p')
 offers 'psworker --net ' $nets
 offers 'psworker --net len' lenet
 offers 'psworker --method ' sgd msgd asgd mvasgd d-sync pipe-sgd
-offers 'psworker --clique ' ring mpi
+offers 'psworker --clique ' ring mpi nccl
 offers 'psworker --data mn' mnist:
 offers 'psworker --data ' digits mnist: synthetic: cifar10: cifar100: images:
 offers 'psworker --steps '

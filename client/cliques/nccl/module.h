@@ -19,8 +19,8 @@ struct psc_nccl_comm;
 /* One thread at a time, unless stated. Failures are -EIO with the words of NCCL or CUDA, unless stated. */
 struct psc_nccl_calls {
     int (*make_id)(struct psc_nccl_id *out, struct ps_error *err);
-    /* Begins to connect, with the calling thread's current device; `advance` tells when that is done. After it
-     * abort or destroy is called. *device: its number. -ENOTSUP: there is no device; -ENOMEM. */
+    /* Begins to connect, with the calling thread's current device; `advance` tells when that is done. After
+     * it abort or destroy is called. *device: its number. -ENOTSUP: there is no device; -ENOMEM. */
     int (*begin)(const struct psc_nccl_id *id, int rank, int members, struct psc_nccl_comm **out, int *device,
                  struct ps_error *err);
     /* Goes on with what was begun, without waiting: 0: it is done; -EAGAIN: not yet. */

@@ -397,6 +397,7 @@ START_TEST(library_exports_its_functions_and_nothing_else)
                                             "psc_vectors_close",
                                             "psc_vectors_error",
                                             "psc_vectors_open",
+                                            "psc_nccl_open",
                                             "psc_vectors_options_init",
                                             "psc_mpi_options_init",
                                             "psc_mpi_world_open",

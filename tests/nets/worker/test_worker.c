@@ -848,7 +848,7 @@ static const struct {
     {"--method sgd --evaluate", "--evaluate and --method", "one of them"},
     {"--method sgd --rank 0", "--rank and --method", "one of them"},
     {"--server tcp://h:1 --members 2", "--members: given without --clique", "allowed: with it"},
-    {"--server tcp://h:1 --clique tree --members 2", "--clique: \"tree\"", "allowed: ring, mpi"},
+    {"--server tcp://h:1 --clique tree --members 2", "--clique: \"tree\"", "allowed: ring, mpi, nccl"},
     {"--server tcp://h:1 --clique ring", "--members: not given", "1 to 1024"},
     {"--server tcp://h:1 --clique ring --members 2 --member 2", "--member: \"2\"", "0 to 1"},
     {"--server tcp://h:1 --clique mpi --members 2 --links 2", "--links: given with --clique mpi",
