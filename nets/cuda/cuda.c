@@ -114,7 +114,8 @@ static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *o
             kinds[p->layers[i].spec->kind]->needs(setup, &p->layers[i], &out[i]);
     *own_bytes = s.weights + s.largest_conv + s.workspace + s.part + s.stats * sizeof(double) + s.state +
                  cnn_shape_count(cnn_image_shape(p)) * setup->batch * sizeof(float) +
-                 (s.losses * sizeof(struct cnn_cuda_row) + sizeof(uint16_t)) * setup->batch +
+                 (s.losses * sizeof(struct cnn_cuda_row) + 2 * sizeof(uint16_t) + sizeof(struct cnn_cuda_cut)) *
+                     setup->batch +
                  p->model->channels * 256 * sizeof(float) + s.blas;
     return 0;
 }
@@ -125,6 +126,15 @@ static void wait_for_all(struct cnn_cuda *d)
         cudaStreamSynchronize(d->compute);
     if (d->down != NULL)
         cudaStreamSynchronize(d->down);
+    if (d->up != NULL)
+        cudaStreamSynchronize(d->up);
+}
+
+/* After a failure: the next call reuses the pinned memory. */
+static void give_up(struct cnn_cuda *d)
+{
+    wait_for_all(d);
+    cnn_cuda_forget_batches(d);
 }
 
 static void destroy(void *state)
@@ -152,6 +162,12 @@ static void destroy(void *state)
         cublasDestroy(d->blas);
     for (size_t i = 0; i < d->n_blocks; i++)
         d->blocks[i].is_pinned ? cudaFreeHost(d->blocks[i].at) : cudaFree(d->blocks[i].at);
+    if (d->uploads.landed != NULL)
+        cudaEventDestroy(d->uploads.landed);
+    if (d->uploads.placed != NULL)
+        cudaEventDestroy(d->uploads.placed);
+    if (d->up != NULL)
+        cudaStreamDestroy(d->up);
     if (d->down != NULL)
         cudaStreamDestroy(d->down);
     if (d->compute != NULL)
@@ -163,6 +179,19 @@ static void destroy(void *state)
     free(d);
 }
 
+static int create_streams(struct cnn_cuda *d, struct ps_error *err)
+{
+    cudaStream_t *const streams[] = {&d->compute, &d->down, &d->up};
+    cudaEvent_t *const events[] = {&d->uploads.landed, &d->uploads.placed};
+    cudaError_t e = cudaSuccess;
+
+    for (size_t i = 0; i < sizeof streams / sizeof *streams && e == cudaSuccess; i++)
+        e = cudaStreamCreateWithFlags(streams[i], cudaStreamNonBlocking);
+    for (size_t i = 0; i < sizeof events / sizeof *events && e == cudaSuccess; i++)
+        e = cudaEventCreateWithFlags(events[i], cudaEventDisableTiming);
+    return cnn_cuda_check(e, "making a stream", NULL, err);
+}
+
 static int create_libraries(struct cnn_cuda *d, struct ps_error *err)
 {
     static const cublasMath_t maths[] = {
@@ -171,11 +200,8 @@ static int create_libraries(struct cnn_cuda *d, struct ps_error *err)
         /* Parts of a sum stay float32. */
         [CNN_BF16] = CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION,
     };
-    int rc = cnn_cuda_check(cudaStreamCreateWithFlags(&d->compute, cudaStreamNonBlocking), "making a stream",
-                            NULL, err);
-    if (rc == 0)
-        rc = cnn_cuda_check(cudaStreamCreateWithFlags(&d->down, cudaStreamNonBlocking), "making a stream",
-                            NULL, err);
+    int rc = create_streams(d, err);
+
     if (rc == 0)
         rc = cnn_cuda_check_dnn(cudnnCreate(&d->dnn), "starting", NULL, err);
     if (rc == 0)
@@ -207,10 +233,12 @@ static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, st
         {&d->turned, NULL, s.largest_conv},
         {&d->part, NULL, s.part},
         {&d->stats, &d->host.stats, s.stats * sizeof(double)},
-        {&d->images, &d->host.images, images},
+        {&d->uploads.images, &d->host.images, images},
+        {&d->uploads.labels, &d->host.labels, labels},
+        {&d->uploads.cuts, &d->host.cuts, d->batch * sizeof(struct cnn_cuda_cut)},
         {&d->blas_workspace, NULL, s.blas},
         {&d->value_of, &d->host.value_of, table},
-        {&d->labels, &d->host.labels, labels},
+        {&d->labels, NULL, labels},
         {&d->step, &d->host.step, sizeof *d->step},
         {&d->rows, &d->host.rows, rows},
         {NULL, &d->host.logits, (size_t)d->batch * p->model->classes * sizeof(float)},
@@ -219,6 +247,7 @@ static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, st
 
     d->n_losses = s.losses;
     d->n_stats = s.stats;
+    d->uploads.image_bytes = images;
     for (size_t i = 0; i < sizeof all / sizeof all[0] && rc == 0; i++) {
         if (all[i].device != NULL)
             rc = cnn_cuda_alloc(d, all[i].bytes, all[i].device, err);
@@ -456,6 +485,8 @@ static int put_gradient(struct cnn_cuda *d, const struct cnn_gradient_call *call
         rc = cnn_cuda_send_batch(d, call->batch, err);
     if (rc == 0)
         rc = cnn_cuda_send_vector(d, call->x, err);
+    if (rc == 0)
+        rc = cnn_cuda_send_ahead(d, err);
     for (size_t i = 0; i < d->n_buckets && rc == 0; i++) {
         rc = run_part(d, &d->buckets[i], err);
         if (rc == 0 && i == 0)
@@ -482,7 +513,7 @@ static int gradient(void *state, const struct cnn_gradient_call *call, struct cn
     if (rc == 0)
         rc = cnn_cuda_check(cudaStreamSynchronize(d->compute), "a gradient", NULL, err);
     if (rc < 0) {
-        wait_for_all(d); /* the next call reuses the pinned memory */
+        give_up(d);
         return rc;
     }
     d->has_run = true;
@@ -560,7 +591,7 @@ static int score(void *state, const float *x, const struct cnn_batch *batch,
     if (rc == 0)
         rc = cnn_cuda_check(cudaStreamSynchronize(d->compute), "a score", NULL, err);
     if (rc < 0) {
-        wait_for_all(d);
+        give_up(d);
         return rc;
     }
     *score = score_of(d, &d->plan->layers[d->plan->main_loss], 0, batch->n);
@@ -605,6 +636,10 @@ const struct cnn_cuda_module cnn_cuda_module = {
         .own_bytes = own_bytes,
         .score = score,
         .gradient = gradient,
+        .cuts = cnn_cuda_cuts,
+        .alloc = cnn_cuda_alloc_batch,
+        .free = cnn_cuda_free_batch,
+        .announce = cnn_cuda_announce,
         .update_buffers = update_buffers,
     },
 };

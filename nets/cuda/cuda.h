@@ -4,7 +4,8 @@
  * in CUDA graphs, one per bucket, unless the driver refuses. Arguments that change from step to step are
  * outside the graphs or in device memory. A second stream copies g to the host, one bucket of layers at a
  * time, as soon as an event signals that the bucket is final. The host waits for each bucket and at the end
- * of a call, so no work is pending when a call returns.
+ * of a call. A third stream uploads the batch that was announced beside the step before it (batch.c): nothing
+ * else is pending when a call returns.
  *
  * Values are NHWC, weights of convolutions [out][row][column][in]. x and g are float32 in the order of net.h.
  * In bf16, values, their gradients and copies of the weights are bf16; products and all other sums are
@@ -61,7 +62,7 @@ struct cnn_cuda {
     bool has_run;     /* a gradient has run: the libraries have finished their lazy initialisation */
     bool refuses_capture;
     uint32_t n; /* images of the batch in use */
-    cudaStream_t compute, down;
+    cudaStream_t compute, down, up;
     cudnnHandle_t dnn;
     cublasHandle_t blas;
     struct cnn_cuda_layer *layers;
@@ -75,9 +76,18 @@ struct cnn_cuda {
     double *stats;   /* means and variances of each batch norm */
     void *workspace; /* cuDNN's */
     void *blas_workspace;
-    void *images;     /* in the caller's format: bytes, or floats to be transposed */
     float *value_of;  /* [channels][256] */
-    uint16_t *labels; /* [batch] */
+    uint16_t *labels; /* [batch], of the batch in use */
+    struct cnn_cuda_uploads {
+        struct cnn_batch announced, sent; /* images NULL: none. sent: its upload was enqueued in d->up */
+        cudaEvent_t landed;               /* of `sent` */
+        cudaEvent_t placed;               /* the last batch was read from the three: they may be written */
+        void *images; /* in the caller's format: bytes, or floats to be transposed */
+        uint16_t *labels;
+        struct cnn_cuda_cut *cuts;
+        size_t image_bytes; /* that fit */
+        bool has_table;     /* value_of is that of host.value_of */
+    } uploads;
     struct cnn_cuda_step *step;
     struct cnn_cuda_row *rows; /* [losses][batch] */
     size_t workspace_bytes;
@@ -88,6 +98,7 @@ struct cnn_cuda {
         float *x, *g, *value_of;
         void *images, *logits;
         uint16_t *labels;
+        struct cnn_cuda_cut *cuts;
         struct cnn_cuda_step *step;
         struct cnn_cuda_row *rows;
         double *stats;
@@ -139,10 +150,21 @@ int cnn_cuda_alloc_pinned(struct cnn_cuda *d, size_t bytes, void *out, struct ps
 /* Whether x or g is in memory of the device: the caller's program may keep them there. */
 bool cnn_cuda_owns(const void *p);
 
-/* data.c: transfers. The first two functions enqueue copies from pinned memory in d->compute; the pinned
- * memory is in use until the end of the call. */
-int cnn_cuda_send_vector(struct cnn_cuda *d, const float *x, struct ps_error *err);
+/* batch.c: batches. The first enqueues in d->compute: the batch's upload, unless it was sent ahead, and its
+ * conversion to the net's input. send_ahead enqueues the upload of the batch that was announced, in d->up. */
 int cnn_cuda_send_batch(struct cnn_cuda *d, const struct cnn_batch *batch, struct ps_error *err);
+int cnn_cuda_send_ahead(struct cnn_cuda *d, struct ps_error *err);
+/* After a failure, when no work is pending. */
+void cnn_cuda_forget_batches(struct cnn_cuda *d);
+/* These are rows of struct cnn_backend. */
+int cnn_cuda_announce(void *state, const struct cnn_batch *batch, struct ps_error *err);
+bool cnn_cuda_cuts(const void *state, uint32_t stored_height, uint32_t stored_width);
+void *cnn_cuda_alloc_batch(size_t bytes);
+void cnn_cuda_free_batch(void *p);
+
+/* data.c: transfers of vectors. The first and the last enqueue copies from pinned memory in d->compute; the
+ * pinned memory is in use until the end of the call. */
+int cnn_cuda_send_vector(struct cnn_cuda *d, const float *x, struct ps_error *err);
 int cnn_cuda_send_step(struct cnn_cuda *d, const struct cnn_draw *draw, struct ps_error *err);
 /* Enqueues the copy of a bucket's part of g to the host, or to a g in memory of the device, after the
  * backward pass of its layers. */

@@ -52,6 +52,28 @@ VALUE_KERNEL(k_bytes)
     }
 }
 
+/* The same of the part of each image that cuts[image] says; what lies outside of it is black, byte 0. */
+VALUE_KERNEL(k_cut_bytes)
+(uint64_t n, struct cnn_cuda_stored s, const uint8_t *in, const struct cnn_cuda_cut *cuts,
+ const float *value_of, VALUE *out)
+{
+    EACH(i, n)
+    {
+        uint32_t channel = (uint32_t)(i % s.c), x = (uint32_t)(i / s.c % s.out_w);
+        uint32_t y = (uint32_t)(i / s.c / s.out_w % s.out_h);
+        uint64_t image = i / s.c / s.out_w / s.out_h;
+        struct cnn_cuda_cut cut = cuts[image];
+        int64_t row = (int64_t)cut.top + y;
+        int64_t column = (int64_t)cut.left + (cut.mirrored ? s.out_w - 1 - x : x);
+        uint8_t byte = 0;
+        if (row >= 0 && column >= 0 && row < (int64_t)s.h && column < (int64_t)s.w) {
+            uint64_t at = (uint64_t)row * s.w + (uint64_t)column, places = (uint64_t)s.h * s.w;
+            byte = in[s.is_hwc ? (image * places + at) * s.c + channel : (image * s.c + channel) * places + at];
+        }
+        store(out[i], value_of[channel * 256 + byte]);
+    }
+}
+
 /* Zero padding: window.in -> window.out, at offset `pad`. */
 VALUE_KERNEL(k_pad)(uint64_t n, struct cnn_cuda_window w, const VALUE *in, VALUE *out)
 {

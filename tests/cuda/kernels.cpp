@@ -49,6 +49,7 @@ static const Kernel kernels[] = {
     BOTH(k_turn_out, false),
     BOTH(k_convert, false),
     BOTH(k_bytes, false),
+    BOTH(k_cut_bytes, false),
     BOTH(k_pad, false),
     BOTH(k_crop, false),
     BOTH(k_copy_channels, false),

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "tests/cuda/standin.h"
@@ -48,6 +49,7 @@ struct CUgraphExec_st {
     std::vector<Node> nodes;
 };
 struct CUstream_st {
+    std::string lost_wait; // the fault that makes it wait for no event
     WorkP last;
     std::vector<WorkP> waits;
     CUgraph_st *graph = nullptr; // that it captures
@@ -320,7 +322,9 @@ const char *cudaGetErrorString(cudaError_t e)
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 {
     standin::Guard guard;
+    static unsigned n_made;
     *s = new CUstream_st;
+    (*s)->lost_wait = "stream-wait-of-" + std::to_string(n_made++);
     return cudaSuccess;
 }
 
@@ -434,7 +438,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
         s->graph->is_spoiled = true;
         return standin::error(cudaErrorStreamCaptureIsolation);
     }
-    if (e->work != nullptr && !standin::has_fault("stream-wait"))
+    if (e->work != nullptr && !standin::has_fault("stream-wait") &&
+        !standin::has_fault(s->lost_wait.c_str()))
         s->waits.push_back(e->work);
     return cudaSuccess;
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # worker: psworker --backend cuda on the stand-in, with x and g in the memory of the device: center and states end with the
-# bytes of a job whose x and g lie on the host. A worker that is killed in the middle of an exchange, with chunks of it under
+# bytes of a job whose x and g lie on the host, and whose batches are uploaded in their own steps. A worker that is killed in the middle of an exchange, with chunks of it under
 # way, does not stop the other. $1: psd, $2: psworker, $3: psctl.
 set -euo pipefail
 
@@ -11,6 +11,7 @@ folder=$(mktemp -d)
 cd "$folder"
 trap 'kill -KILL $(jobs -rp) 2>/dev/null || true; wait; rm -rf "$folder"' EXIT
 export OMP_NUM_THREADS=1
+declare -A prefetch=([host]=0 [cuda]=4) # 0: no batch is uploaded ahead
 declare -A data=([linear]=digits [resnet8]=synthetic:3x32x32:10)
 
 fail() {
@@ -56,7 +57,7 @@ check() { # NET PSD-OPTION...
     shift
     for memory in host cuda; do
         start "$memory" "$@"
-        work "$net" --steps 4 --state "$memory.state" --memory "$memory" >"$memory.log" 2>&1 ||
+        work "$net" --steps 4 --prefetch "${prefetch[$memory]}" --state "$memory.state" --memory "$memory" >"$memory.log" 2>&1 ||
             fail "$*, --memory $memory: a worker failed"
         end
     done
