@@ -19,6 +19,7 @@ struct cnn_setup {
     const struct cnn_plan *plan;
     uint32_t batch, threads; /* threads >= 1 */
     enum cnn_precision precision;
+    bool any_order; /* as in struct cnn_net_options */
 };
 
 /* One gradient. */
@@ -35,6 +36,7 @@ struct cnn_backend {
     const char *name;
     enum cnn_memory_kind memory; /* of x and g */
     uint32_t precisions;         /* bits 1 << enum cnn_precision; net.c refuses all others */
+    bool has_any_order; /* knows algorithms that are not deterministic; net.c refuses them to others */
     /* Whether this machine can run it at that precision: 0, or -ENOTSUP with a sentence that names the
      * missing part. A row that cannot run is not the default. NULL: it can always run. */
     int (*probe)(enum cnn_precision precision, struct ps_error *err);

@@ -99,6 +99,8 @@ static int check_options(const struct cnn_net_options *opt, const struct cnn_bac
         return ps_fail(err, -ENOTSUP,
                        "backend 'cuda' computes whole batches: no part that begins at image %u",
                        opt->first_image);
+    if (opt->any_order && !backend->has_any_order)
+        return ps_fail(err, -ENOTSUP, "backend '%s' has deterministic algorithms only", backend->name);
     if (!(opt->label_smoothing >= 0 && opt->label_smoothing < 1))
         return ps_fail(err, -EINVAL, "label smoothing %g; allowed are 0 to below 1", opt->label_smoothing);
     for (size_t i = 0; i < plan->n_layers; i++)
@@ -188,7 +190,7 @@ static int prepare(struct cnn_net *net, const struct cnn_net_options *opt, struc
     if (rc != 0)
         return rc;
     *setup = (struct cnn_setup){net->plan, opt->batch, opt->threads > 0 ? opt->threads : cnn_machine_cores(),
-                                opt->precision};
+                                opt->precision, opt->any_order};
     return plan_memory(net->backend, setup, &net->memory, &net->own_bytes, err);
 }
 
@@ -269,7 +271,7 @@ static int check_cuts(struct cnn_net *net, const struct cnn_batch *b)
     return ps_fail(&net->error, -EINVAL,
                    "images of %u x %u are to be cut: backend '%s' takes none%s for a net of %u x %u",
                    b->stored_height, b->stored_width, net->backend->name,
-                   net->backend->cuts == NULL                ? ""
+                   net->backend->cuts == NULL     ? ""
                    : b->pixels == CNN_PIXELS_BYTE ? " so large"
                                                   : " of floats",
                    net->plan->model->height, net->plan->model->width);
@@ -342,8 +344,8 @@ int cnn_net_announce(struct cnn_net *net, const struct cnn_batch *batch)
         return 0;
     int rc = 0;
     if (batch != NULL && batch->n != net->batch)
-        rc = ps_fail(&net->error, -EINVAL, "%u images announced; the net's batch is %u", batch->n,
-                     net->batch);
+        rc =
+            ps_fail(&net->error, -EINVAL, "%u images announced; the net's batch is %u", batch->n, net->batch);
     if (rc == 0 && batch != NULL)
         rc = check_cuts(net, batch);
     return rc == 0 ? net->backend->announce(net->state, batch, &net->error) : rc;

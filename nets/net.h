@@ -24,6 +24,9 @@ struct cnn_net_options {
     uint32_t batch;      /* images a call, fixed */
     uint32_t threads;    /* 0: as many as the process may use (taskset, Slurm, container). Not pinned */
     enum cnn_precision precision;
+    /* Whether the backend may use algorithms whose sums have another order each time: a step that is computed
+     * again then has other last bits. Refused by backends that have none. */
+    bool any_order;
     double label_smoothing; /* of gradients and their loss: 0 to below 1; scores do not use it */
     uint64_t memory_limit;  /* bytes of net, x and g together; 0: the available memory */
     uint32_t

@@ -5,8 +5,8 @@
  * step before it, and its own step waits for it. There is one place on the device for an upload: it is free
  * as soon as the batch before it is converted, at the beginning of a step. So:
  *
- *   d->compute   wait for landed | convert batch k | placed | layers of step k ...      | wait for landed | ...
- *   d->up                                    wait for placed | upload batch k + 1 | landed
+ *   d->compute   wait for landed | convert batch k | placed | layers of step k ...      | wait for landed |
+ * ... d->up                                    wait for placed | upload batch k + 1 | landed
  *
  * The caller's memory of batch k + 1 is read until `landed`, which the gradient of batch k + 1 waits for
  * before it returns, and so does an announcement of NULL. */

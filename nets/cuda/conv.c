@@ -142,7 +142,7 @@ static int run(struct cnn_cuda *d, struct cnn_cuda_layer *l, enum cnn_cuda_produ
 static struct cnn_cuda_problem problem_of(const struct cnn_cuda *d, const struct cnn_cuda_conv_state *c,
                                           enum cnn_cuda_product product, enum cnn_cuda_epilogue epilogue)
 {
-    return (struct cnn_cuda_problem){product, d->precision, epilogue, c->window};
+    return (struct cnn_cuda_problem){product, d->precision, epilogue, c->window, d->any_order};
 }
 
 /* Plans of each epilogue that are compared. */
@@ -276,10 +276,11 @@ static void name_problem(const struct cnn_cuda *d, const struct cnn_cuda_conv_st
 
     snprintf(to, bytes,
              "%s precision %d in %ux%ux%ux%u out %ux%ux%u kernel %dx%d stride %dx%d pad %dx%d dilation %dx%d "
-             "groups %u epilogue %d",
+             "groups %u epilogue %d%s",
              products[product], (int)d->precision, w->in.n, w->in.h, w->in.w, w->in.c, w->out.h, w->out.w,
              w->out.c, w->kernel[0], w->kernel[1], w->stride[0], w->stride[1], w->pad[0], w->pad[1],
-             w->dilation[0], w->dilation[1], w->groups, product == CNN_CUDA_FORWARD ? (int)c->epilogue : 0);
+             w->dilation[0], w->dilation[1], w->groups, product == CNN_CUDA_FORWARD ? (int)c->epilogue : 0,
+             d->any_order ? " any order" : "");
 }
 
 int cnn_cuda_conv_choose(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)

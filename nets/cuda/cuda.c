@@ -320,6 +320,7 @@ static int create(const struct cnn_setup *setup, const struct cnn_memory *memory
     d->plan = setup->plan;
     d->batch = setup->batch;
     d->precision = setup->precision;
+    d->any_order = setup->any_order;
     d->type = cnn_cuda_type_of(d->precision);
     d->value_bytes = cnn_cuda_value_bytes(d->precision);
     d->layers = calloc(d->plan->n_layers, sizeof *d->layers);
@@ -627,6 +628,7 @@ const struct cnn_cuda_module cnn_cuda_module = {
         .name = "cuda",
         .memory = CNN_HOST,
         .precisions = 1 << CNN_FLOAT32 | 1 << CNN_TF32 | 1 << CNN_BF16,
+        .has_any_order = true,
         .probe = probe,
         .memory_limit = memory_limit,
         .value_bytes = cnn_cuda_value_bytes,

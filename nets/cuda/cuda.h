@@ -56,6 +56,7 @@ struct cnn_cuda {
     uint32_t batch;
     enum cnn_precision precision; /* CNN_TF32: of products alone; values and sums are float32 */
     enum cnn_cuda_type type;      /* of values */
+    bool any_order;               /* algorithms need not be deterministic */
     size_t value_bytes;
     double label_smoothing;
     bool is_training; /* the pass that is being enqueued */

@@ -114,6 +114,7 @@ const struct cnn_backend cnn_backend_cuda = {
     .name = "cuda",
     .memory = CNN_HOST,
     .precisions = 1 << CNN_FLOAT32 | 1 << CNN_TF32 | 1 << CNN_BF16,
+    .has_any_order = true,
     .probe = probe,
     .memory_limit = memory_limit,
     .value_bytes = value_bytes,

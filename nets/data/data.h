@@ -138,8 +138,8 @@ int cnn_stream_borrow(struct cnn_stream *s, struct cnn_batch *out);
  * its number of images; 0 if no thread has finished it yet, or it is not one of a training stream that
  * prefetches: it does not wait, and does not move the position. */
 int cnn_stream_peek(struct cnn_stream *s, struct cnn_batch *out);
-/* As cnn_stream_borrow, copied to the caller's arrays: normalised floats images [batch][C][H][W], and labels [batch].
- * After an error the contents of the arrays are undefined. */
+/* As cnn_stream_borrow, copied to the caller's arrays: normalised floats images [batch][C][H][W], and labels
+ * [batch]. After an error the contents of the arrays are undefined. */
 int cnn_stream_next(struct cnn_stream *s, float *images, uint16_t *labels);
 const char *cnn_stream_error(const struct cnn_stream *s);
 

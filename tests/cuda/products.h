@@ -7,6 +7,9 @@
 namespace standin
 {
 
+// What a sum in another order may do: each value but 0 is off by its last bit, or not, at random.
+void reorder(std::vector<double> &sums);
+
 enum class Type { Float, Bf16 };
 
 inline size_t bytes_of(Type t)

@@ -82,6 +82,58 @@ static void gradient(enum cnn_precision precision, struct bed *b, float *g)
     cnn_net_destroy(net);
 }
 
+/* The first plan that the stand-in names is not deterministic, and off by a last bit at random. */
+START_TEST(algorithms_are_deterministic_unless_they_need_not_be)
+{
+    struct bed b;
+    struct cnn_net_options opt = {.model = &model, .backend = tested_backend(0), .batch = BATCH};
+    struct cnn_net *net = NULL;
+    struct cnn_score score;
+    struct ps_error err = {""};
+
+    setenv("PSD_CUDA_ALGORITHMS", "estimated", 1);
+    if (_i == 1)
+        setenv("STANDIN_CUDNN", "classic", 1);
+    bed_create(&b, &model, BATCH);
+    float *g = malloc(b.n_floats * sizeof *g);
+    for (int any_order = 0; any_order < 2; any_order++) {
+        opt.any_order = any_order;
+        ck_assert_msg(cnn_net_create(&opt, &net, &err) == 0, "%s", err.text);
+        ck_assert_int_eq(cnn_net_gradient(net, b.x, b.images, b.labels, g, &score), 0);
+        ck_assert_int_eq(cnn_net_gradient(net, b.x, b.images, b.labels, b.g, &score), 0);
+        ck_assert_int_eq(memcmp(g, b.g, b.n_floats * sizeof *g) != 0, any_order);
+        assert_close(&b, opt.backend, b.g, g, 1e-5);
+        cnn_net_destroy(net);
+    }
+    opt.backend = "ref";
+    ck_assert_int_lt(cnn_net_create(&opt, &net, &err), 0);
+    assert_says(err.text, "backend 'ref' has deterministic algorithms only");
+    free(g);
+    bed_destroy(&b);
+}
+END_TEST
+
+/* A choice without determinism is none with it. */
+START_TEST(each_mode_is_searched)
+{
+    struct bed b;
+    struct cnn_net_options opt = {.model = &model, .backend = tested_backend(0), .batch = BATCH};
+    struct cnn_net *net = NULL;
+
+    bed_create(&b, &model, BATCH);
+    for (int k = 0; k < 4; k++) {
+        opt.any_order = k % 2;
+        ck_assert_int_eq(cnn_net_create(&opt, &net, NULL), 0);
+        cnn_net_destroy(net);
+    }
+    char *text = read_all();
+    ck_assert_uint_eq(count(text, "\n"), 10);
+    ck_assert_uint_eq(count(text, " any order\t"), 5);
+    free(text);
+    bed_destroy(&b);
+}
+END_TEST
+
 START_TEST(each_product_is_searched_once)
 {
     struct bed b;
@@ -219,6 +271,8 @@ int main(void)
     TCase *t = tcase_create("search");
 
     tcase_add_checked_fixture(t, set_up, tear_down);
+    tcase_add_loop_test(t, algorithms_are_deterministic_unless_they_need_not_be, 0, 2);
+    tcase_add_test(t, each_mode_is_searched);
     tcase_add_test(t, each_product_is_searched_once);
     tcase_add_test(t, the_fastest_is_taken);
     tcase_add_test(t, at_each_precision);

@@ -54,7 +54,8 @@ static void fill(const struct slot *s, uint32_t number)
         s->images[k] = (uint8_t)((number * 48271 + k) * 2654435761u >> 11);
     for (uint32_t i = 0; i < BATCH; i++) {
         s->labels[i] = (uint16_t)((number + 3 * i) % 10);
-        s->cuts[i] = (struct cnn_cut){(int32_t)(number % 4) - 1, (int32_t)(i + number % 3) - 2, (number + i) % 2};
+        s->cuts[i] =
+            (struct cnn_cut){(int32_t)(number % 4) - 1, (int32_t)(i + number % 3) - 2, (number + i) % 2};
     }
 }
 
@@ -232,7 +233,9 @@ START_TEST(a_slot_is_given_back_after_its_upload)
     gradient(&first);
     ck_assert_int_eq(cnn_net_announce(net, NULL), 0);
     slot_destroy(&second);
+    announce(&first);
     gradient(&first);
+    gradient(&first); /* which waits for all that was uploaded before */
     slot_destroy(&first);
 }
 END_TEST

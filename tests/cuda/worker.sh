@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # worker: psworker --backend cuda on the stand-in, with x and g in the memory of the device: center and states end with the
-# bytes of a job whose x and g lie on the host, and whose batches are uploaded in their own steps. A worker that is killed in the middle of an exchange, with chunks of it under
-# way, does not stop the other. $1: psd, $2: psworker, $3: psctl.
+# bytes of a job whose x and g lie on the host, and whose batches are uploaded in their own steps. A worker that is killed in
+# the middle of an exchange, with chunks of it under way, does not stop the other. $1: psd, $2: psworker, $3: psctl.
 set -euo pipefail
 
 psd=$(realpath "$1")
