@@ -179,23 +179,11 @@ static void list_ways(struct cnn_cuda *d, struct cnn_cuda_conv_state *c, enum cn
             d->workspace_bytes = w->ways[i].workspace;
 }
 
-/* The ReLU that overwrites the layer's output, and is its only reader; NULL: there is none. */
-static struct cnn_cuda_layer *relu_of(struct cnn_cuda *d, const struct cnn_cuda_layer *l)
-{
-    const size_t value = l->plan->index + 1;
-
-    for (size_t i = value; i < d->plan->n_layers && d->plan->n_readers[value] == 1; i++)
-        if (d->plan->layers[i].inputs[0].value == value)
-            return d->plan->layers[i].spec->kind == CNN_RELU && d->layers[i].out == l->out ? &d->layers[i]
-                                                                                           : NULL;
-    return NULL;
-}
-
 static int create(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
     struct cnn_cuda_conv_state *c = l->state;
     const struct cnn_layer *p = l->plan;
-    struct cnn_cuda_layer *relu = p->n_biases > 0 ? relu_of(d, l) : NULL;
+    struct cnn_cuda_layer *relu = p->n_biases > 0 ? cnn_cuda_relu_of(d, l) : NULL;
 
     set_windows(p, d->batch, c);
     if (p->n_biases > 0)
@@ -283,7 +271,7 @@ static void name_problem(const struct cnn_cuda *d, const struct cnn_cuda_conv_st
              d->any_order ? " any order" : "");
 }
 
-int cnn_cuda_conv_choose(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
+static int choose(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
     struct cnn_cuda_conv_state *c = l->state;
     int rc = 0;
@@ -367,4 +355,4 @@ static int backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_erro
 }
 
 const struct cnn_cuda_kind cnn_cuda_conv = {
-    sizeof(struct cnn_cuda_conv_state), needs, create, destroy, forward, backward};
+    sizeof(struct cnn_cuda_conv_state), needs, create, destroy, forward, backward, choose};

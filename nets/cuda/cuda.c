@@ -70,7 +70,7 @@ bool cnn_cuda_is_wide(const struct cnn_plan *p, const struct cnn_layer *l)
 
 /* Sizes of the buffers outside the arena, computed from the plan. */
 struct sizes {
-    size_t largest_conv, weights, part, stats, losses, state, blas, workspace;
+    size_t largest_conv, weights, part, stats, losses, state, workspace;
 };
 
 static struct sizes sizes_of(const struct cnn_plan *p, uint32_t batch, enum cnn_precision precision)
@@ -87,8 +87,8 @@ static struct sizes sizes_of(const struct cnn_plan *p, uint32_t batch, enum cnn_
         if (l->weight_dims > 0 && part > s.part)
             s.part = part;
         if (l->spec->kind == CNN_FC) {
-            s.blas = CNN_CUDA_BLAS_WORKSPACE;
-            s.weights += precision == CNN_BF16 ? l->n_weights * each : 0;
+            s.workspace = s.workspace > CNN_CUDA_BLAS_WORKSPACE ? s.workspace : CNN_CUDA_BLAS_WORKSPACE;
+            s.weights += precision == CNN_BF16 ? (l->n_weights + l->n_biases) * each : 0;
         }
         if (l->spec->kind == CNN_BATCHNORM)
             s.state += 5 * l->in.c * sizeof(float);
@@ -112,11 +112,12 @@ static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *o
     for (size_t i = 0; i < p->n_layers; i++)
         if (!cnn_is_loss(&p->layers[i]))
             kinds[p->layers[i].spec->kind]->needs(setup, &p->layers[i], &out[i]);
-    *own_bytes = s.weights + s.largest_conv + s.workspace + s.part + s.stats * sizeof(double) + s.state +
-                 cnn_shape_count(cnn_image_shape(p)) * setup->batch * sizeof(float) +
-                 (s.losses * sizeof(struct cnn_cuda_row) + 2 * sizeof(uint16_t) + sizeof(struct cnn_cuda_cut)) *
-                     setup->batch +
-                 p->model->channels * 256 * sizeof(float) + s.blas;
+    *own_bytes =
+        s.weights + s.largest_conv + s.workspace + s.part + s.stats * sizeof(double) + s.state +
+        cnn_shape_count(cnn_image_shape(p)) * setup->batch * sizeof(float) +
+        (s.losses * sizeof(struct cnn_cuda_row) + 2 * sizeof(uint16_t) + sizeof(struct cnn_cuda_cut)) *
+            setup->batch +
+        p->model->channels * 256 * sizeof(float);
     return 0;
 }
 
@@ -159,7 +160,7 @@ static void destroy(void *state)
     if (d->dnn != NULL)
         cudnnDestroy(d->dnn);
     if (d->blas != NULL)
-        cublasDestroy(d->blas);
+        cublasLtDestroy(d->blas);
     for (size_t i = 0; i < d->n_blocks; i++)
         d->blocks[i].is_pinned ? cudaFreeHost(d->blocks[i].at) : cudaFree(d->blocks[i].at);
     if (d->uploads.landed != NULL)
@@ -194,25 +195,13 @@ static int create_streams(struct cnn_cuda *d, struct ps_error *err)
 
 static int create_libraries(struct cnn_cuda *d, struct ps_error *err)
 {
-    static const cublasMath_t maths[] = {
-        [CNN_FLOAT32] = CUBLAS_PEDANTIC_MATH,
-        [CNN_TF32] = CUBLAS_TF32_TENSOR_OP_MATH,
-        /* Parts of a sum stay float32. */
-        [CNN_BF16] = CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION,
-    };
     int rc = create_streams(d, err);
 
     if (rc == 0)
         rc = cnn_cuda_check_dnn(cudnnCreate(&d->dnn), "starting", NULL, err);
     if (rc == 0)
         rc = cnn_cuda_check_dnn(cudnnSetStream(d->dnn, d->compute), "starting", NULL, err);
-    if (rc == 0)
-        rc = cnn_cuda_check_blas(cublasCreate(&d->blas), "starting", NULL, err);
-    if (rc == 0)
-        rc = cnn_cuda_check_blas(cublasSetStream(d->blas, d->compute), "starting", NULL, err);
-    return rc == 0
-               ? cnn_cuda_check_blas(cublasSetMathMode(d->blas, maths[d->precision]), "starting", NULL, err)
-               : rc;
+    return rc == 0 ? cnn_cuda_check_blas(cublasLtCreate(&d->blas), "starting", NULL, err) : rc;
 }
 
 static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, struct ps_error *err)
@@ -236,7 +225,6 @@ static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, st
         {&d->uploads.images, &d->host.images, images},
         {&d->uploads.labels, &d->host.labels, labels},
         {&d->uploads.cuts, &d->host.cuts, d->batch * sizeof(struct cnn_cuda_cut)},
-        {&d->blas_workspace, NULL, s.blas},
         {&d->value_of, &d->host.value_of, table},
         {&d->labels, NULL, labels},
         {&d->step, &d->host.step, sizeof *d->step},
@@ -255,9 +243,6 @@ static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, st
             rc = cnn_cuda_alloc_pinned(d, all[i].bytes, all[i].host, err);
     }
     d->own_bytes = 0; /* the arena, x and g are not counted here */
-    if (rc == 0 && s.blas > 0)
-        rc = cnn_cuda_check_blas(cublasSetWorkspace(d->blas, d->blas_workspace, s.blas), "starting", NULL,
-                                 err);
     /* Buffers and frozen parameters have no gradient; these floats are not written again. */
     return rc == 0 ? cnn_cuda_check(cudaMemsetAsync(d->g, 0, vector, d->compute), "clearing g", NULL, err)
                    : rc;
@@ -301,8 +286,8 @@ static int create_layers(struct cnn_cuda *d, struct ps_error *err)
         rc = cnn_cuda_alloc(d, d->workspace_bytes, &d->workspace, err);
     cnn_cuda_search_begin(d);
     for (size_t i = 0; i < d->plan->n_layers && rc == 0; i++)
-        if (d->layers[i].kind == &cnn_cuda_conv)
-            rc = cnn_cuda_conv_choose(d, &d->layers[i], err);
+        if (d->layers[i].kind != NULL && d->layers[i].kind->choose != NULL)
+            rc = d->layers[i].kind->choose(d, &d->layers[i], err);
     cnn_cuda_search_end(d);
     if (rc == 0)
         rc = cnn_cuda_check(cudaStreamSynchronize(d->compute), "starting", NULL, err);

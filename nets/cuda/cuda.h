@@ -13,7 +13,7 @@
 #ifndef CNN_CUDA_H
 #define CNN_CUDA_H
 
-#include <cublas_v2.h>
+#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
 
@@ -22,10 +22,9 @@
 #include "nets/cuda/launch.h"
 #include "nets/layers/layer.h"
 
-/* cuDNN's workspace in bytes, shared by all layers. Algorithms that need more are not chosen. */
-#define CNN_CUDA_WORKSPACE (UINT64_C(256) << 20)
-/* cuBLAS's workspace in bytes, the size its manual recommends for Hopper. With our workspace it does not
- * allocate one during a capture. */
+/* The workspace in bytes, shared by all layers, that an algorithm of cuDNN or of cuBLASLt may need: others
+ * are not chosen. For the latter it is what cuBLAS's manual recommends for Hopper. */
+#define CNN_CUDA_WORKSPACE      (UINT64_C(256) << 20)
 #define CNN_CUDA_BLAS_WORKSPACE (UINT64_C(32) << 20)
 
 struct cnn_cuda_layer {
@@ -65,25 +64,24 @@ struct cnn_cuda {
     uint32_t n; /* images of the batch in use */
     cudaStream_t compute, down, up;
     cudnnHandle_t dnn;
-    cublasHandle_t blas;
+    cublasLtHandle_t blas;
     struct cnn_cuda_layer *layers;
 
     /* In device memory. */
     char *arena;
     void *seen; /* in the arena: the net's input */
     float *x, *g;
-    void *turned;    /* the largest convolution's weight gradient in cuDNN's order, of the net's type */
-    double *part;    /* partial sums of channels */
-    double *stats;   /* means and variances of each batch norm */
-    void *workspace; /* cuDNN's */
-    void *blas_workspace;
+    void *turned;     /* the largest convolution's weight gradient in cuDNN's order, of the net's type */
+    double *part;     /* partial sums of channels */
+    double *stats;    /* means and variances of each batch norm */
+    void *workspace;  /* of one product at a time */
     float *value_of;  /* [channels][256] */
     uint16_t *labels; /* [batch], of the batch in use */
     struct cnn_cuda_uploads {
         struct cnn_batch announced, sent; /* images NULL: none. sent: its upload was enqueued in d->up */
         cudaEvent_t landed;               /* of `sent` */
         cudaEvent_t placed;               /* the last batch was read from the three: they may be written */
-        void *images; /* in the caller's format: bytes, or floats to be transposed */
+        void *images;                     /* in the caller's format: bytes, or floats to be transposed */
         uint16_t *labels;
         struct cnn_cuda_cut *cuts;
         size_t image_bytes; /* that fit */
@@ -122,7 +120,7 @@ struct cnn_cuda {
     size_t n_blocks, most_blocks, own_bytes;
 };
 
-/* One kind of layer. All functions except needs, create and destroy only enqueue work in d->compute. */
+/* One kind of layer. forward and backward only enqueue work in d->compute. */
 struct cnn_cuda_kind {
     size_t state_bytes;
     void (*needs)(const struct cnn_setup *setup, const struct cnn_layer *l, struct cnn_needs *out);
@@ -131,6 +129,8 @@ struct cnn_cuda_kind {
     void (*destroy)(struct cnn_cuda_layer *l); /* NULL: nothing besides state */
     int (*forward)(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err);
     int (*backward)(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err);
+    /* Chooses how the layer's products are computed, after the workspace was allocated. NULL: no choice. */
+    int (*choose)(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err);
 };
 
 extern const struct cnn_cuda_kind cnn_cuda_conv, cnn_cuda_fc, cnn_cuda_activation, cnn_cuda_maxpool,
@@ -192,8 +192,8 @@ void cnn_cuda_search_begin(struct cnn_cuda *d);
 void cnn_cuda_search_end(struct cnn_cuda *d);
 /* The fastest, from the file or by timing each; 0 if searches are off. */
 size_t cnn_cuda_search(struct cnn_cuda *d, const char *problem, const struct cnn_cuda_candidates *of);
-/* conv.c: chooses how a convolution's products are computed, after the workspace was allocated. */
-int cnn_cuda_conv_choose(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err);
+/* The ReLU that overwrites the layer's output, and is its only reader; NULL: there is none. */
+struct cnn_cuda_layer *cnn_cuda_relu_of(struct cnn_cuda *d, const struct cnn_cuda_layer *l);
 
 /* Whether a fully connected layer, or the layer that a loss reads, has an output that only losses read. */
 bool cnn_cuda_is_wide(const struct cnn_plan *p, const struct cnn_layer *l);
