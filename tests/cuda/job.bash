@@ -1,8 +1,9 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2154 # psd, psworker and name are set by the script that sources it
 # job.bash: psd and psworkers of scripts that run on the stand-in. To be sourced, with psd, psworker and name set; it goes to a
 # folder of its own, which is removed at the end.
 folder=$(mktemp -d)
-cd "$folder"
+cd "$folder" || exit
 trap 'kill -KILL $(jobs -rp) 2>/dev/null || true; wait; rm -rf "$folder"' EXIT
 export OMP_NUM_THREADS=1
 declare -A data=([linear]=digits [resnet8]=synthetic:3x32x32:10)
