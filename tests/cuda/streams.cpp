@@ -50,8 +50,8 @@ struct CUgraphExec_st {
     std::vector<Node> nodes;
 };
 struct CUstream_st {
-    unsigned number;       // in the order in which streams were made
-    std::string lost_wait; // the fault that makes it wait for no event
+    unsigned number = unsigned(-1); // in the order in which streams were made
+    std::string lost_wait;          // the fault that makes it wait for no event
     WorkP last;
     std::vector<WorkP> waits;
     CUgraph_st *graph = nullptr; // that it captures
@@ -70,6 +70,14 @@ namespace
 
 std::vector<CUgraph_st *> capturing;
 thread_local cudaError_t last_error = cudaSuccess;
+
+// The default stream under its own name. It is one more stream here: what CUDA orders it with, streams that
+// are not created with cudaStreamNonBlocking, does not occur.
+cudaStream_t real(cudaStream_t s)
+{
+    static CUstream_st legacy;
+    return s == cudaStreamLegacy ? &legacy : s;
+}
 
 void start()
 {
@@ -231,6 +239,7 @@ cudaError_t put(cudaStream_t s, const char *what, std::function<void()> run)
 {
     Guard guard;
     start();
+    s = real(s);
     if (s == nullptr)
         fail("%s: in the default stream", what);
     if (s->graph != nullptr) {
@@ -345,6 +354,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
     standin::Guard guard;
+    s = real(s);
     if (s->graph != nullptr)
         return illegal_in_capture();
     if (standin::has_fault("stream-synchronize"))
@@ -391,6 +401,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     standin::Guard guard;
+    s = real(s);
     e->graph = s->graph;
     e->at = s->at;
     e->queries = 0;
@@ -431,6 +442,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
     standin::Guard guard;
+    s = real(s);
     if (e->graph != nullptr) {
         if (s->graph == nullptr) {
             s->graph = e->graph;
