@@ -76,6 +76,9 @@ const struct ps_codec *psd_lane_answer_codec(const struct psd_lane *lane, const 
 bool psd_lane_is_based(const struct psd_lane *lane, const struct psd_arrival *a);
 /* The answer is sent again, so psd does not know which answer the client has: its next one is whole. */
 void psd_lane_forget_base(struct psd_arrival *a);
+/* Takes what a resumed client has of a chunk, which its next answer may add to, where psd keeps it. Returns
+ * how many values are not finite: nothing was kept. */
+size_t psd_lane_take_known(struct psd_lane *lane, struct psd_arrival *a);
 /* The location of a request's floats, and of its answer's afterwards: the body itself if both are raw floats
  * there; else the decoded copy, in the arrival's room, or in the lane's scratch until the next message. */
 float *psd_lane_room_of(struct psd_lane *lane, const struct psd_arrival *a);
