@@ -67,6 +67,14 @@ namespace
 std::vector<CUgraph_st *> capturing;
 thread_local cudaError_t last_error = cudaSuccess;
 
+// The default stream under its own name. It is one more stream here: what CUDA orders it with, streams that
+// are not created with cudaStreamNonBlocking, does not occur.
+cudaStream_t real(cudaStream_t s)
+{
+    static CUstream_st legacy;
+    return s == cudaStreamLegacy ? &legacy : s;
+}
+
 void start()
 {
     if (is_started)
@@ -225,6 +233,7 @@ cudaError_t put(cudaStream_t s, const char *what, std::function<void()> run)
 {
     Guard guard;
     start();
+    s = real(s);
     if (s == nullptr)
         fail("%s: in the default stream", what);
     if (s->graph != nullptr) {
@@ -336,6 +345,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
     standin::Guard guard;
+    s = real(s);
     if (s->graph != nullptr)
         return illegal_in_capture();
     if (standin::has_fault("stream-synchronize"))
@@ -382,6 +392,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     standin::Guard guard;
+    s = real(s);
     e->graph = s->graph;
     e->at = s->at;
     e->queries = 0;
@@ -422,6 +433,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
     standin::Guard guard;
+    s = real(s);
     if (e->graph != nullptr) {
         if (s->graph == nullptr) {
             s->graph = e->graph;
