@@ -14,12 +14,12 @@
 
 #include "tests/client/psd_fixture.h"
 
-enum { N = RIG_N, MOST_WORKERS = 3, MOST_STEPS = 1000, CASES = 12, FIRST_SEED = 1 };
+enum { N = RIG_N, MOST_WORKERS = 3, MOST_STEPS = 1000, CASES = 16, FIRST_SEED = 1 };
 
 /* A job, as the seed has drawn it. */
 struct job {
     uint64_t seed;
-    const char *rule, *message, *answer;
+    const char *rule, *admission, *message, *answer;
     bool rounds, feedback, momentum, counted; /* counted: psd is told how many workers there are */
     uint32_t workers, steps_on_way, period, fragments, mix_percent;
     uint64_t end, checkpoint_at, save_at; /* save_at: without rounds */
@@ -92,30 +92,33 @@ static void draw_times(struct dice *d, bool sends_x)
 static void draw(uint64_t seed)
 {
     static const char *const rules[] = {"outer-nesterov", "delayed-nesterov", "add", "elastic"};
+    static const char *const admissions[] = {"sync", "sync", "sync", "fcfs", "fcfs", "quorum", "round-robin"};
     struct dice d = {seed};
     job = (struct job){.seed = seed};
     job.rule = one_of(&d, rules, ROWS(rules));
     bool sends_x = strcmp(job.rule, "elastic") == 0;
-    job.rounds = dice_below(&d, 3) > 0;
+    job.admission = one_of(&d, admissions, ROWS(admissions));
+    job.rounds = strcmp(job.admission, "fcfs") != 0;
     job.workers = dice_below(&d, 3) > 0 ? MOST_WORKERS : 1;
     job.momentum = dice_below(&d, 2) > 0;
     draw_steps(&d);
-    job.fragments = sends_x ? 1 : 1 + (uint32_t)dice_below(&d, job.period < 6 ? job.period : 6);
+    bool whole = sends_x || strcmp(job.admission, "quorum") == 0 || strcmp(job.admission, "round-robin") == 0;
+    job.fragments = whole ? 1 : 1 + (uint32_t)dice_below(&d, job.period < 6 ? job.period : 6);
     job.mix_percent = sends_x ? 0 : (uint32_t)(50 * dice_below(&d, 2));
     draw_codec(&d, sends_x);
     draw_times(&d, sends_x);
     snprintf(job.text, sizeof job.text,
              "seed %lu: %u workers, %s, %s, period %u, overlap %u, fragments %u, mix 0.%02u, %s, %s up, %s "
              "down, checkpoint after %lu of %lu steps",
-             (unsigned long)seed, job.workers, job.rounds ? "sync" : "fcfs", job.rule, job.period,
-             job.steps_on_way, job.fragments, job.mix_percent, job.momentum ? "nesterov" : "sgd", job.message,
-             job.answer, (unsigned long)job.checkpoint_at, (unsigned long)job.end);
+             (unsigned long)seed, job.workers, job.admission, job.rule, job.period, job.steps_on_way,
+             job.fragments, job.mix_percent, job.momentum ? "nesterov" : "sgd", job.message, job.answer,
+             (unsigned long)job.checkpoint_at, (unsigned long)job.end);
 }
 
 static void start_psd(void)
 {
-    static char text[9][48];
-    static const char *settings[28]; /* also for the restart */
+    static char text[11][48];
+    static const char *settings[30]; /* also for the restart */
     const char *given[] = {"method=custom",
                            "averaging=none",
                            RIG_CUT,
@@ -123,7 +126,7 @@ static void start_psd(void)
                            "learning_rate=0.03",
                            "warmup_steps=0",
                            "checkpoint.every_s=0",
-                           job.rounds ? "admission=sync" : "admission=fcfs",
+                           text[9],
                            job.momentum ? "optimizer=nesterov" : "optimizer=sgd"};
     const bool sends_x = strcmp(job.rule, "elastic") == 0, nesterov = strstr(job.rule, "nesterov") != NULL;
     size_t n = 0;
@@ -154,6 +157,10 @@ static void start_psd(void)
         settings[n++] = "momentum=0.5";
     if (job.counted)
         settings[n++] = text[8];
+    snprintf(text[9], sizeof *text, "admission=%s", job.admission);
+    snprintf(text[10], sizeof *text, "quorum=%u", job.workers);
+    if (strcmp(job.admission, "quorum") == 0)
+        settings[n++] = text[10];
     rig_start(&psd, settings);
 }
 
