@@ -231,13 +231,13 @@ static bool has_bit(const uint64_t *bits, uint32_t k)
 bool psc_known_describe(const struct psc *c, unsigned char **out)
 {
     const struct psc_transfer_state *ts = &c->transfer_state;
-    unsigned char *to = malloc(psc_known_chunks(c));
-    if ((*out = to) == NULL)
+    size_t n = 0;
+    if ((*out = malloc(psc_known_chunks(c))) == NULL)
         return false;
     for (uint32_t i = 0; i < ts->shard.n_lanes; i++)
         for (uint32_t k = 0; k < ps_shard_n_chunks(&ts->shard, i); k++)
-            *to++ = (unsigned char)((has_bit(ts->progress[i].based, k) ? PSC_STATE_IS_KNOWN : 0) |
-                                    (has_bit(ts->progress[i].says_based, k) ? PSC_STATE_WAS_KNOWN : 0));
+            (*out)[n++] = (unsigned char)((has_bit(ts->progress[i].based, k) ? PSC_STATE_IS_KNOWN : 0) |
+                                          (has_bit(ts->progress[i].says_based, k) ? PSC_STATE_WAS_KNOWN : 0));
     return true;
 }
 
