@@ -100,16 +100,14 @@ uint64_t psc_tree_parts_bytes(uint32_t members, double alpha, double beta)
 uint64_t psc_tree_crossing(const double ring_s[PSC_N_PROBES], const double tree_s[PSC_N_PROBES], double part,
                            uint64_t beyond)
 {
-    double before = 0;
+    double before = 0, at = 0;
     for (int i = 0; i < PSC_N_PROBES; i++) {
+        double bytes = (double)psc_probe_bytes[i];
         double ratio = fmax(tree_s[i], 1e-9) / fmax(part * ring_s[i], 1e-9);
-        if (ratio >= 1 && i == 0)
-            return 0;
         if (ratio >= 1)
-            return (uint64_t)((double)psc_probe_bytes[i - 1] *
-                              pow((double)psc_probe_bytes[i] / (double)psc_probe_bytes[i - 1],
-                                  log(1 / before) / log(ratio / before)));
+            return i == 0 ? 0 : (uint64_t)(at * pow(bytes / at, log(1 / before) / log(ratio / before)));
         before = ratio;
+        at = bytes;
     }
     return beyond > psc_probe_bytes[PSC_N_PROBES - 1] ? beyond : psc_probe_bytes[PSC_N_PROBES - 1] + 1;
 }
