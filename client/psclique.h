@@ -65,8 +65,8 @@ struct psc_ring_options {
      * computes or hangs: 100 to 2^30. A value below timeout_ms counts as timeout_ms. 3600000 */
     uint32_t step_ms;
     /* "ring", "tree" or "auto"; the same at every member. auto: the tree for short vectors, the ring for long
-     * ones. The limit follows from the latency and the throughput between neighbours, which psc_ring_open
-     * measures. Another run may choose differently, and its sums may differ in the last bits. For a client of
+     * ones. The limit is where the ring becomes the faster one, by sums of a few sizes that psc_ring_open
+     * times. Another run may choose differently, and its sums may differ in the last bits. For a client of
      * a psd, clique.algorithm of psd decides instead. "ring" */
     const char *algorithm;
     /* After the loss of a member: "end": all later calls fail. "shrink": the others may call
