@@ -225,7 +225,9 @@ struct psc_shrunk {
  * than half of the members that have not ended are here, or half of them and the lowest rank: so of a clique
  * whose network is divided one part goes on. Errors: PSC_ECLIQUE: not so, or the others have gone on without
  * this member; it may be called again. PSC_EINVAL: no call has failed, or on_loss is "end"; PSC_EUNSUPPORTED:
- * threads and MPI. */
+ * threads and MPI.
+ *
+ * With psc_options.clique psclient.h makes these calls itself. */
 int psc_clique_shrink(struct psc_clique *q, uint64_t step, uint32_t timeout_ms, struct psc_shrunk *out);
 
 /* Abandons calls in progress and frees the handle. The other members' calls fail then. A clique over MPI

@@ -149,6 +149,9 @@ static const struct row rows[] = {
     {"links", NUMBER, AT(links), 1, 16, "N", "with --clique ring: number of parallel rings (1)"},
     {"algorithm", TEXT, AT(algorithm), 0, 0, "NAME",
      "with --clique ring and --method: algorithm of sums: ring, tree, auto (ring)"},
+    {"on-loss", TEXT, AT(on_loss), 0, 0, "NAME",
+     "with --clique ring and --method: after the loss of a member the clique ends, or the others go on: end, "
+     "shrink (end)"},
     {"clique-timeout", SECONDS, AT(clique_timeout_s), 0, 0, "S",
      "with --clique: how long a member may be silent (60)"},
     {"clique-step", SECONDS, AT(clique_step_s), 0, 0, "S",
@@ -269,6 +272,7 @@ static int check_method(const struct cnn_worker_args *a, struct ps_error *err)
                        {"warmup", a->warmup >= 0},
                        {"codec", a->codec != NULL},
                        {"algorithm", a->algorithm != NULL},
+                       {"on-loss", a->on_loss != NULL},
                        {"bucket-floats", a->bucket_floats > 0},
                        {"pipeline", a->pipeline >= 0},
                        {"pipeline-warmup", a->pipeline_warmup >= 0}};

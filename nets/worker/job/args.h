@@ -13,8 +13,8 @@ enum { CNN_DEFAULT_BATCH = 64 };
 
 struct cnn_worker_args {
     const char *server, *net, *backend, *data, *name, *history, *state, *method, *schedule, *describe,
-        *clique, *rendezvous, *clique_name, *clique_listen, *algorithm, *codec, *key, *server_key, *transport,
-        *memory, *init, *init_skip, *freeze, *confusion,
+        *clique, *rendezvous, *clique_name, *clique_listen, *algorithm, *on_loss, *codec, *key, *server_key,
+        *transport, *memory, *init, *init_skip, *freeze, *confusion,
         *rates;                                   /* NULL: not given; point into argv or to static text */
     uint64_t batch, epochs, steps, seed, threads; /* batch, epochs, steps: 0: not given */
     uint64_t prefetch, data_threads;
