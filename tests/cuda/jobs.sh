@@ -29,7 +29,7 @@ agree() { # FOLDER FOLDER
 
 pair cpus ref ref auto auto
 pair mixed ref cuda auto cuda
-pair one-gpu cuda cuda cuda host
+STANDIN_ORDER=random:7 pair one-gpu cuda cuda cuda host
 agree cpus mixed
 agree cpus one-gpu
 
@@ -46,7 +46,7 @@ goes_on() {
 }
 
 goes_on cpu-cpu ref ref
-goes_on gpu-cpu cuda ref
+STANDIN_ORDER=eager goes_on gpu-cpu cuda ref
 goes_on cpu-gpu ref cuda
 agree cpu-cpu gpu-cpu
 agree cpu-cpu cpu-gpu
