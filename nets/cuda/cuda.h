@@ -151,6 +151,16 @@ int cnn_cuda_alloc_pinned(struct cnn_cuda *d, size_t bytes, void *out, struct ps
 /* Whether x or g is in memory of the device: the caller's program may keep them there. */
 bool cnn_cuda_owns(const void *p);
 
+/* cuda.c. Waits for all streams. */
+void cnn_cuda_wait_for_all(struct cnn_cuda *d);
+
+/* step.c: rows of struct cnn_backend. */
+int cnn_cuda_score(void *state, const float *x, const struct cnn_batch *batch,
+                   const struct cnn_predictions *out, struct cnn_score *score, struct ps_error *err);
+int cnn_cuda_gradient(void *state, const struct cnn_gradient_call *call, struct cnn_score *out,
+                      struct ps_error *err);
+void cnn_cuda_update_buffers(void *state, float *x);
+
 /* batch.c: batches. The first enqueues in d->compute: the batch's upload, unless it was sent ahead, and its
  * conversion to the net's input. send_ahead enqueues the upload of the batch that was announced, in d->up. */
 int cnn_cuda_send_batch(struct cnn_cuda *d, const struct cnn_batch *batch, struct ps_error *err);

@@ -74,34 +74,6 @@ VALUE_KERNEL(k_cut_bytes)
     }
 }
 
-/* Zero padding: window.in -> window.out, at offset `pad`. */
-VALUE_KERNEL(k_pad)(uint64_t n, struct cnn_cuda_window w, const VALUE *in, VALUE *out)
-{
-    EACH(i, n)
-    {
-        uint32_t c = (uint32_t)(i % w.out.c), x = (uint32_t)(i / w.out.c % w.out.w);
-        uint32_t y = (uint32_t)(i / w.out.c / w.out.w % w.out.h);
-        uint64_t image = i / w.out.c / w.out.w / w.out.h;
-        int64_t iy = (int64_t)y - w.pad[0], ix = (int64_t)x - w.pad[1];
-        bool inside = iy >= 0 && ix >= 0 && iy < (int64_t)w.in.h && ix < (int64_t)w.in.w;
-        out[i] =
-            inside ? in[((image * w.in.h + (uint64_t)iy) * w.in.w + (uint64_t)ix) * w.in.c + c] : VALUE{};
-    }
-}
-
-/* The inverse of k_pad: the middle of window.out -> window.in. */
-VALUE_KERNEL(k_crop)(uint64_t n, struct cnn_cuda_window w, const VALUE *in, VALUE *out)
-{
-    EACH(i, n)
-    {
-        uint32_t c = (uint32_t)(i % w.in.c), x = (uint32_t)(i / w.in.c % w.in.w);
-        uint32_t y = (uint32_t)(i / w.in.c / w.in.w % w.in.h);
-        uint64_t image = i / w.in.c / w.in.w / w.in.h;
-        out[i] =
-            in[((image * w.out.h + y + (uint32_t)w.pad[0]) * w.out.w + x + (uint32_t)w.pad[1]) * w.out.c + c];
-    }
-}
-
 /* Copies channels [0, c) of rows in_stride apart to rows out_stride apart; n = rows * c. */
 VALUE_KERNEL(k_copy_channels)
 (uint64_t n, uint32_t c, const VALUE *in, uint32_t in_stride, VALUE *out, uint32_t out_stride)

@@ -142,6 +142,7 @@ static Product product_of(const cudnnTensorStruct &x, const cudnnFilterStruct &w
             y.sizes,
             w.sizes,
             {c.pad[0], c.pad[1]},
+            {c.pad[0], c.pad[1]},
             {c.stride[0], c.stride[1]},
             {c.dilation[0], c.dilation[1]},
             c.groups};

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# jobs: workers with GPUs beside others, on the stand-in. Two rounds of sync-sgd are the same job whoever computes its gradients:
-# two CPU workers, a CPU worker and one with a GPU, two on one GPU, each with x on the device and on the host. A training goes
-# on on the other kind of worker, from psd's checkpoint and the worker's state. Centers agree within 1e-5 of their largest
-# value: gradients differ by 1e-7 of themselves (cuda-backends). $1: psd, $2: psworker, $3: compare.py.
+# jobs: workers with GPUs beside others, on the stand-in. Three rounds of sync-sgd are the same job whoever computes its
+# gradients: two CPU workers, a CPU worker and one with a GPU, two on one GPU, with x on the device and on the host. A training
+# goes on on the other kind of worker, from psd's checkpoint and the worker's state. Images are cropped on the device. Centers
+# agree within 1e-5 of their largest value: gradients differ by 1e-7 of themselves (cuda-backends). $1: psd, $2: psworker,
+# $3: compare.py.
 set -euo pipefail
 
 psd=$(realpath "$1")
@@ -29,7 +30,7 @@ agree() { # FOLDER FOLDER
 
 pair cpus ref ref auto auto
 pair mixed ref cuda auto cuda
-pair one-gpu cuda cuda cuda host
+STANDIN_ORDER=random:7 pair one-gpu cuda cuda cuda host
 agree cpus mixed
 agree cpus one-gpu
 
@@ -46,8 +47,28 @@ goes_on() {
 }
 
 goes_on cpu-cpu ref ref
-goes_on gpu-cpu cuda ref
+STANDIN_ORDER=eager goes_on gpu-cpu cuda ref
 goes_on cpu-gpu ref cuda
 agree cpu-cpu gpu-cpu
 agree cpu-cpu cpu-gpu
-echo "three jobs of two workers, and two that went on elsewhere: the centers of CPU workers"
+# crops BACKEND ORDER: a small CIFAR-10, whose images are cropped and mirrored: by the GPU, or by ref.
+crops() {
+    start "crops-$1" --method async-sgd
+    STANDIN_ORDER=$2 work resnet8 "$1" --rank 0 --steps 3 >"crops-$1.log" 2>&1 || fail "crops: the worker on $1 failed"
+    end
+}
+
+mkdir cifar
+python3 - <<'END'
+import random
+
+for name in [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]:
+    with open(f"cifar/{name}.bin", "wb") as out:
+        for label in range(4):
+            out.write(bytes([label]) + random.Random(f"{name} {label}").randbytes(3072))
+END
+data[resnet8]=cifar10:$PWD/cifar
+crops ref lazy
+crops cuda hasty:2
+agree crops-ref crops-cuda
+echo "three jobs of two workers, two that went on elsewhere, one with crops: the centers of CPU workers"

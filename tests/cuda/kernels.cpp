@@ -50,8 +50,6 @@ static const Kernel kernels[] = {
     BOTH(k_convert, false),
     BOTH(k_bytes, false),
     BOTH(k_cut_bytes, false),
-    BOTH(k_pad, false),
-    BOTH(k_crop, false),
     BOTH(k_copy_channels, false),
     BOTH(k_add, false),
     BOTH(k_bias, false),

@@ -63,7 +63,7 @@ void reorder(std::vector<double> &sums)
 
 static bool fits_side(const Product &p, int in, int out, int kernel, int d)
 {
-    return out == (in + 2 * p.pad[d] - (kernel - 1) * p.dilation[d] - 1) / p.stride[d] + 1;
+    return out == (in + p.pad[d] + p.pad_end[d] - (kernel - 1) * p.dilation[d] - 1) / p.stride[d] + 1;
 }
 
 bool Product::fits() const
