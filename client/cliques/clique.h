@@ -60,6 +60,9 @@ struct psc_clique_ops {
      * as is known without waiting. `failed`: what has failed there at this member, which tells the others;
      * NULL: nothing. PSC_OK, or PSC_ECLIQUE with a sentence. NULL: the kind cannot know. */
     int (*look)(void *state, const struct psc_collective *op, const char *failed, struct ps_error *err);
+    /* How long a member's process may be silent, in ms, of a clique that was opened for `shrink`; 0: it was
+     * not. NULL where `shrink` is. */
+    uint32_t (*patience_ms)(const void *state);
     /* Any thread: makes a collective in progress fail soon, and all later ones. Called before destroy, once
      * or more often. */
     void (*give_up)(void *state);
@@ -82,6 +85,8 @@ int psc_clique_use(struct psc_clique *q, const char *algorithm);
 int psc_clique_look(struct psc_clique *q, const struct psc_collective *op, const char *failed);
 /* Whether the clique's sums are of vectors of a GPU. */
 bool psc_clique_is_on_device(const struct psc_clique *q);
+/* struct psc_clique_ops.patience_ms; 0: the clique ends with the loss of a member. */
+uint32_t psc_clique_patience_ms(const struct psc_clique *q);
 /* Any thread: makes the collective in progress fail soon, and all later ones. The handle stays to be closed.
  */
 void psc_clique_give_up(struct psc_clique *q);

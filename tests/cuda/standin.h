@@ -1,4 +1,4 @@
-// standin.h: CUDA's runtime, cuBLAS, cuDNN and NCCL on the CPU, as far as psd calls them, so that the modules
+// standin.h: CUDA's runtime, cuBLASLt, cuDNN and NCCL on the CPU, as far as psd calls them, so that the modules
 // which nvcc built run where there is no GPU. The parts, as they know each other.
 //
 // It is meant to be harder to please than a GPU:
@@ -6,8 +6,8 @@
 // ends
 //   at such a page too, starts as NaN, and is never given out again once it was freed.
 // - Order. Work in a stream runs as late as CUDA allows (STANDIN_ORDER=lazy, the default: only what a wait
-//   needs), at once (eager), or in any order it allows (random:SEED). It runs in the thread that waits, so a
-//   run with one thread repeats.
+//   needs), at once (eager), in any order it allows (random:SEED), or late but in one stream (hasty:STREAM,
+//   counted from 0 as they are made). It runs in the thread that waits, so a run with one thread repeats.
 // - Threads of a block that meet at a barrier go one warp at a time, as far as it gets, in random order;
 // shared
 //   memory starts as NaN for each block.

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <string>
 #include <unistd.h>
 #include <vector>
 
@@ -35,6 +36,7 @@ struct Node {
 
 enum Order { LAZY, EAGER, RANDOM };
 Order order = LAZY;
+long hasty = -1; // the number of the stream whose work runs at once, while all other work is late
 std::mt19937 generator(1);
 std::vector<WorkP> pending;
 bool is_started;
@@ -51,6 +53,8 @@ struct CUgraphExec_st {
 };
 struct CUstream_st {
     int device = -1; // -1: any thread's
+    unsigned number = unsigned(-1); // in the order in which streams were made
+    std::string lost_wait;          // the fault that makes it wait for no event
     WorkP last;
     std::vector<WorkP> waits;
     CUgraph_st *graph = nullptr; // that it captures
@@ -102,8 +106,10 @@ void start()
     else if (strncmp(o, "random:", 7) == 0) {
         order = RANDOM;
         generator.seed(unsigned(atoi(o + 7)));
-    } else
-        fail("STANDIN_ORDER is '%s'; allowed are lazy, eager and random:SEED", o);
+    } else if (strncmp(o, "hasty:", 6) == 0)
+        hasty = atoi(o + 6);
+    else
+        fail("STANDIN_ORDER is '%s'; allowed are lazy, eager, random:SEED and hasty:STREAM", o);
 }
 
 // Runs a piece of work and, before it, all that it comes after. Without recursion: chains are long. False:
@@ -296,7 +302,7 @@ cudaError_t put(cudaStream_t s, const char *what, std::function<void()> run)
         return cudaSuccess;
     }
     WorkP w = add(s, what, std::move(run));
-    if (order == EAGER)
+    if (order == EAGER || hasty == long(s->number))
         force(w);
     go_on();
     return cudaSuccess;
@@ -385,8 +391,11 @@ const char *cudaGetErrorString(cudaError_t e)
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 {
     standin::Guard guard;
+    static unsigned n_made;
     *s = new CUstream_st;
     (*s)->device = current_device;
+    (*s)->number = n_made++;
+    (*s)->lost_wait = "stream-wait-of-" + std::to_string((*s)->number);
     return cudaSuccess;
 }
 
@@ -510,7 +519,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
         s->graph->is_spoiled = true;
         return standin::error(cudaErrorStreamCaptureIsolation);
     }
-    if (e->work != nullptr && !standin::has_fault("stream-wait"))
+    if (e->work != nullptr && !standin::has_fault("stream-wait") && !standin::has_fault(s->lost_wait.c_str()))
         s->waits.push_back(e->work);
     return cudaSuccess;
 }

@@ -186,6 +186,12 @@ static int look(void *state, const struct psc_collective *op, const char *failed
     return rc;
 }
 
+static uint32_t patience_ms(const void *state)
+{
+    const struct psc_ring *r = state;
+    return r->survival != NULL ? r->timeout_ms : 0;
+}
+
 static const struct psc_clique_ops psc_clique_ring = {.size = sizeof(struct psc_clique_ops),
                                                       .name = "ring",
                                                       .any_thread = true,
@@ -194,6 +200,7 @@ static const struct psc_clique_ops psc_clique_ring = {.size = sizeof(struct psc_
                                                       .use = use,
                                                       .shrink = shrink,
                                                       .look = look,
+                                                      .patience_ms = patience_ms,
                                                       .give_up = give_up,
                                                       .destroy = destroy};
 

@@ -23,6 +23,8 @@ static int open_by(int (*open)(const struct psc_ring_options *, struct psc_cliqu
     opt.links = (uint32_t)a->links;
     if (a->algorithm != NULL)
         opt.algorithm = a->algorithm;
+    /* With a server its clique.on_loss decides, which is known when all are connected. */
+    opt.on_loss = a->on_loss != NULL ? a->on_loss : a->server != NULL ? "shrink" : "end";
     opt.timeout_ms = (uint32_t)(a->clique_timeout_s * 1e3);
     opt.step_ms = (uint32_t)(a->clique_step_s * 1e3);
     opt.key_file = a->key;
@@ -93,6 +95,7 @@ static int check_alone(const struct cnn_worker_args *a, struct ps_error *err)
                 {"clique-listen", a->clique_listen != NULL},
                 {"links", a->links != 0},
                 {"algorithm", a->algorithm != NULL},
+                {"on-loss", a->on_loss != NULL},
                 {"clique-timeout", a->clique_timeout_s != 0},
                 {"clique-step", a->clique_step_s != 0}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -112,6 +115,7 @@ static int check_meeting(const struct cnn_worker_args *a, bool meets, struct ps_
                 {"clique-listen", a->clique_listen != NULL},
                 {"links", a->links != 0},
                 {"algorithm", a->algorithm != NULL},
+                {"on-loss", a->on_loss != NULL},
                 {"clique-step", a->clique_step_s != 0}};
     if (a->members == 0)
         return ps_fail(err, -EINVAL,
@@ -147,6 +151,10 @@ int cnn_clique_check(const struct cnn_worker_args *a, struct ps_error *err)
         return ps_fail(err, -EINVAL,
                        "--algorithm: \"%.60s\" with --clique %s, which has its own; allowed: ring",
                        a->algorithm, a->clique);
+    if (a->on_loss != NULL && strcmp(a->on_loss, "end") != 0 && strcmp(a->on_loss, "shrink") != 0)
+        return ps_fail(err, -EINVAL, "--on-loss: \"%.60s\"; allowed: end, shrink", a->on_loss);
+    if (a->on_loss != NULL && strcmp(a->on_loss, "shrink") == 0 && a->devices != NULL)
+        return ps_fail(err, -EINVAL, "--on-loss: shrink with --devices; allowed: end");
     return check_meeting(a, kinds[kind].meets, err);
 }
 
