@@ -1,5 +1,5 @@
-// standin.h: CUDA's runtime, cuBLASLt, cuDNN and NCCL on the CPU, as far as psd calls them, so that the modules
-// which nvcc built run where there is no GPU. The parts, as they know each other.
+// standin.h: CUDA's runtime, cuBLASLt, cuDNN and NCCL on the CPU, as far as psd calls them, so that the
+// modules which nvcc built run where there is no GPU. The parts, as they know each other.
 //
 // It is meant to be harder to please than a GPU:
 // - Memory. A pointer of the device lies in pages that nobody may touch; its numbers lie elsewhere. A block

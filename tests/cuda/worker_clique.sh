@@ -141,6 +141,7 @@ both_refused() { # SENTENCE PSWORKER-OPTION...
     ! wait "$other" || fail "$*: the other member was not refused"
 }
 refused '--algorithm: "tree" with --clique nccl, which has its own; allowed: ring' --members 2 --algorithm tree
+refused '--on-loss: shrink with --clique nccl; allowed: end' --members 2 --on-loss shrink
 both_refused '--clique nccl: a backend other than cuda needs x and g on the host' --backend ref
 both_refused '--clique nccl: --memory host needs x and g on the host' --backend cuda --memory host
 both_refused '--clique nccl: --clip-norm needs x and g on the host' --backend cuda --clip-norm 1

@@ -7,7 +7,7 @@
 #include "client/psclique_mpi.h"
 #include "client/psclique_nccl.h"
 
-static int open_by(int (*open)(const struct psc_ring_options *, struct psc_clique **),
+static int open_by(int (*open)(const struct psc_ring_options *, struct psc_clique **), const char *on_loss,
                    const struct cnn_worker_args *a, struct cnn_clique *out, struct ps_error *err)
 {
     struct psc_ring_options opt;
@@ -23,8 +23,7 @@ static int open_by(int (*open)(const struct psc_ring_options *, struct psc_cliqu
     opt.links = (uint32_t)a->links;
     if (a->algorithm != NULL)
         opt.algorithm = a->algorithm;
-    /* With a server its clique.on_loss decides, which is known when all are connected. */
-    opt.on_loss = a->on_loss != NULL ? a->on_loss : a->server != NULL ? "shrink" : "end";
+    opt.on_loss = on_loss;
     opt.timeout_ms = (uint32_t)(a->clique_timeout_s * 1e3);
     opt.step_ms = (uint32_t)(a->clique_step_s * 1e3);
     opt.key_file = a->key;
@@ -37,13 +36,15 @@ static int open_by(int (*open)(const struct psc_ring_options *, struct psc_cliqu
 
 static int open_ring(const struct cnn_worker_args *a, struct cnn_clique *out, struct ps_error *err)
 {
-    return open_by(psc_ring_open, a, out, err);
+    /* With a server its clique.on_loss decides, which is known when all are connected. */
+    const char *on_loss = a->on_loss != NULL ? a->on_loss : a->server != NULL ? "shrink" : "end";
+    return open_by(psc_ring_open, on_loss, a, out, err);
 }
 
-/* With the GPU that is the process's first, as the backend. */
+/* With the thread's GPU, as the backend. */
 static int open_nccl(const struct cnn_worker_args *a, struct cnn_clique *out, struct ps_error *err)
 {
-    return open_by(psc_nccl_open, a, out, err);
+    return open_by(psc_nccl_open, "end", a, out, err);
 }
 
 /* Splits the processes of mpirun into cliques of consecutive ranks. */
@@ -155,6 +156,8 @@ int cnn_clique_check(const struct cnn_worker_args *a, struct ps_error *err)
         return ps_fail(err, -EINVAL, "--on-loss: \"%.60s\"; allowed: end, shrink", a->on_loss);
     if (a->on_loss != NULL && strcmp(a->on_loss, "shrink") == 0 && a->devices != NULL)
         return ps_fail(err, -EINVAL, "--on-loss: shrink with --devices; allowed: end");
+    if (a->on_loss != NULL && strcmp(a->on_loss, "shrink") == 0 && kinds[kind].on_device)
+        return ps_fail(err, -EINVAL, "--on-loss: shrink with --clique %s; allowed: end", a->clique);
     return check_meeting(a, kinds[kind].meets, err);
 }
 
