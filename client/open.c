@@ -497,6 +497,7 @@ void psc_close(struct psc *c)
     }
     free(ts->wire.room);
     free(ts->wire.known);
+    free(ts->wire.sent_known);
     ps_manifest_destroy(c->manifest);
     free(ts->scratch);
     psc_stage_finish(c);

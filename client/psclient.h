@@ -208,15 +208,17 @@ struct psc_options {
     uint64_t samples_per_epoch;
     /* The memory of x, g and every other vector of a call: "host", or "cuda", the GPU that is the calling
      * thread's during psc_open. There the library keeps its own vectors, too, and computes on them; it
-     * touches none of them from the host. Results are those of the host, bit for bit. With "cuda": psc_alloc
-     * allocates memory of the GPU; own_step gets its pointers; parts of a gradient leave in psc_step_end;
-     * messages are encoded by the host. PSC_EUNSUPPORTED: no such GPU, no module libpsclient-cuda.so, an
-     * observer, a clique of more than one member, or a method whose workers are one clique. None of it has
-     * been run on a GPU yet: docs/GPU.md. NULL: host. */
+     * touches none of them from the host. A call may leave this GPU as the calling thread's. Results are
+     * those of the host, bit for bit. With "cuda": psc_alloc allocates memory of the GPU; own_step gets its
+     * pointers; parts of a gradient leave in psc_step_end; messages are encoded by the host.
+     * PSC_EUNSUPPORTED: no such GPU, no module libpsclient-cuda.so, an observer, a clique of more than one
+     * member, or a method whose workers are one clique. None of it has been run on a GPU yet: docs/GPU.md.
+     * NULL: host. */
     const char *memory;
-    /* With "cuda": a cudaStream_t. A call reads and writes vectors in its order: what was put into the stream
-     * before the call is done before, and what is put there after it comes after. A call may return earlier.
-     * NULL: vectors must be complete when a call begins, and are when it returns. */
+    /* With "cuda": a cudaStream_t; the default stream is cudaStreamLegacy. A call reads and writes vectors in
+     * its order: what was put into the stream before the call is done before, and what is put there after it
+     * comes after. A call may return earlier. NULL: vectors must be complete when a call begins, and are when
+     * it returns. */
     void *stream;
 };
 

@@ -67,12 +67,14 @@ static int sync_directory(const char *path)
     return rc;
 }
 
-/* The caller's vector and those that the library keeps; then means; then what was sent; the table of the
- * exchanges under way is beside them. */
+/* The caller's vector and those that the library keeps; then means; then what was sent, and what was known;
+ * the tables are beside them. */
 enum {
     N_VECTORS = 1 + PSC_N_SAVED,
     AT_MESSAGE = N_VECTORS + PSC_STATE_MAX_MEANS,
     AT_SENT_ERROR,
+    AT_KNOWN,
+    AT_SENT_KNOWN,
     N_ALL,
 };
 _Static_assert((int)PSC_N_SAVED == (int)PSC_STATE_VECTORS, "the file has a flag for each vector");
@@ -85,6 +87,8 @@ struct contents {
     size_t vector_bytes;
     const void *under_way; /* NULL: no table */
     size_t under_way_bytes;
+    const void *chunks; /* NULL: nothing is known */
+    size_t n_chunks;
     const void *extra;
     size_t extra_bytes;
 };
@@ -97,6 +101,8 @@ static int write_contents(struct writer *w, const struct contents *s)
             rc = write_all(w, s->vectors[i], s->vector_bytes);
     if (rc == 0 && s->under_way_bytes > 0)
         rc = write_all(w, s->under_way, s->under_way_bytes);
+    if (rc == 0 && s->n_chunks > 0)
+        rc = write_all(w, s->chunks, s->n_chunks);
     if (rc == 0 && s->extra_bytes > 0)
         rc = write_all(w, s->extra, s->extra_bytes);
     return rc == 0 ? write_checksum(w) : rc;
@@ -168,10 +174,22 @@ static bool is_in_force(const struct psc *c, int k, bool landed)
     return k != PSC_VECTOR_PREFETCHED || landed;
 }
 
+/* What answers that are moves have told, and what they had told before messages that are on their way. */
+static void describe_known(const struct psc *c, struct psc_state_head *h)
+{
+    const struct psc_wire *w = &c->transfer_state.wire;
+    if (w->known == NULL)
+        return;
+    h->flags |= PSC_STATE_KNOWN;
+    h->flags |= (h->flags & PSC_STATE_MESSAGE) != 0 && w->sent_known != NULL ? PSC_STATE_SENT_KNOWN : 0;
+    h->chunks = psc_known_chunks(c);
+}
+
 static struct psc_state_head head_of(struct psc *c, size_t extra_bytes)
 {
     bool landed = psc_exchanges_wait(c);
-    if (c->async.runs && c->worker.vectors[PSC_VECTOR_ERROR] != NULL)
+    if (c->async.runs &&
+        (c->worker.vectors[PSC_VECTOR_ERROR] != NULL || c->transfer_state.wire.known != NULL))
         psc_async_await(c, c->async.issued);
     struct psc_state_head h = {.manifest_hash = c->manifest->hash,
                                .n_floats = c->shard.n_floats,
@@ -187,13 +205,14 @@ static struct psc_state_head head_of(struct psc *c, size_t extra_bytes)
         h.flags |= is_in_force(c, k, landed) ? PSC_VECTOR_BIT(k) : 0;
     if (landed)
         psc_exchanges_describe(c, &h);
+    describe_known(c, &h);
     if (landed && c->rule->begin != NULL) {
         h.flags |= PSC_STATE_AHEAD;
         h.means = (uint32_t)psc_sums(&c->group) - 1;
     }
     pthread_mutex_lock(&c->session.shared.lock);
     h.exchanges = c->session.shared.counts.exchanges;
-    h.center_version = c->session.shared.counts.center_version;
+    h.center_version = psc_exchanges_center(c, c->session.shared.counts.center_version);
     snprintf(h.method, sizeof h.method, "%s", c->method_name);
     pthread_mutex_unlock(&c->session.shared.lock);
     snprintf(h.rule, sizeof h.rule, "%s", c->rule_name);
@@ -223,7 +242,7 @@ static int bring_to_host(struct psc *c, struct contents *s, float **room)
     int rc = PSC_OK;
     float *at = *room;
     for (size_t i = 0; i < N_ALL && rc == PSC_OK; i++) {
-        bool of_host = i == 1 + PSC_VECTOR_ERROR || i == AT_SENT_ERROR;
+        bool of_host = i == 1 + PSC_VECTOR_ERROR || i >= AT_SENT_ERROR;
         if (s->vectors[i] == NULL || of_host)
             continue;
         rc = psc_vector_read(c, at, s->vectors[i], n_floats);
@@ -250,14 +269,18 @@ int psc_save(struct psc *c, const char *path, const float *x, const void *extra,
     int rc = check_call(c, "psc_save", path, x, extra, extra_bytes);
     if (rc != PSC_OK)
         return rc;
-    unsigned char *table;
+    unsigned char *table = NULL, *chunks = NULL;
     struct psc_state_head head = head_of(c, extra_bytes);
-    if (!psc_exchanges_table(c, &head, &table))
+    if (!psc_exchanges_table(c, &head, &table) || (head.chunks > 0 && !psc_known_describe(c, &chunks))) {
+        free(table);
         return ps_fail(&c->error, PSC_ENOMEM, "psc_save: no memory");
+    }
     struct contents s = {.vectors = {x},
                          .vector_bytes = c->shard.n_floats * sizeof *x,
                          .under_way = table,
                          .under_way_bytes = (size_t)head.n_under_way * PSC_STATE_EXCHANGE_BYTES,
+                         .chunks = chunks,
+                         .n_chunks = head.chunks,
                          .extra = extra,
                          .extra_bytes = extra_bytes};
     for (int k = 0; k < PSC_N_SAVED; k++)
@@ -266,6 +289,9 @@ int psc_save(struct psc *c, const char *path, const float *x, const void *extra,
         (head.flags & PSC_STATE_MESSAGE) != 0 ? c->worker.vectors[PSC_VECTOR_MESSAGE] : NULL;
     s.vectors[AT_SENT_ERROR] =
         (head.flags & PSC_STATE_SENT_ERROR) != 0 ? c->worker.vectors[PSC_VECTOR_SENT_ERROR] : NULL;
+    s.vectors[AT_KNOWN] = (head.flags & PSC_STATE_KNOWN) != 0 ? c->transfer_state.wire.known : NULL;
+    s.vectors[AT_SENT_KNOWN] =
+        (head.flags & PSC_STATE_SENT_KNOWN) != 0 ? c->transfer_state.wire.sent_known : NULL;
     if (c->rule->begin != NULL)
         name_means(c, &s);
     s.head_bytes = psc_state_pack(&head, s.head);
@@ -273,6 +299,7 @@ int psc_save(struct psc *c, const char *path, const float *x, const void *extra,
     if (rc == PSC_OK)
         rc = save(c, path, &s);
     free(table);
+    free(chunks);
     free(room);
     return rc;
 }
@@ -507,6 +534,8 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
         vectors[N_VECTORS + k] = (const void *)(p.means + k * c->shard.n_floats * sizeof *x);
     vectors[AT_MESSAGE] = (const void *)p.message;
     vectors[AT_SENT_ERROR] = (const void *)p.sent_error;
+    vectors[AT_KNOWN] = (const void *)p.known;
+    vectors[AT_SENT_KNOWN] = (const void *)p.sent_known;
     if ((rc = check_finite(c, "psc_load", path, vectors, N_ALL)) != PSC_OK ||
         (rc = restore_means(c, &h, vectors)) != PSC_OK || (rc = make_room(c, &h, &p)) != PSC_OK ||
         (rc = restore_vectors(c, &p, x)) != PSC_OK)

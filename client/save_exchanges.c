@@ -3,6 +3,7 @@
 #include "client/save_exchanges.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "client/internal.h"
 #include "client/worker/worker.h"
@@ -52,6 +53,49 @@ void psc_exchanges_describe(const struct psc *c, struct psc_state_head *h)
     h->first = a->first;
     h->answer_version = a->outcome.version;
     h->samples = a->samples;
+}
+
+static bool rounds_are_versions(const struct psc *c)
+{
+    const struct ps_admission_info *a = ps_admission_find(c->transfer_state.welcome.admission);
+    return a != NULL && a->merges;
+}
+
+/* How many of the fragments from `begin` to `end` have values that move. Others are not exchanged. */
+static uint32_t n_moving(const struct psc *c, uint32_t begin, uint32_t end)
+{
+    uint32_t n = psc_pacing_fragments(c), moving = 0;
+    if (n == 1)
+        return end - begin;
+    for (uint32_t i = begin; i < end; i++)
+        moving += !ps_manifest_is_frozen(c->manifest, ps_fragment(&c->shard, c->manifest, n, i));
+    return moving;
+}
+
+/* The newest cycle of a worker whose next fragment is given: the first of its fragments have begun, at least
+ * one that moves. */
+struct cycle {
+    uint32_t end;   /* behind the last that has begun */
+    uint32_t begun; /* those that move */
+    bool whole;     /* none that moves is left */
+};
+
+static struct cycle newest_cycle(const struct psc *c, uint32_t next)
+{
+    uint32_t n = psc_pacing_fragments(c), end = n_moving(c, 0, next) > 0 ? next : n;
+    return (struct cycle){end, n_moving(c, 0, end), n_moving(c, end, n) == 0};
+}
+
+uint64_t psc_exchanges_center(const struct psc *c, uint64_t newest)
+{
+    struct cycle cycle = newest_cycle(c, c->worker.pacing.fragment);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->worker.n_prefetches; i++)
+        n += waits_to_land(&c->worker.prefetch[i]) && c->worker.prefetch[i].outcome.version == newest;
+    if (newest == 0 || !rounds_are_versions(c) || n < cycle.begun)
+        return newest;
+    bool asked = c->worker.save_version > 0 && c->worker.save_version + 1 == newest;
+    return !cycle.whole || asked ? newest - 1 : newest;
 }
 
 /* The place of fragment i's exchange in the order in which they began. */
@@ -114,15 +158,32 @@ static bool server_lacks(struct psc *c, const struct psc_state_head *h, const st
     return lacks;
 }
 
-/* Restores the position in the period. A member of a job with rounds joins like a new worker and begins with
- * the first fragment; the unsent part of the others is still in x - start. Returns whether it has the file's
- * position. */
-static bool take_tempo(struct psc *c, const struct psc_state_head *h)
+/* A member of a job with rounds joins like a new worker: its first exchange is of the first fragment. So it
+ * is where the worker stopped if the newest cycle is whole, or the server lacks all that has begun of it. */
+static bool begins_a_cycle(struct psc *c, const struct psc_state_head *h, const struct psc_state_parts *p)
+{
+    struct cycle cycle = newest_cycle(c, h->fragment);
+    uint32_t lacked = 0;
+    for (uint32_t k = 0; k < n_under_way(c, h); k++) {
+        struct psc_state_exchange e = exchange_of(h, p, k);
+        if (!server_lacks(c, h, &e))
+            continue;
+        if (e.fragment >= cycle.end)
+            return false;
+        lacked++;
+    }
+    return lacked == cycle.begun || (cycle.whole && lacked == 0);
+}
+
+/* Restores the position in the period. Elsewhere than at the begin of a cycle a member begins with the first
+ * fragment; the unsent part of the others is still in x - start. Returns whether it has the file's position.
+ */
+static bool take_tempo(struct psc *c, const struct psc_state_head *h, const struct psc_state_parts *p)
 {
     uint32_t n = psc_pacing_fragments(c);
     psc_pacing_restart(c);
     c->worker.pacing.period = h->period;
-    if (psc_state_fragments(h) != n || (n > 1 && psc_among_members(c)))
+    if (psc_state_fragments(h) != n || (n > 1 && psc_among_members(c) && !begins_a_cycle(c, h, p)))
         return false;
     c->worker.pacing.since = h->version > PSC_STATE_OLDEST ? h->since : h->clock % c->worker.hyper.period;
     c->worker.pacing.fragment = h->fragment;
@@ -147,17 +208,112 @@ static void restore_exchange(struct psc *c, const struct psc_state_head *h,
     if (!server_lacks(c, h, e))
         return;
     a->landed = false;
-    if (again)
-        psc_prefetch_again(c, a);
-    else
+    a->goes_again = again;
+    if (!again)
         c->rule->take_back(c, a);
+}
+
+/* What answers that are moves have told of the center, chunk by chunk, lane by lane. */
+uint32_t psc_known_chunks(const struct psc *c)
+{
+    const struct ps_shard *shard = &c->transfer_state.shard;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < shard->n_lanes; i++)
+        n += ps_shard_n_chunks(shard, i);
+    return n;
+}
+
+static bool has_bit(const uint64_t *bits, uint32_t k)
+{
+    return (bits[k / 64] >> (k % 64) & 1) != 0;
+}
+
+bool psc_known_describe(const struct psc *c, unsigned char **out)
+{
+    const struct psc_transfer_state *ts = &c->transfer_state;
+    size_t n = 0;
+    if ((*out = malloc(psc_known_chunks(c))) == NULL)
+        return false;
+    for (uint32_t i = 0; i < ts->shard.n_lanes; i++)
+        for (uint32_t k = 0; k < ps_shard_n_chunks(&ts->shard, i); k++)
+            (*out)[n++] = (unsigned char)((has_bit(ts->progress[i].based, k) ? PSC_STATE_IS_KNOWN : 0) |
+                                          (has_bit(ts->progress[i].says_based, k) ? PSC_STATE_WAS_KNOWN : 0));
+    return true;
+}
+
+static void set_known(struct psc_transfer_state *ts, uint32_t lane, uint32_t k, bool known)
+{
+    const uint64_t bit = UINT64_C(1) << (k % 64);
+    uint64_t *word = &ts->progress[lane].based[k / 64];
+    *word = known ? *word | bit : *word & ~bit;
+}
+
+/* Whether the chunk's message is to be sent again: it is what it was before. */
+static bool goes_again(const struct psc *c, struct ps_range chunk)
+{
+    for (uint32_t i = 0; i < c->worker.n_prefetches; i++) {
+        const struct psc_prefetch *a = &c->worker.prefetch[i];
+        if (a->goes_again && ps_range_intersect(chunk, a->part).count > 0)
+            return true;
+    }
+    return false;
+}
+
+static void restore_chunk(struct psc *c, const struct psc_state_parts *p, uint32_t lane, uint32_t k,
+                          unsigned char bits)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    struct ps_range chunk = ps_shard_chunk(&ts->shard, lane, k);
+    bool again = goes_again(c, chunk), known = (bits & PSC_STATE_IS_KNOWN) != 0;
+    const unsigned char *from = p->known;
+    if (again) {
+        known = p->sent_known != NULL && (bits & PSC_STATE_WAS_KNOWN) != 0;
+        from = p->sent_known;
+    }
+    if (known)
+        memcpy(ts->wire.known + chunk.begin, from + chunk.begin * sizeof(float), chunk.count * sizeof(float));
+    set_known(ts, lane, k, known);
+}
+
+/* A server that does not learn of it answers with the whole center, as to a worker that is new. */
+static void tell_known(struct psc *c)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    struct psc_transfer t = {.kind = PS_FRAME_KNOWN, .send = ts->wire.known, .clock = c->worker.clock};
+    bool may = ts->welcome.takes_known && c->memory.device == NULL; /* transfers send a device's vectors */
+    if (may && psc_move(c, &t) == PSC_OK)
+        return;
+    c->error.text[0] = 0;
+    for (uint32_t i = 0; i < ts->shard.n_lanes; i++)
+        for (uint32_t k = 0; k < ps_shard_n_chunks(&ts->shard, i); k++)
+            set_known(ts, i, k, false);
+}
+
+static void restore_known(struct psc *c, const struct psc_state_head *h, const struct psc_state_parts *p)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    const unsigned char *bits = p->chunks;
+    if (p->known == NULL || ts->wire.known == NULL || h->chunks != psc_known_chunks(c))
+        return;
+    for (uint32_t i = 0; i < ts->shard.n_lanes; i++)
+        for (uint32_t k = 0; k < ps_shard_n_chunks(&ts->shard, i); k++)
+            restore_chunk(c, p, i, k, *bits++);
+    tell_known(c);
 }
 
 void psc_exchanges_restore(struct psc *c, const struct psc_state_head *h, const struct psc_state_parts *p)
 {
-    bool again = take_tempo(c, h);
+    bool again = take_tempo(c, h, p);
     for (uint32_t k = 0; k < n_under_way(c, h); k++) {
         struct psc_state_exchange e = exchange_of(h, p, k);
         restore_exchange(c, h, &e, again);
+    }
+    restore_known(c, h, p);
+    for (uint32_t k = 0; k < n_under_way(c, h); k++) {
+        struct psc_state_exchange e = exchange_of(h, p, k);
+        struct psc_prefetch *a = &c->worker.prefetch[e.fragment];
+        if (a->goes_again)
+            psc_prefetch_again(c, a);
+        a->goes_again = false;
     }
 }

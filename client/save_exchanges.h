@@ -16,9 +16,17 @@ bool psc_exchanges_wait(struct psc *c);
  * from a checkpoint before them gets them again. Without overlap of many steps rules that answer into x save
  * before an exchange begins: they have no message. */
 void psc_exchanges_describe(const struct psc *c, struct psc_state_head *h);
+/* After that: the version of the center that the state goes with. newest: that of the newest answer. Under
+ * rounds this may be the next one, of a cycle of which all messages so far are on their way and are sent
+ * again: the state goes with the center before it. */
+uint64_t psc_exchanges_center(const struct psc *c, uint64_t newest);
+/* What answers that are moves have told of the center (psc_wire.known): the chunks of the vector, and the
+ * bits of enum psc_state_chunk of each, to be freed by the caller. False: no memory. */
+uint32_t psc_known_chunks(const struct psc *c);
+bool psc_known_describe(const struct psc *c, unsigned char **out);
 /* The table that the head announces, to be freed by the caller; NULL: none. False: no memory. */
 bool psc_exchanges_table(const struct psc *c, const struct psc_state_head *h, unsigned char **out);
-/* Restores the position in the period and the exchanges, after the vectors. */
+/* Restores the position in the period, the exchanges and what is known of the center, after the vectors. */
 void psc_exchanges_restore(struct psc *c, const struct psc_state_head *h, const struct psc_state_parts *p);
 
 static inline uint32_t psc_state_fragments(const struct psc_state_head *h)

@@ -35,6 +35,7 @@ enum {
     AT_ANSWER_VERSION = 200,
     AT_SAMPLES = 208,
     AT_UNDER_WAY = 212,
+    AT_CHUNKS = 216,
     CHECKSUM_BYTES = 8,
 };
 
@@ -76,12 +77,14 @@ static uint32_t flags_from(uint32_t version, uint32_t flags)
            (flags & ~(2u * OLD_LANDED - 1)) << 1;
 }
 
-enum { BEFORE_MEANS = 4, WITH_MEANS = 5, WITH_MESSAGE = 6, WITH_MESSAGES = 7 };
+enum { BEFORE_MEANS = 4, WITH_MEANS = 5, WITH_MESSAGE = 6, WITH_MESSAGES = 7, WITH_KNOWN = 8 };
 
 static uint32_t version_of(const struct psc_state_head *h)
 {
     if (h->version != 0)
         return h->version;
+    if ((h->flags & PSC_STATE_KNOWN) != 0)
+        return WITH_KNOWN;
     if ((h->flags & PSC_STATE_MESSAGE) != 0)
         return h->n_under_way > 0 ? WITH_MESSAGES : WITH_MESSAGE;
     return h->means > 0 ? WITH_MEANS : BEFORE_MEANS;
@@ -89,7 +92,9 @@ static uint32_t version_of(const struct psc_state_head *h)
 
 static size_t head_bytes(uint32_t version)
 {
-    return version >= WITH_MESSAGE ? PSC_STATE_HEAD_BYTES : PSC_STATE_SHORT_BYTES;
+    return version >= WITH_KNOWN     ? PSC_STATE_HEAD_BYTES
+           : version >= WITH_MESSAGE ? AT_CHUNKS
+                                     : PSC_STATE_SHORT_BYTES;
 }
 
 size_t psc_state_pack(const struct psc_state_head *h, void *bytes)
@@ -127,6 +132,8 @@ size_t psc_state_pack(const struct psc_state_head *h, void *bytes)
     }
     if (version >= WITH_MESSAGES)
         put(b + AT_UNDER_WAY, h->n_under_way, 4);
+    if (version >= WITH_KNOWN)
+        put(b + AT_CHUNKS, h->chunks, 4);
     return head_bytes(version);
 }
 
@@ -145,16 +152,16 @@ static bool get_name(char *name, const unsigned char *from)
 static uint64_t n_vectors(uint32_t flags)
 {
     uint64_t n = 1;
-    for (int k = 0; k < PSC_STATE_VECTORS; k++)
-        n += flags >> k & 1;
-    return n + ((flags & PSC_STATE_MESSAGE) != 0) + ((flags & PSC_STATE_SENT_ERROR) != 0);
+    for (uint32_t flag = 1; flag <= PSC_STATE_SENT_KNOWN; flag <<= 1)
+        n += flag != PSC_STATE_LANDED && (flags & flag) != 0;
+    return n;
 }
 
 /* A prefetched exchange has left a vector, and nothing else has. */
 static bool flags_are_known(uint32_t flags)
 {
     bool x = flags & PSC_STATE_X, landed = flags & PSC_STATE_LANDED, ahead = flags & PSC_STATE_AHEAD;
-    return flags < PSC_STATE_SENT_ERROR << 1 && (landed ? x || ahead : !ahead);
+    return flags < PSC_STATE_SENT_KNOWN << 1 && (landed ? x || ahead : !ahead);
 }
 
 /* What the table has instead. */
@@ -163,17 +170,34 @@ static bool tells_none(const struct psc_state_head *h)
     return h->first == 0 && h->answer_version == 0 && h->samples == 0 && h->rate == 0;
 }
 
+/* Version 8 has what is known of the center, and messages or none. */
+static bool fits_known(const struct psc_state_head *h)
+{
+    bool known = (h->flags & PSC_STATE_KNOWN) != 0, sent = (h->flags & PSC_STATE_SENT_KNOWN) != 0;
+    if (h->version < WITH_KNOWN)
+        return !known && !sent;
+    return known && h->chunks > 0 && h->chunks <= h->n_floats && h->means == 0 &&
+           (!sent || (h->flags & PSC_STATE_MESSAGE) != 0);
+}
+
+static bool has_message(const struct psc_state_head *h)
+{
+    return h->version >= WITH_KNOWN ? (h->flags & PSC_STATE_MESSAGE) != 0 : h->version >= WITH_MESSAGE;
+}
+
 /* Version 7 has messages, version 6 has one, and neither has means; version 5 has means; those before have
  * neither. */
 static bool fits_version(const struct psc_state_head *h)
 {
     uint32_t more = h->flags & (PSC_STATE_MESSAGE | PSC_STATE_SENT_ERROR);
     bool ahead = (h->flags & PSC_STATE_AHEAD) != 0;
-    if (h->version >= WITH_MESSAGES &&
-        (h->n_under_way == 0 || h->n_under_way > h->fragments || !tells_none(h)))
+    bool many = h->version == WITH_MESSAGES || (h->version >= WITH_KNOWN && h->n_under_way > 0);
+    if (!fits_known(h) || (many && (h->n_under_way == 0 || h->n_under_way > h->fragments || !tells_none(h))))
         return false;
-    if (h->version >= WITH_MESSAGE)
+    if (has_message(h))
         return (more & PSC_STATE_MESSAGE) != 0 && ahead && h->means == 0 && h->first <= h->clock;
+    if (h->version >= WITH_KNOWN)
+        return more == 0 && h->first == 0 && h->answer_version == 0 && h->samples == 0 && h->n_under_way == 0;
     return more == 0 && (h->version == WITH_MEANS ? h->means > 0 && ahead : h->means == 0);
 }
 
@@ -245,6 +269,7 @@ int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_byte
         found.samples = (uint32_t)get(b + AT_SAMPLES, 4);
     }
     found.n_under_way = version >= WITH_MESSAGES ? (uint32_t)get(b + AT_UNDER_WAY, 4) : 0;
+    found.chunks = version >= WITH_KNOWN ? (uint32_t)get(b + AT_CHUNKS, 4) : 0;
     if (!flags_are_known(found.flags) || !fits_version(&found) || found.means > PSC_STATE_MAX_MEANS ||
         found.n_floats < 1 || found.n_floats > MAX_FLOATS || found.extra_bytes > MAX_EXTRA ||
         found.since > found.clock || (version > PSC_STATE_OLDEST && found.fragment >= found.fragments) ||
@@ -256,12 +281,29 @@ int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_byte
     if (memcmp(same, b, of_head) != 0)
         return ps_fail(err, -EINVAL, "corrupt: the padding of its head is not zero");
     uint64_t want = of_head + (n_vectors(found.flags) + found.means) * found.n_floats * sizeof(float) +
-                    (uint64_t)found.n_under_way * PSC_STATE_EXCHANGE_BYTES + found.extra_bytes +
-                    CHECKSUM_BYTES;
+                    (uint64_t)found.n_under_way * PSC_STATE_EXCHANGE_BYTES + found.chunks +
+                    found.extra_bytes + CHECKSUM_BYTES;
     if (file_bytes != want)
         return ps_fail(err, -EINVAL, "corrupt: the file has %" PRIu64 " bytes; by its head it has %" PRIu64,
                        file_bytes, want);
     *h = found;
+    return 0;
+}
+
+/* Checks the table of exchanges, and the chunks' bytes. */
+static int check_tables(const struct psc_state_head *h, const struct psc_state_parts *parts,
+                        struct ps_error *err)
+{
+    struct psc_state_exchange e;
+    for (uint32_t k = 0; k < h->n_under_way; k++) {
+        int rc =
+            psc_state_parse_exchange(h, &e, parts->under_way + k * (size_t)PSC_STATE_EXCHANGE_BYTES, err);
+        if (rc < 0)
+            return rc;
+    }
+    for (uint32_t k = 0; k < h->chunks; k++)
+        if (parts->chunks[k] > (PSC_STATE_IS_KNOWN | PSC_STATE_WAS_KNOWN))
+            return ps_fail(err, -EINVAL, "corrupt: chunk %u has impossible bits", k);
     return 0;
 }
 
@@ -286,23 +328,20 @@ int psc_state_decode(struct psc_state_head *h, struct psc_state_parts *parts, co
         }
     parts->means = next;
     next += found.means * vector_bytes;
-    if ((found.flags & PSC_STATE_MESSAGE) != 0) {
-        parts->message = next;
-        next += vector_bytes;
-    }
-    if ((found.flags & PSC_STATE_SENT_ERROR) != 0) {
-        parts->sent_error = next;
-        next += vector_bytes;
-    }
+    const unsigned char **const behind[] = {&parts->message, &parts->sent_error, &parts->known,
+                                            &parts->sent_known};
+    for (size_t k = 0; k < sizeof behind / sizeof *behind; k++)
+        if ((found.flags & (uint32_t)PSC_STATE_MESSAGE << k) != 0) {
+            *behind[k] = next;
+            next += vector_bytes;
+        }
     parts->under_way = next;
     next += found.n_under_way * (size_t)PSC_STATE_EXCHANGE_BYTES;
+    parts->chunks = next;
+    next += found.chunks;
     parts->extra = next;
-    for (uint32_t k = 0; k < found.n_under_way; k++) {
-        struct psc_state_exchange e;
-        if ((rc = psc_state_parse_exchange(&found, &e, parts->under_way + k * PSC_STATE_EXCHANGE_BYTES,
-                                           err)) < 0)
-            return rc;
-    }
+    if ((rc = check_tables(&found, parts, err)) < 0)
+        return rc;
     *h = found;
     return 0;
 }

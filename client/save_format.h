@@ -7,7 +7,9 @@
  *   that it names (enum psc_vector), [n_floats] float32;
  * - `means` vectors, [n_floats] float32: the means of a pipeline (pipe-sgd) of more than 2, without the
  *   oldest, which is the prefetched answer;
- * - for each of PSC_STATE_MESSAGE and PSC_STATE_SENT_ERROR that is set, its vector, [n_floats] float32;
+ * - for each flag behind PSC_STATE_LANDED that is set, in the order of the flags, its vector, [n_floats]
+ *   float32;
+ * - the table of exchanges, and a byte for each chunk, as versions 7 and 8 say;
  * - the caller's extra bytes;
  * - XXH3-64 of all bytes before it, 8 bytes.
  *
@@ -29,11 +31,18 @@
  *
  *  212 exchanges 4
  *
- * Instead of first, version of the answer, samples and rate, which are 0, a table follows the vectors, before
- * the caller's extra bytes. For each exchange, in the order in which they began, PSC_STATE_EXCHANGE_BYTES:
+ * Instead of first, version of the answer, samples and rate, which are 0, a table follows the vectors. For
+ * each exchange, in the order in which they began, PSC_STATE_EXCHANGE_BYTES:
  *
  *    0 first 8             8 version of the answer 8
  *   16 samples 4          20 fragment 4        24 rate 4, a float32
+ *
+ * Version 8 has what answers that are moves have told of the center. It may have one message, several with
+ * the table, or none. Its head continues:
+ *
+ *  216 chunks 4
+ *
+ * For each chunk, lane by lane, there is a byte of enum psc_state_chunk bits.
  *
  * Otherwise version 5 is written if there are means, and version 4 if not, which has 0 at offset 188.
  * Versions 2 and 3 are also read. In version 2 all bytes from 168 on are 0. */
@@ -46,10 +55,10 @@
 #include "proto/error.h"
 #include "proto/model/method.h"
 
-#define PSC_STATE_HEAD_BYTES     216 /* the longest */
+#define PSC_STATE_HEAD_BYTES     220 /* the longest */
 #define PSC_STATE_EXCHANGE_BYTES 28
 #define PSC_STATE_SHORT_BYTES    192
-#define PSC_STATE_VERSION        7
+#define PSC_STATE_VERSION        8
 #define PSC_STATE_OLDEST         2
 
 enum { PSC_STATE_VECTORS = 7, PSC_STATE_MAX_MEANS = PS_MAX_PIPELINE - 2 };
@@ -65,10 +74,17 @@ enum {
     PSC_STATE_LANDED = 1 << PSC_STATE_VECTORS,    /* an exchange has ended that no step has applied yet */
     PSC_STATE_MESSAGE = PSC_STATE_LANDED << 1,    /* its message; since version 6 */
     PSC_STATE_SENT_ERROR = PSC_STATE_LANDED << 2, /* the error feedback when it began; since version 6 */
+    PSC_STATE_KNOWN = PSC_STATE_LANDED << 3,      /* the center as the last answers have told it; version 8 */
+    PSC_STATE_SENT_KNOWN = PSC_STATE_LANDED << 4, /* the same when the message's exchange began */
+};
+
+enum psc_state_chunk {
+    PSC_STATE_IS_KNOWN = 1,  /* the server may answer with what has changed */
+    PSC_STATE_WAS_KNOWN = 2, /* the same when the message's exchange began */
 };
 
 struct psc_state_head {
-    uint32_t version; /* psc_state_pack writes this one. 0: the oldest that has all parts, 4 to 7 */
+    uint32_t version; /* psc_state_pack writes this one. 0: the oldest that has all parts, 4 to 8 */
     uint32_t flags;
     uint64_t manifest_hash, n_floats, clock, exchanges, center_version, extra_bytes;
     float rate; /* alpha of the exchange of PSC_STATE_LANDED */
@@ -83,6 +99,7 @@ struct psc_state_head {
     uint64_t first, answer_version;
     uint32_t samples;
     uint32_t n_under_way; /* exchanges of the table; 0: there is none. At most `fragments` */
+    uint32_t chunks;      /* with PSC_STATE_KNOWN: of the vector; else 0 */
 };
 
 /* An exchange of the table. */
@@ -95,7 +112,8 @@ struct psc_state_exchange {
 /* Pointers into the bytes of a whole file, of any alignment. NULL: the part is absent. `at` is the caller's
  * vector. */
 struct psc_state_parts {
-    const unsigned char *at, *vectors[PSC_STATE_VECTORS], *means, *message, *sent_error, *under_way, *extra;
+    const unsigned char *at, *vectors[PSC_STATE_VECTORS], *means, *message, *sent_error, *known, *sent_known,
+        *under_way, *chunks, *extra;
 };
 
 /* Writes the head to bytes, [PSC_STATE_HEAD_BYTES]. Names are cut to 31 bytes. Returns the bytes of the head.

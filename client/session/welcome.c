@@ -109,6 +109,7 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
         .bucket_floats = m->bucket_floats,
         .rho = m->rho,
         .error_feedback = m->error_feedback,
+        .takes_known = w->takes_known,
         .hyper = {.learning_rate = m->learning_rate,
                   .alpha = m->alpha,
                   .rho = m->rho,

@@ -41,6 +41,7 @@ struct psc_welcome {
     double rho;       /* 0 for a rule that does not use it */
     struct ps_codec message, answer; /* of exchanges */
     bool error_feedback;
+    bool takes_known;      /* lanes take PS_FRAME_KNOWN */
     struct ps_hyper hyper; /* alpha as of this Welcome */
 };
 

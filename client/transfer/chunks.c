@@ -102,7 +102,8 @@ void psc_pieces_start(struct psc *c, const struct psc_transfer *t)
         for (uint32_t k = p->first; k < p->end; k++) {
             struct ps_range piece = ps_shard_piece(&ts->shard, i, ts->cover, k);
             bool idle = (moves && ps_manifest_is_frozen(c->manifest, piece)) ||
-                        ps_range_intersect(piece, ts->scope).count == 0;
+                        ps_range_intersect(piece, ts->scope).count == 0 ||
+                        (t->kind == PS_FRAME_KNOWN && !psc_wire_is_known(ts, i, k));
             uint64_t bit = UINT64_C(1) << (k % 64);
             p->answered[k / 64] = idle ? p->answered[k / 64] | bit : p->answered[k / 64] & ~bit;
             p->n_left += !idle;

@@ -48,9 +48,12 @@ int psc_wire_prepare(struct psc *c, struct ps_error *err)
     size_t want = needed ? place_chunks(ts) * w->place_bytes : 0;
     psc_wire_begin(c);
     free(w->known);
-    w->known = NULL;
-    if (w->answer.for_moves && c->opt.kind == PSC_WORKER &&
-        (w->known = calloc(c->manifest->n_floats, sizeof *w->known)) == NULL)
+    free(w->sent_known);
+    w->known = w->sent_known = NULL;
+    bool keeps = w->answer.for_moves && c->opt.kind == PSC_WORKER,
+         twice = keeps && ts->welcome.hyper.overlap > 0;
+    if ((keeps && (w->known = calloc(c->manifest->n_floats, sizeof *w->known)) == NULL) ||
+        (twice && (w->sent_known = calloc(c->manifest->n_floats, sizeof *w->known)) == NULL))
         return ps_fail(err, PSC_ENOMEM, "no memory for %llu floats of the last answers",
                        (unsigned long long)c->manifest->n_floats);
     if (want <= w->room_bytes)
@@ -202,7 +205,14 @@ void psc_wire_expect(struct psc *c, const struct psc_transfer *t, uint32_t lane,
     if (!is_kept(ts, t, lane, k, r))
         return;
     p->says_based[k / 64] |= p->based[k / 64] & bit;
+    if (ts->wire.sent_known != NULL && (p->based[k / 64] & bit) != 0)
+        memcpy(ts->wire.sent_known + r.begin, ts->wire.known + r.begin, r.count * sizeof *ts->wire.known);
     p->based[k / 64] &= ~bit;
+}
+
+bool psc_wire_is_known(const struct psc_transfer_state *ts, uint32_t lane, uint32_t k)
+{
+    return (ts->progress[lane].based[k / 64] >> (k % 64) & 1) != 0;
 }
 
 bool psc_wire_is_based(const struct psc_transfer_state *ts, uint32_t lane, uint32_t k)

@@ -76,6 +76,8 @@ const float *psc_wire_floats(struct psc *c, const struct ps_codec *codec, const 
  * with these floats, and had not landed before. */
 void psc_wire_expect(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k,
                      struct ps_range r);
+/* Whether the copy is certain now. */
+bool psc_wire_is_known(const struct psc_transfer_state *ts, uint32_t lane, uint32_t k);
 bool psc_wire_is_based(const struct psc_transfer_state *ts, uint32_t lane, uint32_t k);
 void psc_wire_know(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k, struct ps_range r,
                    const float *floats);

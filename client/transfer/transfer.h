@@ -118,6 +118,7 @@ struct psc_wire {
     size_t room_bytes;
     size_t place_bytes; /* of a chunk there */
     float *known;       /* [floats], with an answer codec for moves: the center as the answers have told it */
+    float *sent_known;  /* [floats], with overlap: the same, of each chunk when its last exchange began */
 };
 
 /* Between vectors of a device and the lanes (stage.c). All 0 if the vectors are the host's. */

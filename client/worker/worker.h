@@ -48,6 +48,7 @@ struct psc_prefetch {
     bool started, landed;
     bool unwanted;        /* the caller has restarted from another x meanwhile */
     bool lost;            /* the method changed before it had landed */
+    bool goes_again;      /* while a state is loaded: the server lacks it */
     bool deferred;        /* x moves on until the answer lands: the overlap is above 1 */
     uint64_t first;       /* clock of the first step that it may land in; PSC_NO_STEP: there was none */
     uint32_t samples;     /* of its message */

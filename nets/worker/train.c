@@ -103,6 +103,7 @@ static void training_finish(struct training *t)
 {
     cnn_accumulator_finish(&t->accumulator);
     cnn_job_free_vector(t->job, t->g);
+    cnn_net_announce(t->job->net, NULL); /* which may read a batch of the stream: fails as the step did */
     cnn_stream_destroy(t->stream);
     if (examines(t))
         cnn_local_evaluation_close(&t->exam);
@@ -193,6 +194,7 @@ static int training_init(struct training *t, struct cnn_job *job)
         opt.parts = job->partition->all->placement.n;
     }
     cnn_sampling_read(job->args->sampling, &opt.sampling, NULL); /* args.c has validated it */
+    cnn_job_place_batches(job, &opt);
     if (cnn_stream_create(job->data, &opt, &t->stream, &err) != 0) {
         ps_log(PS_LOG_ERROR, "data.failed", "%s", err.text);
         return CNN_EXIT_INTERNAL;
@@ -341,6 +343,13 @@ static int begin_parts(struct training *t)
     return rc;
 }
 
+/* A device uploads the batch after the present one, if it is there already, beside the step. */
+static int announce_next(struct training *t)
+{
+    struct cnn_batch next;
+    return cnn_stream_peek(t->stream, &next) > 0 ? cnn_net_announce(t->job->net, &next) : 0;
+}
+
 /* Computes the gradient of the next batch into t->g and its score, and updates the running statistics.
  * PSC_OK, or PSC_EINVAL after logging the cause; or as psc_step_begin. */
 static int compute(struct training *t, struct cnn_score *score)
@@ -359,7 +368,8 @@ static int compute(struct training *t, struct cnn_score *score)
     int rc = begin_parts(t);
     if (rc != PSC_OK)
         return rc;
-    if (cnn_net_gradient_of(job->net, job->x, &batch, t->g, t->parts.begun ? &ready : NULL, score) != 0) {
+    if (announce_next(t) != 0 ||
+        cnn_net_gradient_of(job->net, job->x, &batch, t->g, t->parts.begun ? &ready : NULL, score) != 0) {
         ps_log(PS_LOG_ERROR, "net.failed", "%s", cnn_net_error(job->net));
         return PSC_EINVAL;
     }

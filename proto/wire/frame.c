@@ -57,8 +57,8 @@ static int check(const struct wire *w, struct ps_error *err)
     if (le16toh(w->version) != PS_PROTOCOL_VERSION)
         return ps_fail(err, -EPROTONOSUPPORT, "data protocol version %u; this end speaks %d",
                        le16toh(w->version), PS_PROTOCOL_VERSION);
-    if (!(w->kind >= PS_FRAME_EXCHANGE && w->kind <= PS_FRAME_KEEP) && !is_answer(w->kind))
-        return ps_fail(err, -EPROTO, "frame kind %u; allowed are 1 to 7 and 16, 17", w->kind);
+    if (!(w->kind >= PS_FRAME_EXCHANGE && w->kind <= PS_FRAME_KNOWN) && !is_answer(w->kind))
+        return ps_fail(err, -EPROTO, "frame kind %u; allowed are 1 to 8 and 16, 17", w->kind);
     if (w->count == 0 && w->kind != PS_FRAME_ERROR)
         return ps_fail(err, -EPROTO, "a piece of 0 floats; allowed is 1 or more");
     return 0;

@@ -29,6 +29,8 @@ enum ps_frame_kind {
     PS_FRAME_PUSH = 5,     /* payload: the rule's message; answered without payload */
     PS_FRAME_ADD = 6,      /* payload: x - start, whatever the rule; answered with the center after */
     PS_FRAME_KEEP = 7,     /* payload: the evaluated vector, from an observer; answered without payload */
+    PS_FRAME_KNOWN = 8, /* payload: a chunk as the worker's last answers have told it, which is what its next
+                           answer may add to; answered without payload */
     PS_FRAME_ANSWER = 16,
     PS_FRAME_ERROR = 17, /* payload: a sentence; has a code */
 };

@@ -65,6 +65,16 @@ int psd_center_check_fragments(const struct ps_hyper *h, const struct ps_shard *
                    shard->n_lanes, (unsigned long long)most, shard->chunk_floats);
 }
 
+int psd_center_count_fragments(struct psd_center *c)
+{
+    struct psd_snapshot *s = &c->snapshot;
+    if (c->hyper.fragments <= 1 || c->whole_lanes)
+        return 0;
+    s->fragments = c->hyper.fragments;
+    s->fragment_moves = calloc((size_t)c->cut.n_lanes * s->fragments, sizeof *s->fragment_moves);
+    return s->fragment_moves != NULL ? 0 : -ENOMEM;
+}
+
 static int snapshot_create(struct psd_center *c, const struct psd_config *cfg)
 {
     struct psd_snapshot *s = &c->snapshot;
@@ -80,7 +90,8 @@ static int snapshot_create(struct psd_center *c, const struct psd_config *cfg)
     s->state = calloc(PSD_MAX_STATE, sizeof *s->state);
     s->lane_clocks = calloc(s->map.lanes, sizeof *s->lane_clocks);
     s->lane_moves = calloc(s->map.lanes, sizeof *s->lane_moves);
-    if (s->center == NULL || s->state == NULL || s->lane_clocks == NULL || s->lane_moves == NULL)
+    if (s->center == NULL || s->state == NULL || s->lane_clocks == NULL || s->lane_moves == NULL ||
+        psd_center_count_fragments(c) < 0)
         return -ENOMEM;
     for (uint32_t i = 0; i < s->n_state; i++)
         if ((s->state[i] = psd_vector_create(c->manifest->n_floats, c->own)) == NULL)
@@ -243,6 +254,8 @@ static int resume_state(struct psd_center *c, struct psd_snapshot *s)
     c->origin = c->version - c->moves;
     if (!same)
         memset(s->lane_moves, 0, s->map.lanes * sizeof *s->lane_moves);
+    if (!same && s->fragment_moves != NULL)
+        memset(s->fragment_moves, 0, (size_t)s->map.lanes * s->fragments * sizeof *s->fragment_moves);
     return 0;
 }
 

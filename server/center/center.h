@@ -61,6 +61,8 @@ uint64_t psd_center_bytes(uint64_t n_floats, const struct psd_rule *rule,
  * fewer chunks than fragments. */
 int psd_center_create(const struct psd_config *cfg, const struct psd_admission *admission,
                       struct ps_manifest *manifest, struct psd_center **out, struct ps_error *err);
+/* Room in the snapshot for the moves of each fragment, where a lane counts them. -ENOMEM. */
+int psd_center_count_fragments(struct psd_center *c);
 /* Whether the vector can be split into the method's fragments; -EINVAL with a sentence. */
 int psd_center_check_fragments(const struct ps_hyper *h, const struct ps_shard *shard, struct ps_error *err);
 /* Creates the center from a checkpoint and takes over its center, state, average and manifest; uses the

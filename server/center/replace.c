@@ -31,7 +31,8 @@ static int make_room(struct psd_center *c, const struct psd_center *old)
     s->lane_clocks = calloc(c->cut.n_lanes, sizeof *s->lane_clocks);
     s->lane_moves = calloc(c->cut.n_lanes, sizeof *s->lane_moves);
     c->seen = calloc(n_seen + 1, sizeof *c->seen);
-    if (s->state == NULL || s->lane_clocks == NULL || s->lane_moves == NULL || c->seen == NULL)
+    if (s->state == NULL || s->lane_clocks == NULL || s->lane_moves == NULL || c->seen == NULL ||
+        psd_center_count_fragments(c) < 0)
         return -ENOMEM;
     c->n_seen = n_seen;
     s->n_state = n_state;

@@ -5,12 +5,12 @@
  * are F32 entries "psd.state.<k>", the average that follows the center is "psd.average". Metadata (strings):
  * psd.format (1), psd.version (of the center), psd.method, psd.rule, psd.generation, psd.incarnation,
  * psd.saved_at (unix seconds), psd.lanes, psd.chunk_floats, psd.roles, psd.decay, psd.rates (millionths; of
- * tensors that have one), psd.clocks, psd.moves and psd.replay (JSON), psd.test_accuracy and
- * psd.evaluated_version (best only), psd.bare (best only: the file has the evaluated vector and no state to
- * resume from; older files lack it), psd.job (16 hex digits; older files lack it), psd.plateau ("DROPS SINCE
- * BEST", only with schedule plateau), psd.checksum (XXH3-64 of all data bytes, hex), psd.seal (XXH3-64 of the
- * header, hex). The two hashes detect a change of any byte. Works on one snapshot at a time; has no thread of
- * its own. */
+ * tensors that have one), psd.clocks, psd.moves, psd.fragment_moves (with fragments; older files lack it)
+ * and psd.replay (JSON), psd.test_accuracy and psd.evaluated_version (best only), psd.bare (best only: the
+ * file has the evaluated vector and no state to resume from; older files lack it), psd.job (16 hex digits;
+ * older files lack it), psd.plateau ("DROPS SINCE BEST", only with schedule plateau), psd.checksum (XXH3-64
+ * of all data bytes, hex), psd.seal (XXH3-64 of the header, hex). The two hashes detect a change of any byte.
+ * Works on one snapshot at a time; has no thread of its own. */
 #ifndef PSD_CHECKPOINT_CHECKPOINT_H
 #define PSD_CHECKPOINT_CHECKPOINT_H
 
@@ -58,6 +58,9 @@ struct psd_snapshot {
     struct psd_map map;
     uint64_t *lane_clocks; /* [map.lanes], owned; 0 for lanes of other parts */
     uint64_t *lane_moves;  /* [lanes], owned: how often the rule has moved the values since its state began */
+    /* [lanes][fragments], owned: the same for the lane's values of each fragment; NULL: not known */
+    uint64_t *fragment_moves;
+    uint32_t fragments;
     struct psd_replay_entry *replay;
     size_t n_replay;
     struct psd_saved_plateau {

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/model/fragment.h"
+
 /* The input and output of a decoding step. */
 struct decoder {
     const char *path;
@@ -405,16 +407,15 @@ static int decode_tensors(const struct decoder *d, uint64_t max_floats)
     return rc;
 }
 
-static int decode_counts(const struct decoder *d, const char *key, uint64_t **out)
+/* `each` for each lane. */
+static int take_counts(const struct decoder *d, const char *key, const json_t *counts, uint32_t each,
+                       uint64_t **out)
 {
-    uint32_t n = d->out->map.lanes;
-    json_t *counts;
-    int rc = get_json(d, key, &counts);
-
-    if (rc < 0)
-        return rc;
+    uint32_t n = d->out->map.lanes * each;
+    int rc = 0;
     if (json_array_size(counts) != n) {
-        rc = damaged(d, "the header's %s has %zu values; psd.lanes is %u", key, json_array_size(counts), n);
+        rc = damaged(d, "the header's %s has %zu values; psd.lanes is %u", key, json_array_size(counts),
+                     d->out->map.lanes);
     } else if ((*out = calloc(n, sizeof **out)) == NULL) {
         rc = ps_fail(d->err, -ENOMEM, "%s: no memory for %u lanes", d->path, n);
     } else {
@@ -422,6 +423,35 @@ static int decode_counts(const struct decoder *d, const char *key, uint64_t **ou
             if (!get_integer(json_array_get(counts, i), INT64_MAX, &(*out)[i]))
                 rc = damaged(d, "the header's %s: value %u is not a count", key, i);
     }
+    return rc;
+}
+
+static int decode_counts(const struct decoder *d, const char *key, uint64_t **out)
+{
+    json_t *counts;
+    int rc = get_json(d, key, &counts);
+    if (rc < 0)
+        return rc;
+    rc = take_counts(d, key, counts, 1, out);
+    json_decref(counts);
+    return rc;
+}
+
+/* As many for each lane as the job had fragments. */
+static int decode_fragment_moves(const struct decoder *d)
+{
+    static const char key[] = "psd.fragment_moves";
+    json_t *counts;
+    int rc = json_object_get(d->metadata, key) != NULL ? get_json(d, key, &counts) : 1;
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    size_t each = json_array_size(counts) / d->out->map.lanes;
+    if (each < 1 || each > PS_MAX_FRAGMENTS)
+        rc = damaged(d, "the header's %s has %zu values for %u lanes", key, json_array_size(counts),
+                     d->out->map.lanes);
+    else
+        rc = take_counts(d, key, counts, (uint32_t)each, &d->out->fragment_moves);
+    d->out->fragments = rc == 0 ? (uint32_t)each : 0;
     json_decref(counts);
     return rc;
 }
@@ -431,7 +461,8 @@ static int decode_clocks(const struct decoder *d)
 {
     bool has_moves = json_object_get(d->metadata, "psd.moves") != NULL;
     int rc = decode_counts(d, "psd.clocks", &d->out->lane_clocks);
-    return rc < 0 ? rc : decode_counts(d, has_moves ? "psd.moves" : "psd.clocks", &d->out->lane_moves);
+    rc = rc < 0 ? rc : decode_counts(d, has_moves ? "psd.moves" : "psd.clocks", &d->out->lane_moves);
+    return rc < 0 ? rc : decode_fragment_moves(d);
 }
 
 /* A lane has at most all chunks of the vector, plus one for each boundary between lanes. */

@@ -238,6 +238,9 @@ static json_t *metadata_to_json(const struct psd_snapshot *s, uint64_t checksum)
     bad = bad || add_parts(m, s) < 0 ||
           add_json(m, "psd.clocks", counts_to_json(s->lane_clocks, s->map.lanes)) < 0 ||
           add_json(m, "psd.moves", counts_to_json(s->lane_moves, s->map.lanes)) < 0;
+    if (s->fragment_moves != NULL)
+        bad = bad || add_json(m, "psd.fragment_moves",
+                              counts_to_json(s->fragment_moves, s->map.lanes * s->fragments)) < 0;
     if (s->plateau.known)
         bad = bad || json_object_set_new(m, "psd.plateau",
                                          json_sprintf("%u %u %.17g", s->plateau.drops, s->plateau.since,

@@ -98,7 +98,8 @@ static void take_values(float *to, const float *from, struct ps_range r)
     memcpy(to + r.begin, from + r.begin, r.count * sizeof *to);
 }
 
-/* Merges a part into the head's; its entries of lane_clocks and lane_moves are for its own lanes. */
+/* Merges a part into the head's; its entries of lane_clocks, lane_moves and fragment_moves are for its own
+ * lanes. */
 static int take_part(struct psd_snapshot *all, struct psd_snapshot *part)
 {
     take_values(all->center, part->center, part->range);
@@ -109,6 +110,14 @@ static int take_part(struct psd_snapshot *all, struct psd_snapshot *part)
     for (uint32_t i = 0; i < all->map.lanes; i++) {
         all->lane_clocks[i] += part->lane_clocks[i];
         all->lane_moves[i] += part->lane_moves[i];
+    }
+    bool known = all->fragment_moves != NULL && part->fragment_moves != NULL;
+    all->fragments = known && all->fragments == part->fragments ? all->fragments : 0;
+    for (uint32_t i = 0; i < all->map.lanes * all->fragments; i++)
+        all->fragment_moves[i] += part->fragment_moves[i];
+    if (all->fragments == 0) { /* the lanes' counts tell them approximately */
+        free(all->fragment_moves);
+        all->fragment_moves = NULL;
     }
     void *more = realloc(all->replay, (all->n_replay + part->n_replay + 1) * sizeof *all->replay);
     if (more == NULL)

@@ -24,6 +24,7 @@ void psd_snapshot_finish(struct psd_snapshot *s)
     free(s->average);
     free(s->lane_clocks);
     free(s->lane_moves);
+    free(s->fragment_moves);
     for (size_t i = 0; i < s->n_replay; i++)
         free(s->replay[i].landed);
     free(s->replay);

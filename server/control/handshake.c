@@ -128,6 +128,7 @@ static void welcome(struct psd_control *control, const struct psd_session *s, bo
     w.job = control->sessions->job;
     w.revived = revived;
     w.keeps_best = control->cfg->checkpoint.keep_best && s->observer;
+    w.takes_known = true;
     w.revival = s->revived ? control->job->started_unix_ms : 0;
     w.landed_seq =
         psd_exchange_seq(atomic_load_explicit(&control->lanes->shared.whole[s->client], memory_order_acquire),

@@ -81,7 +81,7 @@ static void restore_replay(struct psd_lane *lane, const struct psd_snapshot *s)
         return;
     atomic_store(&lane->stats.clock, s->lane_clocks[lane->index]);
     for (uint32_t k = 0; k < lane->n_chunks; k++)
-        lane->moves[k] = psd_lane_moves_at(lane, k, s->lane_moves[lane->index]);
+        lane->moves[k] = psd_lane_moves_at(lane, k, s);
 }
 
 /* The method has changed, and with it possibly the chunks. Every exchange that had begun under the previous

@@ -80,21 +80,28 @@ uint32_t psd_lane_landed_whole(const struct psd_lane *lane, const struct psd_lan
     return 0;
 }
 
-/* Moves of the fragment's first chunk in this lane. */
+/* Moves of the fragment's chunks in this lane, but for those that are frozen. */
 static uint64_t moves_in(const struct psd_lane *lane, const struct psd_fragment *f)
 {
+    uint64_t most = 0;
     for (uint32_t k = 0; k < lane->n_chunks; k++)
-        if (fragment_of(lane, k) == f)
-            return lane->moves[k];
-    return 0;
+        if (fragment_of(lane, k) == f && lane->moves[k] > most)
+            most = lane->moves[k];
+    return most;
 }
 
 static uint64_t fragment_moves(const struct psd_lane *lane)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < lane->n_fragments; i++)
-        sum += lane->fragments[i].n_pieces > 0 ? moves_in(lane, &lane->fragments[i]) : 0;
+        sum += moves_in(lane, &lane->fragments[i]);
     return sum;
+}
+
+void psd_lane_fragment_moves(const struct psd_lane *lane, uint64_t *out)
+{
+    for (uint32_t i = 0; i < lane->n_fragments; i++)
+        out[i] = moves_in(lane, &lane->fragments[i]);
 }
 
 uint64_t psd_lane_moves(const struct psd_lane *lane)
@@ -113,10 +120,12 @@ uint64_t psd_lane_moves_to_save(const struct psd_lane *lane)
     return in_fragments ? fragment_moves(lane) : psd_lane_moves(lane);
 }
 
-/* The share of the exchanges that moved this chunk. Exact if there is only one client. */
-uint64_t psd_lane_moves_at(const struct psd_lane *lane, uint32_t chunk, uint64_t moves)
+uint64_t psd_lane_moves_at(const struct psd_lane *lane, uint32_t chunk, const struct psd_snapshot *s)
 {
-    uint64_t here = 0, before = 0;
+    uint64_t moves = s->lane_moves[lane->index], here = 0, before = 0;
+    if (s->fragment_moves != NULL && lane->n_fragments > 0 && s->fragments == lane->n_fragments)
+        return s->fragment_moves[(size_t)lane->index * s->fragments +
+                                 (size_t)(fragment_of(lane, chunk) - lane->fragments)];
     if (lane->n_fragments == 0 || lane->center->admission->merges)
         return moves;
     const struct psd_fragment *own = fragment_of(lane, chunk);

@@ -42,11 +42,13 @@ bool psd_lane_cycle_ends(const struct psd_lane *lane, const struct ps_frame *f);
 uint32_t psd_lane_landed_whole(const struct psd_lane *lane, const struct psd_lane_client *c);
 /* psd_lane_moves: how often the rule has moved the lane's values; chunks may differ by one while they are
  * served. psd_lane_moves_to_save: that count as a checkpoint stores it; with fragments, the exchanges of
- * fragments that have moved the slice. psd_lane_moves_at: how often the rule has moved the chunk, from the
- * stored count (the same number without fragments and under rounds). */
+ * fragments that have moved the slice. psd_lane_fragment_moves: the same for each fragment, [n_fragments].
+ * psd_lane_moves_at: how often the rule has moved the chunk, by a checkpoint; one that does not count
+ * fragments tells their share of the lane's count, which is exact if there was only one client. */
 uint64_t psd_lane_moves(const struct psd_lane *lane);
 uint64_t psd_lane_moves_to_save(const struct psd_lane *lane);
-uint64_t psd_lane_moves_at(const struct psd_lane *lane, uint32_t chunk, uint64_t moves);
+void psd_lane_fragment_moves(const struct psd_lane *lane, uint64_t *out);
+uint64_t psd_lane_moves_at(const struct psd_lane *lane, uint32_t chunk, const struct psd_snapshot *s);
 /* The first float of the last fragment that moves: a round ends with it. */
 uint64_t psd_lane_closing(const struct psd_lane *lane);
 
@@ -74,6 +76,9 @@ const struct ps_codec *psd_lane_answer_codec(const struct psd_lane *lane, const 
 bool psd_lane_is_based(const struct psd_lane *lane, const struct psd_arrival *a);
 /* The answer is sent again, so psd does not know which answer the client has: its next one is whole. */
 void psd_lane_forget_base(struct psd_arrival *a);
+/* Takes what a resumed client has of a chunk, which its next answer may add to, where psd keeps it. Returns
+ * how many values are not finite: nothing was kept. */
+size_t psd_lane_take_known(struct psd_lane *lane, struct psd_arrival *a);
 /* The location of a request's floats, and of its answer's afterwards: the body itself if both are raw floats
  * there; else the decoded copy, in the arrival's room, or in the lane's scratch until the next message. */
 float *psd_lane_room_of(struct psd_lane *lane, const struct psd_arrival *a);

@@ -19,12 +19,17 @@ const struct ps_codec *psd_lane_answer_codec(const struct psd_lane *lane, const 
                                                                                          : ps_codec_find(0);
 }
 
-/* Whether what the answer leaves the client with is kept: of whole chunks. */
+/* Whether what the client has of the chunk is kept: of whole ones. */
+static bool may_be_kept(const struct psd_lane *lane, const struct psd_arrival *a)
+{
+    return a->client->based != NULL && a->frame.client < lane->center->n_seen &&
+           a->frame.count == ps_shard_chunk(&lane->center->shard, lane->row, a->chunk).count;
+}
+
+/* Whether what the answer leaves it with is. */
 static bool is_kept(const struct psd_lane *lane, const struct psd_arrival *a)
 {
-    return a->frame.kind == PS_FRAME_EXCHANGE && a->client->based != NULL &&
-           a->frame.client < lane->center->n_seen &&
-           a->frame.count == ps_shard_chunk(&lane->center->shard, lane->row, a->chunk).count;
+    return a->frame.kind == PS_FRAME_EXCHANGE && may_be_kept(lane, a);
 }
 
 bool psd_lane_is_based(const struct psd_lane *lane, const struct psd_arrival *a)
@@ -48,6 +53,33 @@ static void keep_base(struct psd_lane *lane, const struct psd_arrival *a, const 
     lane->vec->copy(lane->center->seen[a->frame.client] + a->frame.begin, floats, a->frame.count);
     *psd_lane_base_of(lane, a) = lane->whole_base > 0 ? lane->whole_base : ++lane->last_base;
     a->client->based[a->chunk / 64] |= UINT64_C(1) << (a->chunk % 64);
+}
+
+/* The base of a client that has the same; a new one if there is none. */
+static uint64_t base_of_alike(struct psd_lane *lane, const struct psd_arrival *a, const float *floats)
+{
+    const struct psd_center *c = lane->center;
+    for (uint32_t i = 0; i < c->n_seen; i++) {
+        bool based = (lane->clients[i].based[a->chunk / 64] >> (a->chunk % 64) & 1) != 0;
+        if (based && i != a->frame.client &&
+            memcmp(c->seen[i] + a->frame.begin, floats, a->frame.count * sizeof *floats) == 0)
+            return lane->bases[(size_t)i * lane->n_chunks + a->chunk];
+    }
+    return ++lane->last_base;
+}
+
+size_t psd_lane_take_known(struct psd_lane *lane, struct psd_arrival *a)
+{
+    const float *floats = psd_lane_floats_of(lane, a);
+    size_t first_bad = lane->vec->first_nonfinite(floats, a->frame.count);
+    if (first_bad < a->frame.count)
+        return 1;
+    if (!may_be_kept(lane, a))
+        return 0;
+    *psd_lane_base_of(lane, a) = base_of_alike(lane, a, floats);
+    lane->vec->copy(lane->center->seen[a->frame.client] + a->frame.begin, floats, a->frame.count);
+    a->client->based[a->chunk / 64] |= UINT64_C(1) << (a->chunk % 64);
+    return 0;
 }
 
 /* What the answer decodes to brings the client to what is kept of it: what this one leaves out the next one

@@ -123,6 +123,16 @@ static void serve_keep(struct psd_lane *lane, struct psd_arrival *a)
         psd_lane_answer_nothing(lane, a, 0, 0);
 }
 
+/* A resumed worker says what it has of the center. Under another method psd keeps none of it. */
+static void serve_known(struct psd_lane *lane, struct psd_arrival *a)
+{
+    size_t n_bad = psd_lane_take_known(lane, a);
+    if (n_bad > 0)
+        psd_lane_refuse_values(lane, a, n_bad, a->frame.begin);
+    else
+        psd_lane_answer_nothing(lane, a, 0, 0);
+}
+
 /* The lane has the complete offer; the answer to this chunk of it was lost. */
 static void serve_late_offer(struct psd_lane *lane, struct psd_arrival *a)
 {
@@ -171,6 +181,7 @@ static const struct psd_request_kind kinds[] = {
     [PS_FRAME_ADD] = {serve_add, .has_payload = true, .moves = true, .lands = true, .says = PSD_MESSAGE_ADD,
                       .code = PS__CODE__KIND},
     [PS_FRAME_KEEP] = {serve_keep, .has_payload = true, .says = PSD_MESSAGE_KEEP, .code = PS__CODE__KIND},
+    [PS_FRAME_KNOWN] = {serve_known, .has_payload = true, .says = PSD_MESSAGE_KNOWN, .code = PS__CODE__KIND},
     [PS_FRAME_OFFER] = {serve_offer, .has_payload = true, .says = PSD_MESSAGE_OFFER,
                         .code = PS__CODE__NOT_BEGUN},
 };

@@ -117,6 +117,8 @@ void psd_lane_snapshot(struct psd_lane *lane, struct psd_snapshot *s)
     atomic_store_explicit(&lane->stats.longest_stop_ns, 0, memory_order_relaxed);
     s->lane_clocks[lane->index] = atomic_load_explicit(&lane->stats.clock, memory_order_relaxed);
     s->lane_moves[lane->index] = psd_lane_moves_to_save(lane);
+    if (s->fragment_moves != NULL)
+        psd_lane_fragment_moves(lane, s->fragment_moves + (size_t)lane->index * s->fragments);
     if (lane->whole) {
         copy_together(lane, s);
     } else {

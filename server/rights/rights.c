@@ -24,6 +24,7 @@ const struct psd_right psd_rights[PSD_N_MESSAGES] = {
     /* Also after the whole offer has arrived: an answer may have been lost. */
     [PSD_MESSAGE_OFFER] = {PSD_STAGE_OFFERING | PSD_STAGE_ACTIVE, NEVER, PSD_PROOF_OWNER},
     [PSD_MESSAGE_KEEP] = {NEVER, PSD_STAGE_ACTIVE, PSD_PROOF_OWNER},
+    [PSD_MESSAGE_KNOWN] = {PSD_STAGE_ACTIVE, NEVER, PSD_PROOF_OWNER},
 };
 
 bool psd_role_may_send(enum psd_message m, enum psd_role role, bool observer)

@@ -30,7 +30,8 @@ enum psd_message {
     PSD_MESSAGE_SET,
     PSD_MESSAGE_ADD,
     PSD_MESSAGE_OFFER,
-    PSD_MESSAGE_KEEP, /* the vector behind an evaluation */
+    PSD_MESSAGE_KEEP,  /* the vector behind an evaluation */
+    PSD_MESSAGE_KNOWN, /* what it has of the center */
     PSD_N_MESSAGES
 };
 

@@ -372,6 +372,23 @@ START_TEST(memory_of_the_host_is_refused)
 }
 END_TEST
 
+/* A kernel would reach it only where the GPUs are peers. */
+START_TEST(memory_of_another_device_is_refused)
+{
+    float *x, *g, *far;
+    setenv("STANDIN_DEVICES", "2", 1);
+    ck_assert_int_eq(cudaSetDevice(1), cudaSuccess);
+    ck_assert_int_eq(cudaMalloc((void **)&far, N * sizeof *far), cudaSuccess);
+    ck_assert_int_eq(cudaSetDevice(0), cudaSuccess);
+    struct psc *c = join(&x, &g);
+    assert_fails(c, psc_step(c, x, far, 8), PSC_EINVAL, "a vector is not memory of the device");
+    ck_assert_int_eq(cudaSetDevice(1), cudaSuccess); /* a call is made on the handle's own */
+    assert_ok(c, psc_step(c, x, g, 8));
+    psc_close(c);
+    ck_assert_int_eq(cudaFree(far), cudaSuccess);
+}
+END_TEST
+
 /* The device finds the value, and names it as the host does. In place a lane would find it. */
 START_TEST(a_value_that_is_not_finite_is_not_sent)
 {
@@ -406,6 +423,31 @@ START_TEST(a_fault_of_the_device_is_told_with_cudas_words)
     assert_fails(c, psc_step(c, x, g, 8), PSC_EDEVICE, "CUDA: an illegal memory access was encountered");
     assert_fails(c, psc_read(c, start, x, N), PSC_EDEVICE, "CUDA: an illegal memory access was encountered");
     psc_close(c);
+}
+END_TEST
+
+/* Somebody else's error is not this device's, and stays; an error that was handled is not left to others. */
+START_TEST(last_errors_are_left_to_whom_they_belong)
+{
+    float *x, *g;
+    struct psc_options opt;
+    struct psc *c;
+    ck_assert_int_eq(cudaSetDevice(7), cudaErrorInvalidDevice);
+    c = join(&x, &g);
+    assert_ok(c, psc_step(c, x, g, 8));
+    psc_close(c);
+    cudaGetLastError();
+    c = join(&x, &g);
+    assert_ok(c, psc_step(c, x, g, 8));
+    assert_ok(c, psc_read(c, start, x, N));
+    ck_assert_int_eq(cudaPeekAtLastError(), cudaSuccess);
+    psc_close(c);
+    setenv("STANDIN_DEVICES", "0", 1);
+    psc_options_init(&opt, sizeof opt);
+    opt.server = psd.endpoint;
+    assert_fails(c, try_open(&opt, &c), PSC_EUNSUPPORTED, "no CUDA-capable device is detected");
+    psc_close(c);
+    ck_assert_int_eq(cudaPeekAtLastError(), cudaSuccess);
 }
 END_TEST
 
@@ -461,8 +503,10 @@ int main(void)
         tcase_add_test(refusals, what_it_cannot_do_is_refused_at_open);
         tcase_add_test(refusals, a_sum_over_one_clique_is_refused);
         tcase_add_test(refusals, memory_of_the_host_is_refused);
+        tcase_add_test(refusals, memory_of_another_device_is_refused);
         tcase_add_test(refusals, a_value_that_is_not_finite_is_not_sent);
         tcase_add_test(refusals, a_fault_of_the_device_is_told_with_cudas_words);
+        tcase_add_test(refusals, last_errors_are_left_to_whom_they_belong);
         tcase_add_test(refusals, a_device_that_hangs_is_not_waited_for_without_end);
         tcase_add_test(refusals, memory_that_cannot_be_pinned_is_told);
     }

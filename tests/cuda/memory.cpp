@@ -31,6 +31,7 @@ struct Block {
     size_t bytes;        // as asked for
     char *page;          // of its numbers
     size_t mapped_bytes; // whole pages; 0: registered memory, which is the program's
+    int device;          // that was the thread's
 };
 
 // Pointers lie in [base, base + SPACE); their numbers `distance` away.
@@ -159,7 +160,8 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     memset(p + distance + bytes, AFTER_END, rounded - bytes);
     POISON(page, size_t(p + distance - page));
     POISON(p + distance + bytes, rounded - bytes);
-    blocks[p] = {bytes, page, mapped};
+    blocks[p] = {bytes, page, mapped, 0};
+    cudaGetDevice(&blocks[p].device);
     used += mapped + PAGE;
     live_bytes += rounded;
     *out = p;
@@ -207,7 +209,7 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned)
         return error(bytes == 0 ? cudaErrorInvalidValue : cudaErrorMemoryAllocation);
     mprotect(static_cast<char *>(page) + mapped, PAGE, PROT_NONE);
     memset(page, 0xff, bytes);
-    pinned[static_cast<char *>(page)] = {bytes, static_cast<char *>(page), mapped + PAGE};
+    pinned[static_cast<char *>(page)] = {bytes, static_cast<char *>(page), mapped + PAGE, 0};
     *out = page;
     return cudaSuccess;
 }
@@ -236,7 +238,7 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned)
     if (bytes == 0 || is_device(p) || block_of(pinned, p) != pinned.end() ||
         block_of(pinned, at + bytes - 1) != pinned.end())
         return error(cudaErrorInvalidValue);
-    pinned[at] = {bytes, at, 0};
+    pinned[at] = {bytes, at, 0, 0};
     return cudaSuccess;
 }
 
@@ -254,9 +256,11 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *out, const void *p)
 {
     standin::Guard guard;
     *out = {};
-    out->type = is_device(p) && block_of(blocks, p) != blocks.end() ? cudaMemoryTypeDevice
-                : block_of(pinned, p) != pinned.end()               ? cudaMemoryTypeHost
-                                                                    : cudaMemoryTypeUnregistered;
+    auto block = is_device(p) ? block_of(blocks, p) : blocks.end();
+    out->type = block != blocks.end()                 ? cudaMemoryTypeDevice
+                : block_of(pinned, p) != pinned.end() ? cudaMemoryTypeHost
+                                                      : cudaMemoryTypeUnregistered;
+    out->device = block != blocks.end() ? block->second.device : 0;
     return cudaSuccess;
 }
 

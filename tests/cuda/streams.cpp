@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "tests/cuda/standin.h"
@@ -33,6 +34,7 @@ struct Node {
 
 enum Order { LAZY, EAGER, RANDOM };
 Order order = LAZY;
+long hasty = -1; // the number of the stream whose work runs at once, while all other work is late
 std::mt19937 generator(1);
 std::vector<WorkP> pending;
 bool is_started;
@@ -48,6 +50,8 @@ struct CUgraphExec_st {
     std::vector<Node> nodes;
 };
 struct CUstream_st {
+    unsigned number = unsigned(-1); // in the order in which streams were made
+    std::string lost_wait;          // the fault that makes it wait for no event
     WorkP last;
     std::vector<WorkP> waits;
     CUgraph_st *graph = nullptr; // that it captures
@@ -67,6 +71,14 @@ namespace
 std::vector<CUgraph_st *> capturing;
 thread_local cudaError_t last_error = cudaSuccess;
 
+// The default stream under its own name. It is one more stream here: what CUDA orders it with, streams that
+// are not created with cudaStreamNonBlocking, does not occur.
+cudaStream_t real(cudaStream_t s)
+{
+    static CUstream_st legacy;
+    return s == cudaStreamLegacy ? &legacy : s;
+}
+
 void start()
 {
     if (is_started)
@@ -80,8 +92,10 @@ void start()
     else if (strncmp(o, "random:", 7) == 0) {
         order = RANDOM;
         generator.seed(unsigned(atoi(o + 7)));
-    } else
-        fail("STANDIN_ORDER is '%s'; allowed are lazy, eager and random:SEED", o);
+    } else if (strncmp(o, "hasty:", 6) == 0)
+        hasty = atoi(o + 6);
+    else
+        fail("STANDIN_ORDER is '%s'; allowed are lazy, eager, random:SEED and hasty:STREAM", o);
 }
 
 // Runs a piece of work and, before it, all that it comes after. Without recursion: chains are long.
@@ -225,6 +239,7 @@ cudaError_t put(cudaStream_t s, const char *what, std::function<void()> run)
 {
     Guard guard;
     start();
+    s = real(s);
     if (s == nullptr)
         fail("%s: in the default stream", what);
     if (s->graph != nullptr) {
@@ -233,7 +248,7 @@ cudaError_t put(cudaStream_t s, const char *what, std::function<void()> run)
         return cudaSuccess;
     }
     WorkP w = add(s, what, std::move(run));
-    if (order == EAGER)
+    if (order == EAGER || hasty == long(s->number))
         force(w);
     go_on();
     return cudaSuccess;
@@ -320,7 +335,10 @@ const char *cudaGetErrorString(cudaError_t e)
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 {
     standin::Guard guard;
+    static unsigned n_made;
     *s = new CUstream_st;
+    (*s)->number = n_made++;
+    (*s)->lost_wait = "stream-wait-of-" + std::to_string((*s)->number);
     return cudaSuccess;
 }
 
@@ -336,6 +354,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
     standin::Guard guard;
+    s = real(s);
     if (s->graph != nullptr)
         return illegal_in_capture();
     if (standin::has_fault("stream-synchronize"))
@@ -382,6 +401,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     standin::Guard guard;
+    s = real(s);
     e->graph = s->graph;
     e->at = s->at;
     e->queries = 0;
@@ -422,6 +442,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
     standin::Guard guard;
+    s = real(s);
     if (e->graph != nullptr) {
         if (s->graph == nullptr) {
             s->graph = e->graph;
@@ -434,7 +455,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
         s->graph->is_spoiled = true;
         return standin::error(cudaErrorStreamCaptureIsolation);
     }
-    if (e->work != nullptr && !standin::has_fault("stream-wait"))
+    if (e->work != nullptr && !standin::has_fault("stream-wait") && !standin::has_fault(s->lost_wait.c_str()))
         s->waits.push_back(e->work);
     return cudaSuccess;
 }

@@ -361,15 +361,20 @@ static void make_state(void)
                                      PSC_STATE_AHEAD | PSC_STATE_LANDED | PSC_STATE_MESSAGE,
                                      PSC_STATE_START | PSC_STATE_AHEAD | PSC_STATE_ERROR | PSC_STATE_LANDED |
                                          PSC_STATE_MESSAGE | PSC_STATE_SENT_ERROR,
+                                     PSC_STATE_KNOWN,
+                                     PSC_STATE_AHEAD | PSC_STATE_LANDED | PSC_STATE_MESSAGE |
+                                         PSC_STATE_KNOWN | PSC_STATE_SENT_KNOWN,
                                      PSC_STATE_START | PSC_STATE_AHEAD | PSC_STATE_ERROR | PSC_STATE_LANDED |
                                          PSC_STATE_MESSAGE | PSC_STATE_SENT_ERROR};
-    static const size_t vectors[] = {1, 3, 2, 3, 3, 2, 2, 3, 6, 6};
-    enum { FLOATS = 3, EXTRA = 5, FRAGMENTS = 4 };
+    static const size_t vectors[] = {1, 3, 2, 3, 3, 2, 2, 3, 6, 2, 5, 6};
+    enum { FLOATS = 3, EXTRA = 5, FRAGMENTS = 4, CHUNKS = 2 };
     char name[16];
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         uint8_t bytes[PSC_STATE_HEAD_BYTES + 6 * FLOATS * sizeof(float) +
-                      FRAGMENTS * PSC_STATE_EXCHANGE_BYTES + EXTRA + sizeof(uint64_t)] = {0};
+                      FRAGMENTS * PSC_STATE_EXCHANGE_BYTES + CHUNKS + EXTRA + sizeof(uint64_t)] = {0};
         const bool many = i + 1 == sizeof flags / sizeof *flags; /* exchanges are under way */
+        const uint32_t chunks = (flags[i] & PSC_STATE_KNOWN) != 0 ? CHUNKS : 0;
+        const bool one = !many && (chunks == 0 || (flags[i] & PSC_STATE_MESSAGE) != 0);
         const uint32_t n_under_way = many ? FRAGMENTS - 1 : 0;
         const struct psc_state_head h = {.flags = flags[i],
                                          .manifest_hash = 77,
@@ -381,10 +386,11 @@ static void make_state(void)
                                          .rule = "elastic",
                                          .optimizer = "nesterov",
                                          .fragments = many ? FRAGMENTS : 1,
-                                         .first = many ? 0 : 9,
-                                         .answer_version = many ? 0 : 4,
-                                         .samples = many ? 0 : 16,
-                                         .n_under_way = n_under_way};
+                                         .first = one ? 9 : 0,
+                                         .answer_version = one ? 4 : 0,
+                                         .samples = one ? 16 : 0,
+                                         .n_under_way = n_under_way,
+                                         .chunks = chunks};
         size_t of_head = psc_state_pack(&h, bytes);
         for (uint32_t k = 0; k < n_under_way; k++)
             psc_state_pack_exchange(
@@ -394,7 +400,7 @@ static void make_state(void)
         snprintf(name, sizeof name, "state-%zu", i);
         write_seed("state", name, bytes,
                    of_head + vectors[i] * FLOATS * sizeof(float) +
-                       n_under_way * (size_t)PSC_STATE_EXCHANGE_BYTES + EXTRA + sizeof(uint64_t));
+                       n_under_way * (size_t)PSC_STATE_EXCHANGE_BYTES + chunks + EXTRA + sizeof(uint64_t));
     }
 }
 

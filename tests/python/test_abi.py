@@ -28,7 +28,6 @@ LEFT_OUT = {
     "psc_barrier_start", "psc_clique_wait",
     "psc_collective_options_init", "psc_collective_run", "psc_collective_start", "psc_clique_test",
     "psc_clique_wait_for", "psc_clique_shrink",
-    "psc_read", "psc_write",  # of memory: cuda, which Python does not ask for
     "psc_threads_options_init", "psc_threads_open",  # threads of one interpreter do not compute at once
 }  # fmt: skip
 

@@ -243,6 +243,31 @@ class Against(Case):
             optimizers[1].step()
         self.assert_same(nets[0], nets[1])
 
+    def test_a_scaler_leaves_out_steps_that_overflow(self) -> None:
+        """As in PyTorch alone, bit for bit; the exchange is made all the same."""
+        psd = self.psd("async-easgd", "optimizer=external", "alpha=0", "period=1")
+        nets = [make_net(), make_net()]
+        optimizers = [torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=0.01) for net in nets]
+        scalers = [torch.amp.GradScaler("cpu", init_scale=2.0**10) for _ in nets]
+        worker = self.trainer(psd, nets[0], optimizers[0])
+        for t in range(6):
+            for net, optimizer, scaler in zip(nets, optimizers, scalers):
+                optimizer.zero_grad()
+                scaled: Any = scaler.scale(loss_of(net, t) * (float("inf") if t == 2 else 1))
+                scaled.backward()
+                before = net.last.weight.detach().clone()
+                if net is nets[0]:
+                    worker.step(16, scaler=scaler)
+                else:
+                    scaler.step(optimizer)
+                scaler.update()
+                self.assertEqual(torch.equal(net.last.weight, before), t == 2)
+        self.assert_same(nets[0], nets[1])
+        self.assertEqual(worker.info.exchanges, 6)
+        self.assertEqual([scaler.get_scale() for scaler in scalers], [2.0**9] * 2)
+        with self.assertRaisesRegex(ValueError, "a scaler needs an optimizer"):
+            self.trainer(self.psd("async-sgd"), make_net()).step(16, scaler=scalers[0])
+
 
 class Wide(nn.Module):
     """Several buckets of a sum; `spare` gets no gradient in odd steps, and `norm` has buffers."""

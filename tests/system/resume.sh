@@ -183,9 +183,10 @@ check diloco --set period=10 --set overlap=8 --set codec.message=int8 --set code
 check original-easgd
 check original-easgd --set serial=false --set period=4
 check diloco --set period=8 --set fragments=4 --set chunk_floats=1024
-check diloco --set period=9 --set fragments=4 --set chunk_floats=1024 --set mix=0.5
+check diloco --set period=9 --set fragments=4 --set overlap=9 --set chunk_floats=1024 --set mix=0.5
 check diloco --set period=5 --set codec.message=int4 --set codec.error_feedback=true
-check diloco --set period=8 --set fragments=4 --set chunk_floats=1024 --set codec.message=topk:0.05 --set codec.error_feedback=true
+check diloco --set period=8 --set fragments=4 --set overlap=5 --set chunk_floats=1024 --set codec.message=topk:0.05 \
+    --set codec.answer=int4 --set codec.error_feedback=true
 check backup-sgd --set backup=0
 check diloco --set admission=quorum --set quorum=3 --set period=5
 check_swapped async-easgd sync-sgd

@@ -9,6 +9,13 @@
 #include "client/memory/cuda/module.h"
 #include "proto/clock.h"
 
+/* CUDA also keeps each error as the thread's last one, until somebody asks for it. One that is handled here
+ * is taken from there: the next who asks, such as PyTorch after a launch, would take it for its own. */
+static void forget_last_error(void)
+{
+    cudaGetLastError();
+}
+
 /* A wait polls this often without sleeping: most are shorter than a nap. */
 enum { POLLS = 200, NAP_US = 50 };
 
@@ -23,6 +30,7 @@ bool psc_cuda_failed(struct psc_device *d, cudaError_t e, const char *what)
 {
     if (e == cudaSuccess)
         return false;
+    forget_last_error();
     pthread_mutex_lock(&d->lock);
     if (!atomic_load_explicit(&d->failed, memory_order_relaxed))
         ps_fail(&d->why, -EIO, "the device has failed (%s): CUDA: %s", what, cudaGetErrorString(e));
@@ -40,6 +48,7 @@ static int check(struct psc_device *d, struct ps_error *err)
 
 static int no_device(cudaError_t e, struct ps_error *err)
 {
+    forget_last_error();
     return ps_fail(err, -ENOTSUP, "options: memory 'cuda': no CUDA device: %s",
                    e != cudaSuccess ? cudaGetErrorString(e) : "none is visible");
 }
@@ -126,6 +135,7 @@ static int open_device(const struct psc_device_options *opt, struct psc_device *
         *out = d;
         return 0;
     }
+    forget_last_error();
     close_device(d);
     return ps_fail(err, -EIO, "options: memory 'cuda': CUDA: %s", cudaGetErrorString(e));
 }
@@ -158,7 +168,7 @@ static int alloc(struct psc_device *d, size_t bytes, void **out, struct ps_error
         e = cudaMemsetAsync(p, 0, bytes, d->queues[PSC_COMPUTE].stream);
     if (e != cudaSuccess) {
         cudaFree(p);
-        cudaGetLastError(); /* a refusal is no failure of the device */
+        forget_last_error();
         return refuse(e, "the device has no memory of", bytes, err);
     }
     pthread_mutex_lock(&d->lock);
@@ -194,10 +204,10 @@ static bool owns(struct psc_device *d, const void *p)
     struct cudaPointerAttributes a;
     psc_cuda_enter(d);
     if (cudaPointerGetAttributes(&a, p) != cudaSuccess) {
-        cudaGetLastError();
+        forget_last_error();
         return false;
     }
-    return a.type == cudaMemoryTypeDevice || a.type == cudaMemoryTypeManaged;
+    return (a.type == cudaMemoryTypeDevice && a.device == d->index) || a.type == cudaMemoryTypeManaged;
 }
 
 static int pin(struct psc_device *d, void *p, size_t bytes, struct ps_error *err)
@@ -206,7 +216,7 @@ static int pin(struct psc_device *d, void *p, size_t bytes, struct ps_error *err
     cudaError_t e = cudaHostRegister(p, bytes, cudaHostRegisterDefault);
     if (e == cudaSuccess)
         return 0;
-    cudaGetLastError();
+    forget_last_error();
     return refuse(e, "cannot pin", bytes, err);
 }
 
@@ -251,8 +261,10 @@ static int mark_create(struct psc_device *d, struct psc_mark **out, struct ps_er
     cudaEvent_t event;
     psc_cuda_enter(d);
     cudaError_t e = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
-    if (e != cudaSuccess)
+    if (e != cudaSuccess) {
+        forget_last_error();
         return ps_fail(err, -EIO, "the device makes no events: CUDA: %s", cudaGetErrorString(e));
+    }
     *out = (struct psc_mark *)(void *)event;
     return 0;
 }
@@ -276,6 +288,8 @@ static int wait_for(struct psc_device *d, cudaEvent_t event, struct ps_error *er
     cudaError_t e;
     psc_cuda_enter(d);
     for (uint32_t i = 0; (e = cudaEventQuery(event)) == cudaErrorNotReady; i++) {
+        if (cudaPeekAtLastError() == e) /* by CUDA's guide it is none; PyTorch clears it all the same */
+            forget_last_error();
         if (ps_now_s() >= end_s)
             return ps_fail(err, -EIO, "the device has not finished its work in %.1f s (timeout_ms: %u)",
                            d->timeout_ms / 1e3, d->timeout_ms);

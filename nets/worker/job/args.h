@@ -36,6 +36,8 @@ struct cnn_worker_args {
     int64_t pipeline;                 /* of --method pipe-sgd; -1: the default */
     int64_t pipeline_warmup;          /* of --method pipe-sgd; -1: the default */
     const char *precision;            /* NULL: float32 */
+    const char *deterministic;        /* NULL: yes */
+    bool any_order;                   /* --deterministic no */
     enum cnn_precision net_precision; /* of auto: float32 until cnn_precision_settle */
     const char *partitions;           /* NULL: the worker is not divided */
     uint64_t n_partitions;            /* 0: auto */

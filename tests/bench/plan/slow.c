@@ -25,6 +25,13 @@ static void print_head(const struct slow_options *o)
            "back\n",
            o->job.n_floats, o->job.workers, o->job.step_s * 1e3, 8e-6 / l->up_s, 8e-6 / l->down_s,
            l->delay_s * 1e3);
+    for (size_t i = 0; o->job.machines.cores > 0 && i < o->n_codecs; i++) {
+        char codec[PS_CODEC_TEXT];
+        printf("  %s: %.2f ns of CPU a value in a worker's own thread, %.2f in its others, %.2f in psd for a "
+               "worker\n",
+               ps_codec_text(&o->codecs[i], codec), o->costs[i].own_s * 1e9, o->costs[i].others_s * 1e9,
+               o->costs[i].server_s * 1e9);
+    }
     printf("  %7s  %-10s %9s  %7s  %6s  %12s %10s %12s\n", "period", "codec", "fragments", "overlap",
            "window", "exchange ms", "MB", "not waiting %");
 }
@@ -75,12 +82,22 @@ static int plan(const struct slow_options *o, struct slow_candidate *all)
     return 0;
 }
 
+static int measure_costs(struct slow_options *o)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < o->n_codecs && o->job.machines.cores > 0 && !o->costs_given; i++)
+        rc = slow_measure_cost(&o->codecs[i], o->job.n_floats, o->job.chunk_floats, &o->costs[i]);
+    return rc;
+}
+
 int bench_slow(int argc, char **argv)
 {
     struct slow_options o;
     int rc = slow_parse(argc, argv, &o);
     if (rc != 0)
         return rc > 0 ? 0 : 2;
+    if (measure_costs(&o) < 0)
+        return 1;
     struct slow_candidate *all = calloc(3 * o.n_periods * o.n_codecs * o.n_fragments, sizeof *all);
     if (all == NULL) {
         fputs("psbench plan: no memory for the candidates\n", stderr);

@@ -21,7 +21,18 @@
  *   max(H s + F max(0, T - N s), F T)
  *
  * of which H s is not waiting: a worker's exchanges are on the wire one after the other. With overlap 0 it is
- * H s + F T. */
+ * H s + F T.
+ *
+ * The CPU time of a value, where it is counted: x in the worker's own thread, which makes no step meanwhile,
+ * a in its other threads, y in psd for one worker. Of p workers, W share a machine of C cores, on which a
+ * step keeps q cores busy; psd has S cores of its own, or those of the workers' machine. Then b is also at
+ * least z, the CPU time of a chunk, and T at least D + k z:
+ *
+ *   z = c max(a max(1, W/C), p y/min(l, S));  on one machine c max(a, p y/min(l, C), (W a + p y)/C)
+ *
+ * a period is longer by x n max(1, W/C), and takes at least the CPU time that a machine needs for it:
+ *
+ *   max(W ((x + a) n + q H s)/C, p y n/S);    on one machine (W ((x + a) n + q H s) + p y n)/C */
 #ifndef TEST_BENCH_PLAN_SLOW_H
 #define TEST_BENCH_PLAN_SLOW_H
 
@@ -40,17 +51,34 @@ struct slow_link {
     double server_byte_s; /* of psd's own link, one way; 0: it is no limit */
 };
 
+/* CPU seconds of an exchange, for each of its values. */
+struct slow_cost {
+    double own_s;    /* in the worker's own thread */
+    double others_s; /* in its other threads */
+    double server_s; /* in psd, for one worker */
+};
+
+/* Where the CPU time is spent. cores 0: it is not counted. */
+struct slow_machines {
+    double cores, per_machine; /* of a machine with workers; workers on it */
+    double step_cores;         /* that a worker's step keeps busy; 0: those of a GPU, or of another machine */
+    double server_cores;       /* of psd's machine; 0: as many as it has lanes */
+    bool together;             /* psd is on the workers' machine */
+};
+
 struct slow_job {
     double n_floats, chunk_floats, step_s;
     uint32_t workers, lanes, window; /* window 0: what the link needs */
     const char *method;
     bool in_rounds; /* the first round waits for `workers` */
+    struct slow_machines machines;
 };
 
 struct slow_candidate {
     uint32_t period, fragments, overlap; /* overlap: in steps, 0: none */
     uint32_t window;                     /* chunks in flight to each lane */
     const struct ps_codec *codec;        /* of messages and answers */
+    struct slow_cost cost;               /* with it */
     double exchange_s, busy_s;           /* T and B of one exchange */
     double bytes;                        /* both ways, of one worker in a period */
     double share;                        /* of time not waiting */
@@ -61,12 +89,14 @@ struct slow_options {
     struct slow_job job;
     uint32_t periods[SLOW_MAX_LIST], fragments[SLOW_MAX_LIST];
     struct ps_codec codecs[SLOW_MAX_LIST];
+    struct slow_cost costs[SLOW_MAX_LIST]; /* of each codec */
+    bool costs_given;                      /* else they are to be measured */
     size_t n_periods, n_fragments, n_codecs;
     double target; /* share of time not waiting */
     bool json;
 };
 
-/* Fills *out except for period, fragments, overlap and codec, which the caller chooses. */
+/* Fills *out except for period, fragments, overlap, codec and cost, which the caller chooses. */
 void slow_predict(const struct slow_link *link, const struct slow_job *job, struct slow_candidate *out);
 /* The smallest overlap by which nothing of the exchange is exposed; at most the steps until the next fragment
  * leaves, period/fragments: a longer one makes up for exchanges that take longer than others, not for a link
@@ -91,6 +121,11 @@ int slow_parse(int argc, char **argv, struct slow_options *o);
 /* The output of psbench link --json. -1 with a message on stderr. */
 int slow_read_link_file(const char *path, struct slow_link *link);
 void slow_usage(FILE *out);
+
+/* slow_cost.c: measures the cost of an exchange of n floats in the codec, by a short run on this machine.
+ * -errno, with a message on stderr. */
+int slow_measure_cost(const struct ps_codec *codec, double n_floats, double chunk_floats,
+                      struct slow_cost *out);
 
 int bench_slow(int argc, char **argv);
 

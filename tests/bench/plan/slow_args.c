@@ -16,12 +16,22 @@ void slow_usage(FILE *out)
         "                    [--codec raw,fp16,int8,int4,topk:0.03] [--fragments 1,2,4,8] [--target 95]\n"
         "                    [--method diloco | async-local-sgd] [--lanes 2] [--window W]\n"
         "                    [--chunk-floats 131072] [--json]\n"
+        "                    [--cores C [--per-machine 1] [--step-cores 0] [--server-cores N | --together]\n"
+        "                     [--cpu-ns OWN,OTHERS,PSD]]\n"
         "  --link RATE|FILE   a worker's link, such as 50mbit, or the output of psbench link --json\n"
         "  --up RATE          from the worker to psd, where that differs\n"
         "  --delay-ms MS      there and back\n"
         "  --step-ms MS       a step of a worker: gradient and local update\n"
         "  --window W         chunks in flight to each lane; by default as many as the link needs\n"
-        "  --target PERCENT   share of time not waiting that is enough\n",
+        "  --target PERCENT   share of time not waiting that is enough\n"
+        "  --cores C          of a machine with workers: CPU time counts\n"
+        "  --per-machine W    workers on it\n"
+        "  --step-cores Q     cores that a step of a worker keeps busy\n"
+        "  --server-cores N   of psd's machine; by default enough\n"
+        "  --together         psd is on the workers' machine\n"
+        "  --cpu-ns X,A,Y     CPU nanoseconds of a value: in a worker's own thread, in its others, in psd "
+        "for a\n"
+        "                     worker; by default measured here for each codec\n",
         out);
 }
 
@@ -55,6 +65,24 @@ static bool read_count(const char *option, const char *text, double most, uint32
         return true;
     fprintf(stderr, "psbench plan: %s is '%s'; a whole number is needed\n", option, text);
     return false;
+}
+
+/* For every codec. */
+static bool read_costs(struct slow_options *o, const char *option, const char *text)
+{
+    double ns[3];
+    int end = 0;
+    bool fine = sscanf(text, "%lf,%lf,%lf%n", &ns[0], &ns[1], &ns[2], &end) == 3 && text[end] == 0;
+    for (int k = 0; k < 3; k++)
+        fine = fine && ns[k] >= 0 && ns[k] <= 1e6;
+    if (!fine) {
+        fprintf(stderr, "psbench plan: %s is '%s'; allowed are three numbers of 0 to 1e6: OWN,OTHERS,PSD\n",
+                option, text);
+        return false;
+    }
+    for (size_t i = 0; i < SLOW_MAX_LIST; i++)
+        o->costs[i] = (struct slow_cost){ns[0] * 1e-9, ns[1] * 1e-9, ns[2] * 1e-9};
+    return o->costs_given = true;
 }
 
 /* The next part of "a,b,c" at *at, in `part`. False at the end. *wrong: a part is empty or too long. */
@@ -212,7 +240,11 @@ static int take_number(struct slow_options *o, const char *name, const char *tex
     } numbers[] = {{"--floats", 1, 1e12, &j->n_floats},
                    {"--chunk-floats", 1024, 1e9, &j->chunk_floats},
                    {"--step-ms", 1e-3, 1e7, &j->step_s},
-                   {"--target", 1, 100, &o->target}};
+                   {"--target", 1, 100, &o->target},
+                   {"--cores", 1, 4096, &j->machines.cores},
+                   {"--per-machine", 1, 1024, &j->machines.per_machine},
+                   {"--step-cores", 0, 4096, &j->machines.step_cores},
+                   {"--server-cores", 1, 4096, &j->machines.server_cores}};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         if (strcmp(counts[i].name, name) == 0)
             return read_count(name, text, counts[i].most, counts[i].to) ? 0 : -1;
@@ -232,6 +264,8 @@ static int take_value(struct slow_options *o, struct later *later, const char *n
         return read_net(o, text) ? 0 : -1;
     if (strcmp(name, "--method") == 0)
         return read_method(o, text) ? 0 : -1;
+    if (strcmp(name, "--cpu-ns") == 0)
+        return read_costs(o, name, text) ? 0 : -1;
     if (strcmp(name, "--codec") == 0)
         return read_codecs(o, name, text) ? 0 : -1;
     if (strcmp(name, "--period") == 0)
@@ -251,6 +285,23 @@ static int by_count(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* What is said of CPUs belongs together. */
+static bool check_machines(const struct slow_options *o)
+{
+    const struct slow_machines *m = &o->job.machines;
+    bool said =
+        m->step_cores > 0 || m->server_cores > 0 || m->together || m->per_machine > 1 || o->costs_given;
+    const char *wrong =
+        m->cores <= 0 && said ? "--cores is missing: without it CPU time is not counted"
+        : m->together && m->server_cores > 0
+            ? "--together and --server-cores: psd has the cores of the workers' machine, or its own"
+        : m->per_machine > o->job.workers ? "--per-machine is above --workers"
+                                          : NULL;
+    if (wrong != NULL)
+        fprintf(stderr, "psbench plan: %s\n", wrong);
+    return wrong == NULL;
+}
+
 static int finish(struct slow_options *o, const struct later *later)
 {
     double delay_ms = o->link.delay_s * 1e3;
@@ -268,13 +319,14 @@ static int finish(struct slow_options *o, const struct later *later)
                                    : "--link: a rate such as 50mbit, or the output of psbench link --json");
         return -1;
     }
-    return 0;
+    return check_machines(o) ? 0 : -1;
 }
 
 int slow_parse(int argc, char **argv, struct slow_options *o)
 {
     struct later later = {NULL, NULL};
-    *o = (struct slow_options){.job = {.chunk_floats = 131072, .workers = 4, .lanes = 2}, .target = 95};
+    *o = (struct slow_options){
+        .job = {.chunk_floats = 131072, .workers = 4, .lanes = 2, .machines.per_machine = 1}, .target = 95};
     read_counts("--period", "32,64,128", 1e6, o->periods, &o->n_periods);
     read_counts("--fragments", "1,2,4,8", 1024, o->fragments, &o->n_fragments);
     read_codecs(o, "--codec", "raw,fp16,int8,int4,topk:0.03");
@@ -285,8 +337,10 @@ int slow_parse(int argc, char **argv, struct slow_options *o)
             slow_usage(stdout);
             return 1;
         }
-        if (strcmp(argv[i], "--slow") == 0 || strcmp(argv[i], "--json") == 0) {
+        if (strcmp(argv[i], "--slow") == 0 || strcmp(argv[i], "--json") == 0 ||
+            strcmp(argv[i], "--together") == 0) {
             o->json = o->json || argv[i][2] == 'j';
+            o->job.machines.together = o->job.machines.together || argv[i][2] == 't';
             continue;
         }
         int rc = i + 1 < argc ? take_value(o, &later, argv[i], argv[i + 1]) : 1;

@@ -29,6 +29,42 @@ static uint32_t window_for(double delay_s, double lanes, double up_s, double dow
                                       : SLOW_MAX_WINDOW;
 }
 
+/* The least time of a chunk by the CPUs that handle it. */
+static double cpu_of_chunk(const struct slow_job *job, const struct slow_cost *cost, double chunk,
+                           double lanes)
+{
+    const struct slow_machines *m = &job->machines;
+    double psd_s = job->workers * cost->server_s, psd_cores = m->together ? m->cores : m->server_cores;
+    double in_lanes_s = psd_s / (psd_cores > 0 ? fmin(lanes, psd_cores) : lanes);
+    if (m->cores <= 0)
+        return 0;
+    if (!m->together)
+        return chunk * fmax(cost->others_s * fmax(1, m->per_machine / m->cores), in_lanes_s);
+    return chunk *
+           fmax(fmax(cost->others_s, in_lanes_s), (m->per_machine * cost->others_s + psd_s) / m->cores);
+}
+
+/* What the worker's own thread adds to a period. */
+static double own_cpu_s(const struct slow_job *job, const struct slow_cost *cost)
+{
+    const struct slow_machines *m = &job->machines;
+    return m->cores > 0 ? cost->own_s * job->n_floats * fmax(1, m->per_machine / m->cores) : 0;
+}
+
+/* The least time of a period by the cores of each machine. */
+static double least_period_s(const struct slow_job *job, const struct slow_candidate *c)
+{
+    const struct slow_machines *m = &job->machines;
+    double worker_s =
+        (c->cost.own_s + c->cost.others_s) * job->n_floats + m->step_cores * c->period * job->step_s;
+    double psd_s = job->workers * c->cost.server_s * job->n_floats;
+    if (m->cores <= 0)
+        return 0;
+    if (m->together)
+        return (m->per_machine * worker_s + psd_s) / m->cores;
+    return fmax(m->per_machine * worker_s / m->cores, m->server_cores > 0 ? psd_s / m->server_cores : 0);
+}
+
 static void time_exchange(const struct slow_link *link, const struct slow_job *job,
                           struct slow_candidate *out)
 {
@@ -41,9 +77,10 @@ static void time_exchange(const struct slow_link *link, const struct slow_job *j
     out->window = job->window > 0
                       ? job->window
                       : window_for(link->delay_s, lanes, chunk * bytes * up_s, chunk * bytes * down_s);
-    double each_s = fmax(chunk * bytes * fmax(up_s, down_s), turn_s / (lanes * out->window));
+    double cpu_s = cpu_of_chunk(job, &out->cost, chunk, lanes);
+    double each_s = fmax(fmax(chunk * bytes * fmax(up_s, down_s), turn_s / (lanes * out->window)), cpu_s);
 
-    out->exchange_s = turn_s + (k - lanes) * each_s;
+    out->exchange_s = fmax(turn_s + (k - lanes) * each_s, link->delay_s + k * cpu_s);
     out->busy_s = k * each_s;
     out->bytes = 2 * job->n_floats * bytes;
     if (out->period * job->step_s / out->fragments - out->busy_s > idle_s)
@@ -56,12 +93,13 @@ void slow_predict(const struct slow_link *link, const struct slow_job *job, stru
     double own_s = out->period * job->step_s, all_s;
 
     time_exchange(link, job, out);
+    double busy_s = own_s + own_cpu_s(job, &out->cost);
     if (out->overlap == 0)
-        all_s = own_s + out->fragments * out->exchange_s;
+        all_s = busy_s + out->fragments * out->exchange_s;
     else
-        all_s = fmax(own_s + out->fragments * fmax(0, out->exchange_s - out->overlap * job->step_s),
+        all_s = fmax(busy_s + out->fragments * fmax(0, out->exchange_s - out->overlap * job->step_s),
                      out->fragments * out->exchange_s);
-    out->share = own_s / all_s;
+    out->share = own_s / fmax(all_s, least_period_s(job, out));
 }
 
 uint32_t slow_hiding_overlap(const struct slow_job *job, const struct slow_candidate *c)
@@ -97,7 +135,8 @@ size_t slow_candidates(const struct slow_options *o, struct slow_candidate *all)
                     n += with_overlaps(o,
                                        (struct slow_candidate){.period = o->periods[p],
                                                                .fragments = o->fragments[f],
-                                                               .codec = &o->codecs[c]},
+                                                               .codec = &o->codecs[c],
+                                                               .cost = o->costs[c]},
                                        all + n);
     return n;
 }

@@ -125,6 +125,80 @@ START_TEST(a_connection_that_was_idle_starts_slowly)
 }
 END_TEST
 
+/* 2 ns own, 5 ns others, 1 ns in psd: of 1e6 values 2, 5 and 4 ms of each worker and of psd for four. */
+static struct slow_job with_cpu(struct slow_machines machines)
+{
+    struct slow_job job = job1;
+    job.machines = machines;
+    return job;
+}
+
+static struct slow_candidate predict_cpu(const struct slow_job *job, double factor, uint32_t overlap)
+{
+    struct slow_candidate c = {.period = 32,
+                               .fragments = 1,
+                               .overlap = overlap,
+                               .codec = &ps_codec_raw,
+                               .cost = {2e-9 * factor, 5e-9 * factor, 1e-9 * factor}};
+    slow_predict(&link1, job, &c);
+    return c;
+}
+
+/* 32 steps are 640 ms, an exchange 441. */
+START_TEST(cpu_time_counts_where_cores_are_given)
+{
+    struct slow_job job = with_cpu((struct slow_machines){.per_machine = 1});
+    ck_assert_double_eq_tol(predict_cpu(&job, 1000, 0).share, 640.0 / 1081, CLOSE);
+    /* A core each: 2 ms more; the link is slower than the CPUs. */
+    job.machines.cores = 1;
+    ck_assert_double_eq_tol(predict_cpu(&job, 1, 0).share, 640.0 / 1083, CLOSE);
+    ck_assert_double_eq_tol(predict_cpu(&job, 1, 32).share, 640.0 / 642, CLOSE);
+    /* Four workers on two cores: a value takes each of them twice as long. */
+    job.machines.per_machine = 4;
+    job.machines.cores = 2;
+    ck_assert_double_eq_tol(predict_cpu(&job, 1, 32).share, 640.0 / 644, CLOSE);
+}
+END_TEST
+
+/* A hundred times as much: a chunk takes the worker's other threads 50 ms and psd 4 * 10/2 ms, and the link
+ * 40: T = 1 + 120 + 8 * 50 = 521 ms, or 1 + 10 * 50. */
+START_TEST(a_chunk_takes_the_cpu_that_it_needs)
+{
+    struct slow_job job = with_cpu((struct slow_machines){.cores = 1, .per_machine = 1});
+    struct slow_candidate c = predict_cpu(&job, 100, 0);
+    ck_assert_double_eq_tol(c.exchange_s, 0.521, CLOSE);
+    ck_assert_double_eq_tol(c.busy_s, 0.500, CLOSE);
+    ck_assert_double_eq_tol(c.share, 640.0 / (640 + 200 + 521), CLOSE);
+    /* Four workers on two cores: 100 ms a chunk, and 1 + 10 * 100 are more than 1 + 120 + 8 * 100. */
+    job.machines.per_machine = 4;
+    job.machines.cores = 2;
+    ck_assert_double_eq_tol(predict_cpu(&job, 100, 0).exchange_s, 1.001, CLOSE);
+    /* And psd: (4 * 50 + 4 * 10)/2 = 120 ms. */
+    job.machines.together = true;
+    ck_assert_double_eq_tol(predict_cpu(&job, 100, 0).exchange_s, 1.201, CLOSE);
+    /* psd alone is slower than a worker on each machine: 4 * 30 ms on one core. */
+    job.machines = (struct slow_machines){.cores = 8, .per_machine = 1, .server_cores = 1};
+    c = (struct slow_candidate){
+        .period = 32, .fragments = 1, .codec = &ps_codec_raw, .cost = {.server_s = 300e-9}};
+    slow_predict(&link1, &job, &c);
+    ck_assert_double_eq_tol(c.exchange_s, 1.201, CLOSE);
+}
+END_TEST
+
+/* In 32 steps: four workers need 4 * (200 + 500) ms and psd 400, on two cores; with steps of half a core
+ * 4 * 320 more. */
+START_TEST(a_period_takes_the_cpu_that_a_machine_has)
+{
+    struct slow_job job = with_cpu((struct slow_machines){.cores = 2, .per_machine = 4, .together = true});
+    ck_assert_double_eq_tol(predict_cpu(&job, 100, 32).share, 640.0 / 1601, CLOSE); /* 640 + 2 * 200 + 561 */
+    job.machines.step_cores = 0.5;
+    ck_assert_double_eq_tol(predict_cpu(&job, 100, 32).share, 640.0 / 2240, CLOSE);
+    /* Without psd 4 * (700 + 320) ms. */
+    job.machines.together = false;
+    ck_assert_double_eq_tol(predict_cpu(&job, 100, 32).share, 640.0 / 2040, CLOSE);
+}
+END_TEST
+
 static struct slow_options options(void)
 {
     struct slow_options o = {.link = link1,
@@ -244,6 +318,12 @@ static const struct {
     {{BASE, "--method", "sync-sgd"}, "allowed with --slow are diloco"},
     {{BASE, "--simulated"}, "no such option with --slow"},
     {{BASE, "--period"}, "or no value"},
+    {{BASE, "--together"}, "--cores is missing"},
+    {{BASE, "--cpu-ns", "1,2,3"}, "--cores is missing"},
+    {{BASE, "--cpu-ns", "1,2"}, "three numbers of 0 to 1e6"},
+    {{BASE, "--cpu-ns", "1,2,-3"}, "three numbers of 0 to 1e6"},
+    {{BASE, "--cores", "0"}, "--cores is '0'"},
+    {{BASE, "--cores", "4", "--per-machine", "5"}, "--per-machine is above --workers"},
 };
 
 START_TEST(a_bad_command_line_is_named)
@@ -309,6 +389,9 @@ int main(void)
     tcase_add_test(model, the_window_and_psds_link_are_limits);
     tcase_add_test(model, a_window_that_is_not_given_fills_the_link);
     tcase_add_test(model, a_connection_that_was_idle_starts_slowly);
+    tcase_add_test(model, cpu_time_counts_where_cores_are_given);
+    tcase_add_test(model, a_chunk_takes_the_cpu_that_it_needs);
+    tcase_add_test(model, a_period_takes_the_cpu_that_a_machine_has);
     tcase_add_test(model, the_choice_is_the_first_that_is_enough);
     tcase_add_test(model, the_yaml_has_a_line_for_what_is_not_the_default);
     tcase_add_loop_test(model, psd_takes_the_yaml_of_each_choice, 0, ROWS(methods));

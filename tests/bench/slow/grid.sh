@@ -21,6 +21,7 @@ usage: tests/bench/slow/grid.sh BUILD [OUT.png]
     FRAGMENTS="1" FLOATS=30800000 STEP_MS=30 WORKERS=4 MEASURED_PERIODS=2    overlap period: as long as the period
     WINDOW=              window_chunks; by default what psbench plan says
     CHUNK_FLOATS=131072  chunk_floats
+    CORES=               of this machine, on which all of them run; by default those that nproc counts
     DELAY_MS=0 there and back, in whole milliseconds; above 0 with DELAYTAP=PATH of delaytap.py
 END
 }
@@ -102,7 +103,7 @@ measure_link() {
 
 plan() { # STEP_MS PERIOD CODEC FRAGMENTS [OPTION...]
     "$psbench" plan --slow --link "$folder/link.json" --step-ms "$1" --floats "$floats" --workers "$workers" --lanes 2 \
-        --chunk-floats "$chunk_floats" --period "$2" --codec "$3" --fragments "$4" --json "${@:5}" >"$folder/plan.json"
+        --chunk-floats "$chunk_floats" --cores "${CORES:-$(nproc)}" --per-machine "$workers" --together --period "$2" --codec "$3" --fragments "$4" --json "${@:5}" >"$folder/plan.json"
 }
 
 # A worker's step is a sleep and the move of a small part of x (optimizer external), so that those of one machine do not wait
@@ -132,7 +133,8 @@ cell() { # RATE PERIOD CODEC OVERLAP FRAGMENTS
         ($rows | (map(select((.overlap | tostring) == ({"false": "0", "true": "1"}[$overlap] // $overlap))) | .[0]) // .[-1]
             | .share) as $planned |
         {rate: $rate, delay_ms: $delay, period: .[0].period, codec: $codec, overlap: $overlap, fragments: $fragments,
-         window: $window, step_ms: (map(.step_ms) | add / length), bytes: (map(.bytes) | add), share: (map(.share) | add / length),
+         window: $window, step_ms: (map(.step_ms) | add / length), own_cpu_ns: (map(.own_cpu_ns) | add / length),
+         others_cpu_ns: (map(.others_cpu_ns) | add / length), bytes: (map(.bytes) | add), share: (map(.share) | add / length),
          planned: $planned}' "$folder"/out-* | tee -a "$folder/cells"
 }
 

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "client/psclient.h"
 #include "proto/clock.h"
@@ -32,12 +33,14 @@ struct worker {
     float *x, *g;
     double computed_s, deadline_s;
     uint64_t n_own;
+    double own_step_cpu_s;
 };
 
 struct result {
     uint64_t steps, bytes;
     uint32_t period;
     double wall_s, computed_s, update_s;
+    double own_cpu_s, others_cpu_s; /* of the thread that makes the steps, without them; of the others */
 };
 
 static bool take_count(const char *option, const char *text, uint64_t max, uint64_t *out)
@@ -86,15 +89,25 @@ static int may_wait(void *arg)
     return ps_now_s() < w->deadline_s;
 }
 
+static double cpu_s(int who)
+{
+    struct rusage u;
+    getrusage(who, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
 /* One part of x after the other. */
 static void own_step(void *arg, float *x, const float *g, double learning_rate)
 {
     struct worker *w = arg;
+    double begin_s = cpu_s(RUSAGE_THREAD);
     uint64_t begin = w->o->floats / PARTS * (w->n_own % PARTS), end = begin + w->o->floats / PARTS;
     (void)learning_rate;
     for (uint64_t i = begin; i < end; i++)
         x[i] -= g[i];
     w->n_own++;
+    w->own_step_cpu_s += cpu_s(RUSAGE_THREAD) - begin_s;
 }
 
 static int join(struct worker *w)
@@ -136,14 +149,18 @@ static int measure(struct worker *w, struct result *out)
     int rc = steps(w, 2 * period);
     psc_info(w->c, &before);
     double computed_s = w->computed_s, begin = ps_now_s();
+    double own_s = cpu_s(RUSAGE_THREAD), all_s = cpu_s(RUSAGE_SELF), step_s = w->own_step_cpu_s;
     out->steps = period * w->o->periods;
     if (rc == PSC_OK)
         rc = steps(w, out->steps);
     out->wall_s = ps_now_s() - begin;
+    own_s = cpu_s(RUSAGE_THREAD) - own_s;
+    out->others_cpu_s = cpu_s(RUSAGE_SELF) - all_s - own_s;
     psc_info(w->c, &after);
     out->period = (uint32_t)period;
     out->computed_s = w->computed_s - computed_s;
     out->update_s = after.update_seconds - before.update_seconds;
+    out->own_cpu_s = own_s - (w->own_step_cpu_s - step_s);
     out->bytes = after.bytes_sent + after.bytes_received - before.bytes_sent - before.bytes_received;
     return rc;
 }
@@ -151,15 +168,19 @@ static int measure(struct worker *w, struct result *out)
 static void print(const struct options *o, const struct result *r)
 {
     double own_s = r->computed_s + r->update_s, share = own_s / r->wall_s;
+    double ns = 1e9 / (double)(o->floats * o->periods); /* of a value, in an exchange of the vector */
     if (o->json)
         printf("{\"bench\":\"waits\",\"floats\":%llu,\"period\":%u,\"steps\":%llu,\"step_ms\":%.4f,"
-               "\"wall_ms\":%.3f,\"bytes\":%llu,\"share\":%.6f}\n",
+               "\"wall_ms\":%.3f,\"bytes\":%llu,\"own_cpu_ns\":%.3f,\"others_cpu_ns\":%.3f,\"share\":%.6f}\n",
                (unsigned long long)o->floats, r->period, (unsigned long long)r->steps,
-               own_s * 1e3 / (double)r->steps, r->wall_s * 1e3, (unsigned long long)r->bytes, share);
+               own_s * 1e3 / (double)r->steps, r->wall_s * 1e3, (unsigned long long)r->bytes,
+               r->own_cpu_s * ns, r->others_cpu_s * ns, share);
     else
-        printf("%.1f %% of the time not waiting: %llu steps of %.3f ms (period %u) in %.3f s, %.3f MB\n",
+        printf("%.1f %% of the time not waiting: %llu steps of %.3f ms (period %u) in %.3f s, %.3f MB; CPU "
+               "for a "
+               "value: %.2f ns, in other threads %.2f\n",
                share * 100, (unsigned long long)r->steps, own_s * 1e3 / (double)r->steps, r->period,
-               r->wall_s, (double)r->bytes * 1e-6);
+               r->wall_s, (double)r->bytes * 1e-6, r->own_cpu_s * ns, r->others_cpu_s * ns);
 }
 
 int bench_waits(int argc, char **argv)

@@ -36,6 +36,8 @@ static void check(const uint8_t *bytes, size_t len)
     at = expect(parts.means, true, at, h.means * vector_bytes);
     at = expect(parts.message, h.flags & PSC_STATE_MESSAGE, at, vector_bytes);
     at = expect(parts.sent_error, h.flags & PSC_STATE_SENT_ERROR, at, vector_bytes);
+    at = expect(parts.known, h.flags & PSC_STATE_KNOWN, at, vector_bytes);
+    at = expect(parts.sent_known, h.flags & PSC_STATE_SENT_KNOWN, at, vector_bytes);
     at = expect(parts.under_way, true, at, h.n_under_way * (uint64_t)PSC_STATE_EXCHANGE_BYTES);
     for (uint32_t k = 0; k < h.n_under_way; k++) {
         const unsigned char *one = parts.under_way + k * (size_t)PSC_STATE_EXCHANGE_BYTES;
@@ -45,6 +47,7 @@ static void check(const uint8_t *bytes, size_t len)
         psc_state_pack_exchange(&e, packed);
         promise(memcmp(packed, one, sizeof packed) == 0);
     }
+    at = expect(parts.chunks, true, at, h.chunks);
     at = expect(parts.extra, true, at, h.extra_bytes);
     promise(at + CHECKSUM_BYTES == bytes + len);
     promise(memcmp(again, bytes, of_head) == 0);

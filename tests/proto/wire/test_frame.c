@@ -100,9 +100,9 @@ static const struct {
 } bad_bytes[] = {
     {0, 'Q', -EPROTO, "31445351", "31445350"},          {3, '2', -EPROTO, "32445350", "31445350"},
     {4, 2, -EPROTONOSUPPORT, "version 2", "speaks 1"},  {5, 1, -EPROTONOSUPPORT, "version 257", "speaks 1"},
-    {6, 0, -EPROTO, "kind 0", "1 to 7 and 16, 17"},     {6, 8, -EPROTO, "kind 8", "1 to 7 and 16, 17"},
-    {6, 15, -EPROTO, "kind 15", "1 to 7 and 16, 17"},   {6, 18, -EPROTO, "kind 18", "1 to 7 and 16, 17"},
-    {6, 255, -EPROTO, "kind 255", "1 to 7 and 16, 17"},
+    {6, 0, -EPROTO, "kind 0", "1 to 8 and 16, 17"},     {6, 9, -EPROTO, "kind 9", "1 to 8 and 16, 17"},
+    {6, 15, -EPROTO, "kind 15", "1 to 8 and 16, 17"},   {6, 18, -EPROTO, "kind 18", "1 to 8 and 16, 17"},
+    {6, 255, -EPROTO, "kind 255", "1 to 8 and 16, 17"},
 };
 
 START_TEST(bad_field_is_refused_with_a_sentence)

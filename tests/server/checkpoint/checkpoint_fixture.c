@@ -92,6 +92,11 @@ void make_snapshot(struct psd_snapshot *s, uint64_t version, uint32_t n_state)
     s->lane_moves[1] = version + 2;
     s->lane_clocks[0] = version;
     s->lane_clocks[1] = version + 1;
+    if (n_state > 0) { /* of a job with fragments */
+        s->fragments = 3;
+        s->fragment_moves = calloc(6, sizeof *s->fragment_moves);
+        s->fragment_moves[5] = version + 3;
+    }
     s->n_replay = 2;
     s->replay = calloc(2, sizeof *s->replay);
     add_replay(&s->replay[0], 4, 0, 77, 1);

@@ -36,6 +36,10 @@ static void assert_same(const struct psd_snapshot *a, const struct psd_snapshot 
     ck_assert_uint_eq(a->map.chunk_floats, b->map.chunk_floats);
     ck_assert_mem_eq(a->lane_clocks, b->lane_clocks, a->map.lanes * sizeof *a->lane_clocks);
     ck_assert_mem_eq(a->lane_moves, b->lane_moves, a->map.lanes * sizeof *a->lane_moves);
+    ck_assert_uint_eq(a->fragments, b->fragments);
+    if (a->fragments > 0)
+        ck_assert_mem_eq(a->fragment_moves, b->fragment_moves,
+                         (size_t)a->map.lanes * a->fragments * sizeof *a->fragment_moves);
     ck_assert_uint_eq(a->n_replay, b->n_replay);
     for (size_t i = 0; i < a->n_replay; i++) {
         const struct psd_replay_entry *x = &a->replay[i], *y = &b->replay[i];
@@ -268,6 +272,9 @@ static const struct {
      "psd.rule has 41 bytes"},
     {"\"[1,2]\"", "\"[1,-2]\"", "psd.clocks: value 1"},
     {"\"[1,2]\"", "\"[1,2\"", "psd.clocks is not JSON"},
+    {"\"[0,0,0,0,0,4]\"", "\"[0,0,0,0,4]\"", "psd.fragment_moves has 5 values"},
+    {"\"[0,0,0,0,0,4]\"", "\"[0]\"", "psd.fragment_moves has 1 values"},
+    {"\"[0,0,0,0,0,4]\"", "\"[0,0,0,0,0,-4]\"", "psd.fragment_moves: value 5"},
     {"[4,9,0,", "[4,9,2,", "psd.replay: entry 0"},
     {"[4,9,0,", "[4294967296,9,0,", "psd.replay: entry 0"},
     {"[4,9,0,", "[4,9,0,0,", "psd.replay: entry 0"},

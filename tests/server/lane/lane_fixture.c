@@ -320,10 +320,11 @@ static void copy_replay(const struct psd_lane *lane, struct psd_snapshot *out)
 
 void rig_snapshot(struct rig *r, struct psd_snapshot *out)
 {
-    uint64_t n = r->center->manifest->n_floats;
+    const struct ps_manifest *m = r->center->manifest;
+    uint64_t n = m->n_floats;
     const float *x = rig_center(r);
     *out = r->center->snapshot;
-    ck_assert_int_eq(ps_manifest_create(r->center->manifest->tensors, 1, n, &out->manifest, NULL), 0);
+    ck_assert_int_eq(ps_manifest_create(m->tensors, m->n_tensors, n, &out->manifest, NULL), 0);
     out->version = atomic_load(&r->shared.version);
     out->center = malloc(n * sizeof *x);
     memcpy(out->center, x, n * sizeof *x);
@@ -336,6 +337,11 @@ void rig_snapshot(struct rig *r, struct psd_snapshot *out)
     memcpy(out->lane_clocks, r->center->snapshot.lane_clocks, r->n_lanes * sizeof *out->lane_clocks);
     out->lane_moves = malloc(r->n_lanes * sizeof *out->lane_moves);
     memcpy(out->lane_moves, r->center->snapshot.lane_moves, r->n_lanes * sizeof *out->lane_moves);
+    if (out->fragment_moves != NULL) {
+        size_t bytes = (size_t)r->n_lanes * out->fragments * sizeof *out->fragment_moves;
+        out->fragment_moves = malloc(bytes);
+        memcpy(out->fragment_moves, r->center->snapshot.fragment_moves, bytes);
+    }
     out->replay = calloc((size_t)r->n_lanes * RIG_SLOTS, sizeof *out->replay);
     out->n_replay = 0;
     for (uint32_t i = 0; i < r->n_lanes; i++)

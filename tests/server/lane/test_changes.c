@@ -189,7 +189,83 @@ START_TEST(who_is_not_known_is_answered_with_the_floats)
 }
 END_TEST
 
-/* Neither is kept by a checkpoint or a method: the first answers after them are whole. */
+/* Chunk k of a row, as the client has it. */
+static void say_known(struct rig *r, uint32_t client, uint64_t seq, uint32_t row, uint32_t k,
+                      const float *values, struct reply *reply)
+{
+    struct ps_frame f = rig_frame(r, PS_FRAME_KNOWN, client, INC, seq, row, k);
+    rig_ask(r, row, &f, values + f.begin, f.count * sizeof(float), reply);
+}
+
+/* psd keeps nothing of it in a checkpoint: the client has it in its state. */
+START_TEST(a_client_that_says_what_it_has_goes_on_with_changes)
+{
+    static float there[N], straight[N];
+    struct psd_snapshot s;
+    struct rig r, again;
+    struct reply reply;
+    char key[40];
+    open_job(&r, 0, codecs[_i]);
+    snprintf(key, sizeof key, "codec.answer=%s", codecs[_i]);
+    for (uint64_t seq = 1; seq <= 3; seq++)
+        for (uint32_t c = A; c <= B; c++)
+            exchange(&r, c, seq, seq > 1, seq > 1);
+    rig_snapshot(&r, &s);
+    memcpy(there, known[A], sizeof there);
+    exchange(&r, A, 4, true, true);
+    memcpy(straight, known[A], sizeof straight);
+    rig_close(&r);
+
+    rig_open(&again, "add", LANES, (const char *[]){"workers=2", "admission=fcfs", key, NULL});
+    rig_resume(&again, &s);
+    rig_admit(&again, A, INC, PSD_PHASE_ACTIVE, false);
+    memcpy(known[A], there, sizeof there);
+    for (uint32_t row = 0; row < again.center->shard.n_lanes; row++)
+        for (uint32_t k = 0; k < ps_shard_n_chunks(&again.center->shard, row); k++) {
+            say_known(&again, A, 1, row, k, known[A], &reply);
+            ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER && reply.body_bytes == 0, "%s", reply.sentence);
+        }
+    check_known(&again, A);
+    exchange(&again, A, 2, true, true);
+    check_known(&again, A);
+    ck_assert_mem_eq(known[A], straight, sizeof straight);
+    rig_close(&again);
+    rig_snapshot_free(&s);
+}
+END_TEST
+
+/* Values that are not finite, a part of a chunk, a client of which psd keeps nothing. */
+START_TEST(what_a_client_says_it_has_is_checked)
+{
+    struct rig r;
+    struct reply reply;
+    open_job(&r, 0, codecs[_i]);
+    say_known(&r, LATE, 1, 0, 0, message, &reply);
+    ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER, "%s", reply.sentence);
+    ask_chunk(&r, LATE, 2, 0, 0, true, &reply);
+    ck_assert_uint_eq(reply.f.codec, 0);
+    struct ps_frame f = rig_frame(&r, PS_FRAME_KNOWN, A, INC, 1, 0, 0);
+    f.count--;
+    rig_ask(&r, 0, &f, message + f.begin, f.count * sizeof(float), &reply);
+    ck_assert_uint_eq(reply.f.code, PS__CODE__RANGE);
+    f.count++;
+    rig_ask(&r, 0, &f, message + f.begin, f.count * sizeof(float) - 4, &reply);
+    ck_assert_uint_eq(reply.f.code, PS__CODE__MALFORMED);
+    ask_chunk(&r, A, 2, 0, 0, true, &reply);
+    ck_assert_uint_eq(reply.f.codec, 0); /* nothing was taken */
+    float kept = message[f.begin + 7];
+    message[f.begin + 7] = NAN;
+    say_known(&r, B, 1, 0, 0, message, &reply);
+    message[f.begin + 7] = kept;
+    ck_assert_uint_eq(reply.f.kind, PS_FRAME_ERROR);
+    ck_assert_uint_eq(reply.f.code, PS__CODE__VALUE);
+    for (int i = 0; i < N; i++)
+        ck_assert(isfinite(r.center->seen[B][i]));
+    rig_close(&r);
+}
+END_TEST
+
+/* A checkpoint or a method keeps nothing of it: the first answers after them are whole. */
 START_TEST(a_resume_and_a_swap_begin_with_the_floats)
 {
     struct psd_snapshot s;
@@ -246,6 +322,8 @@ int main(void)
     tcase_add_loop_test(tc, answers_bring_what_has_changed, 0, 2 * (int)ROWS(jobs));
     tcase_add_loop_test(tc, after_a_replay_an_answer_is_whole, 0, (int)ROWS(codecs));
     tcase_add_loop_test(tc, who_is_not_known_is_answered_with_the_floats, 0, (int)ROWS(codecs));
+    tcase_add_loop_test(tc, a_client_that_says_what_it_has_goes_on_with_changes, 0, (int)ROWS(codecs));
+    tcase_add_loop_test(tc, what_a_client_says_it_has_is_checked, 0, (int)ROWS(codecs));
     tcase_add_loop_test(tc, a_resume_and_a_swap_begin_with_the_floats, 0, (int)ROWS(codecs));
     tcase_add_test(tc, the_flag_is_refused_where_answers_are_values);
     suite_add_tcase(suite, tc);

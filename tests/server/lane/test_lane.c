@@ -101,7 +101,7 @@ static const struct {
      "codec 1 (fp16); allowed in a frame of kind 1 is 0 (raw, codec.message)"},
     {FIELD(codec), 255, PS__CODE__CODEC, "codec 255 (not known)"},
     {FIELD(kind), 0, PS__CODE__MALFORMED, "frame kind 0"},
-    {FIELD(kind), 8, PS__CODE__MALFORMED, "frame kind 8"},
+    {FIELD(kind), 9, PS__CODE__MALFORMED, "frame kind 9"},
     {FIELD(kind), PS_FRAME_ANSWER, PS__CODE__MALFORMED, "is an answer"},
     {FIELD(kind), PS_FRAME_ERROR, PS__CODE__MALFORMED, "is an answer"},
     {FIELD(kind), PS_FRAME_OFFER, PS__CODE__NOT_BEGUN, "after the job has begun"},

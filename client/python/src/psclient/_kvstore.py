@@ -8,7 +8,7 @@ from typing import Any, Union
 import numpy as np
 
 from psclient._arrays import Floats, take
-from psclient._errors import InvalidArgument
+from psclient._errors import InvalidArgument, Unsupported
 from psclient._ring import Ring
 from psclient._worker import Tensor, Worker
 
@@ -25,6 +25,8 @@ class KVStore:
     barrier; other options are those of Worker."""
 
     def __init__(self, server: str, *, workers: int | None = None, **options: Any) -> None:
+        if options.get("memory") not in (None, "host"):
+            raise Unsupported(f"KVStore: memory {options['memory']!r}; its values are arrays of the host: use Worker for a GPU's")
         self._server, self._workers, self._options = server, workers, options
         self._first: dict[str, Floats] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}

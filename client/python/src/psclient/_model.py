@@ -61,8 +61,8 @@ def _check(name: str, tensor: torch.Tensor, is_parameter: bool) -> None:
             "another type with torch.autocast"
             + ("" if is_parameter else ", or register the buffer with persistent=False to keep it to this worker")
         )
-    if tensor.device.type != "cpu":
-        raise TypeError(f"{what} is on {tensor.device}; this version supports models on the CPU: model.cpu()")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise TypeError(f"{what} is on {tensor.device}; allowed are the CPU, and a GPU of CUDA: model.cpu()")
     if tensor.layout != torch.strided:
         raise TypeError(f"{what} is {tensor.layout}; allowed are dense tensors")
 

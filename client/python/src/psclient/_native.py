@@ -158,6 +158,8 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[object, ...]]] = {
     "psc_alloc": (C.c_int, (_P, _N, C.POINTER(_P))),
     "psc_keep": (C.c_int, (_P, _P, C.POINTER(_P))),
     "psc_memory_free": (None, (_P,)),
+    "psc_read": (C.c_int, (_P, _P, _P, _N)),
+    "psc_write": (C.c_int, (_P, _P, _P, _N)),
     "psc_step": (C.c_int, (_P, _P, _P, _N)),
     "psc_step_begin": (C.c_int, (_P, _P, _P, _N)),
     "psc_ready": (C.c_int, (_P, C.c_uint64, C.c_uint64)),

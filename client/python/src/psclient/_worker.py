@@ -16,9 +16,12 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, Union, overload
 
+import numpy as np
+
 from psclient import _native
-from psclient._arrays import Floats, take
-from psclient._errors import Drained, InvalidArgument, error_of
+from psclient._arrays import Floats, Host, take
+from psclient._device import Gpu, handle_of
+from psclient._errors import Drained, InvalidArgument, Unsupported, error_of
 from psclient._memory import array_at
 from psclient._ring import Ring
 from psclient._signals import Asker, Catcher
@@ -176,6 +179,13 @@ class Worker:
     planned steps of this worker; for display only. samples_per_epoch: for a method with pipeline_warmup_epochs. local: a
     method without a server, replaces server. clique: the Ring that this worker is a member of.
 
+    memory: the memory of all arrays that the calls get: "host", or "cuda", the GPU that is the thread's current device.
+    Arrays of the GPU are those with __dlpack__ or __cuda_array_interface__. stream: the CUDA stream in whose order calls read
+    and write them: a handle (1: the default stream), or a stream of PyTorch or CuPy. What was put into it before a call is
+    done before, and what is put there later comes after. None: arrays must be complete when a call begins, and are when it
+    returns. Unsupported says why there is no memory "cuda". DeviceError is a failure of the GPU: the worker can only be
+    closed then.
+
     Connects at once; raises psclient.Error. A `with` statement closes it. A worker may be used by one thread at a time, in
     the process that created it: in a child of fork every call fails. Ctrl-C during a wait closes it and raises
     KeyboardInterrupt."""
@@ -201,6 +211,8 @@ class Worker:
         samples_per_epoch: int = 0,
         local: Local | None = None,
         clique: Ring | None = None,
+        memory: str | None = None,
+        stream: Any = None,
     ) -> None:
         self._handle = C.c_void_p()
         self._lock = threading.Lock()
@@ -216,6 +228,9 @@ class Worker:
         self._stepped: tuple[object, ...] = ()  # the objects at these addresses
         self._started: dict[int, tuple[object, ...]] = {}  # by ticket
         self._clique = clique  # used by the library until close
+        self._stream = stream  # likewise
+        handle = handle_of(stream)
+        self._memory: Host | Gpu = Gpu(handle) if memory == "cuda" else Host()
         self._why_closed = "it is closed"
         options = _native.psc_options()
         _lib.psc_options_init_sized(C.byref(options), C.sizeof(options), C.sizeof(_native.psc_tensor))
@@ -226,6 +241,7 @@ class Worker:
         options.transport = _text(transport)
         options.net, options.data, options.steps = _text(net), _text(data), steps
         options.samples_per_epoch = samples_per_epoch
+        options.memory, options.stream = _text(memory), handle
         options.go_on = self._asker.callback
         self._callbacks: list[object] = [self._asker.callback]  # used by the library until close
         self._listen(options, log)
@@ -335,7 +351,13 @@ class Worker:
     def alloc(self, n_floats: int) -> Floats:
         """Returns [n_floats] zeros in memory shared with a psd on this machine: elastic exchanges update it in place.
         Call it before begin, which may get the array as x; at most 3 times. The array is valid after close, until its last
-        view is gone. It is not mapped in a child of fork: access there is a SIGSEGV."""
+        view is gone. It is not mapped in a child of fork: access there is a SIGSEGV. Unsupported with memory "cuda", whose
+        arrays come from the library that computes with them."""
+        if isinstance(self._memory, Gpu):
+            raise Unsupported(
+                "Worker.alloc: with memory 'cuda' any array of the GPU serves, and none ends with the worker: allocate it with "
+                "the library that computes, such as torch.zeros(n, device='cuda')"
+            )
         address, memory = C.c_void_p(), C.c_void_p()
         with self._use("Worker.alloc"):
             self._check(_lib.psc_alloc(self._handle, n_floats, C.byref(address)))
@@ -351,10 +373,27 @@ class Worker:
         listed = _tensors_of(tensors)
         sizes: dict[str | None, int] = {t.name: t.size for t in listed}
         sizes[None] = sum(t.size for t in listed)
-        array = take("x", x, sizes[None], writes=True)
+        array = self._memory.take("x", x, sizes[None], writes=True)
         with self._use("Worker.begin"):
-            self._check(_lib.psc_begin(self._handle, _manifest_of(listed), len(listed), array.ctypes.data))
+            self._check(_lib.psc_begin(self._handle, _manifest_of(listed), len(listed), array.address))
             self._sizes, self._stepped = sizes, (x, array)
+            self._memory.starts_at(array)
+
+    def read(self, x: Any, out: Any = None) -> Floats:
+        """Copies x, an array in the worker's memory, to `out`, an array of the host of as many values (None: a new one), behind
+        all work that was put into `stream`, and returns it."""
+        array = self._memory.take("x", x, None, writes=False)
+        host = take("out", np.empty(array.size, np.float32) if out is None else out, array.size, writes=True)
+        with self._use("Worker.read"):
+            self._check(_lib.psc_read(self._handle, host.ctypes.data, array.address, array.size))
+        return host
+
+    def write(self, x: Any, values: Any) -> None:
+        """Copies `values`, an array of the host, to x, an array in the worker's memory, likewise."""
+        array = self._memory.take("x", x, None, writes=True)
+        host = take("values", values, array.size, writes=False)
+        with self._use("Worker.write"):
+            self._check(_lib.psc_write(self._handle, array.address, host.ctypes.data, array.size))
 
     # -- Training --
 
@@ -404,12 +443,10 @@ class Worker:
 
     def _bind(self, call: str, x: Any, g: Any) -> None:
         n = self._size_of(call, None)
-        x_taken, g_taken = take("x", x, n, writes=True), take("g", g, n, writes=False)
-        self._x_at, self._g_at = x_taken.ctypes.data, g_taken.ctypes.data
+        x_taken, g_taken = self._memory.take("x", x, n, writes=True), self._memory.take("g", g, n, writes=False)
+        self._x_at, self._g_at = x_taken.address, g_taken.address
         self._stepped = (x, g, x_taken, g_taken)
-        # NumPy arrays keep their memory while referenced. Other tensors may get new memory, so they are checked every time.
-        still = x_taken is x and g_taken is g
-        self._x, self._g = (x, g) if still else (None, None)
+        self._x, self._g = (x, g) if x_taken.fixed and g_taken.fixed else (None, None)
 
     def _after_step(self, rc: int) -> None:
         raised, self._step_raised = self._step_raised, None
@@ -437,28 +474,28 @@ class Worker:
 
     def point(self, x: Any) -> None:
         """Copies the worker's own point to x [all floats]: the point from which Nesterov's momentum looks ahead."""
-        array = take("x", x, self._size_of("Worker.point", None), writes=True)
+        array = self._memory.take("x", x, self._size_of("Worker.point", None), writes=True)
         with self._use("Worker.point"):
-            self._check(_lib.psc_point(self._handle, array.ctypes.data))
+            self._check(_lib.psc_point(self._handle, array.address))
 
     # -- Transfers by hand: `tensor` is a name of the manifest, or None for the whole vector --
 
     def _move(self, call: str, tensor: str | None, *arrays: tuple[str, Any, bool], n: int | None = None) -> None:
         size = self._size_of(f"Worker.{call}", tensor)
-        taken = [take(_named(name, tensor), array, size, writes=writes) for name, array, writes in arrays]
+        taken = [self._memory.take(_named(name, tensor), array, size, writes=writes) for name, array, writes in arrays]
         numbers = () if n is None else (n,)
         with self._use(f"Worker.{call}"):
             function = getattr(_lib, f"psc_{call}")
-            self._check(function(self._handle, _text(tensor), *(a.ctypes.data for a in taken), *numbers))
+            self._check(function(self._handle, _text(tensor), *(a.address for a in taken), *numbers))
 
     def _start(self, call: str, tensor: str | None, *arrays: tuple[str, Any, bool], n: int | None = None) -> Transfer:
         size = self._size_of(f"Worker.{call}_start", tensor)
-        taken = [take(_named(name, tensor), array, size, writes=writes) for name, array, writes in arrays]
+        taken = [self._memory.take(_named(name, tensor), array, size, writes=writes) for name, array, writes in arrays]
         numbers = () if n is None else (n,)
         ticket = C.c_uint64()
         with self._use(f"Worker.{call}_start"):
             function = getattr(_lib, f"psc_{call}_start")
-            self._check(function(self._handle, _text(tensor), *(a.ctypes.data for a in taken), *numbers, C.byref(ticket)))
+            self._check(function(self._handle, _text(tensor), *(a.address for a in taken), *numbers, C.byref(ticket)))
             self._started[ticket.value] = (*taken, *(given for _, given, _ in arrays))
             self._started.pop(ticket.value - _native.MAX_STARTED, None)  # the library has completed that one
         return Transfer(self, ticket.value)
@@ -544,17 +581,17 @@ class Worker:
     def save(self, path: str | os.PathLike[str], x: Any, extra: bytes = b"") -> None:
         """Saves the worker's part of the job: x as last returned by step, the library's state, t, and `extra`, the
         caller's bytes. Replaces the file atomically."""
-        array = take("x", x, self._size_of("Worker.save", None), writes=False)
+        array = self._memory.take("x", x, self._size_of("Worker.save", None), writes=False)
         with self._use("Worker.save"):
-            self._check(_lib.psc_save(self._handle, _text(path), array.ctypes.data, extra, len(extra)))
+            self._check(_lib.psc_save(self._handle, _text(path), array.address, extra, len(extra)))
 
     def load(self, path: str | os.PathLike[str], x: Any) -> bytes:
         """Restores a saved state, after begin and before the first step; returns `extra`."""
-        array = take("x", x, self._size_of("Worker.load", None), writes=True)
+        array = self._memory.take("x", x, self._size_of("Worker.load", None), writes=True)
         room = C.create_string_buffer(max(os.path.getsize(path), 1))
         n = C.c_size_t()
         with self._use("Worker.load"):
-            self._check(_lib.psc_load(self._handle, _text(path), array.ctypes.data, room, len(room), C.byref(n)))
+            self._check(_lib.psc_load(self._handle, _text(path), array.address, room, len(room), C.byref(n)))
         return room.raw[: n.value]
 
     def saved_version(self, path: str | os.PathLike[str]) -> int:

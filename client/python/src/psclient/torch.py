@@ -7,14 +7,14 @@
         worker.step(len(labels))                       # in place of optimizer.step()
 
 Parameters and buffers become views of one flat vector, and gradients views of another: exchanges update them in
-place. The server chooses the method. Under rules whose workers step (elastic, add, outer-nesterov, delayed-nesterov),
-psd runs with `optimizer: external` and `optimizer` makes the step; without an optimizer here, psd's own does. Rules that
-take gradients make the step at the server: Trainer then takes no optimizer."""
+place. The model is on the CPU, or on one GPU. The server chooses the method. Under rules whose workers step (elastic, add,
+outer-nesterov, delayed-nesterov), psd runs with `optimizer: external` and `optimizer` makes the step; without an optimizer
+here, psd's own does. Rules that take gradients make the step at the server: Trainer then takes no optimizer."""
 
 from __future__ import annotations
 
-import ctypes as C
 import io
+import logging
 import os
 import time
 import weakref
@@ -28,9 +28,11 @@ from torch import nn
 from psclient._checkpoint import export_checkpoint, load_checkpoint
 from psclient._errors import NotFinite, RankTaken, Unsupported
 from psclient._model import Entry, Watch, entries_of, local_buffers
+from psclient._place import Gpu, HostPlace, device_of, places_of, through_the_host
 from psclient._ring import Ring
 from psclient._worker import Info, Role, Worker
 
+_log = logging.getLogger("psclient")
 _T = TypeVar("_T")
 _Path = Union[str, "os.PathLike[str]"]
 
@@ -53,6 +55,19 @@ def _open(server: str | None, rank: int | None, options: dict[str, Any]) -> Work
             if not patient or time.monotonic() > end:
                 raise
             time.sleep(_RANK_PAUSE_S)
+
+
+def _open_at(places: list[HostPlace], server: str | None, rank: int | None, options: dict[str, Any]) -> tuple[HostPlace, Worker]:
+    """Opens a Worker for the first of the places that libpsclient can serve. It says that it cannot before it connects."""
+    *better, last = places
+    for place in better:
+        try:
+            with place.scope():
+                return place, _open(server, rank, {**options, **place.options()})
+        except Unsupported as why:
+            _log.info("the vectors do not lie in memory '%s', but in '%s': %s", place.memory, last.memory, why)
+    with last.scope():
+        return last, _open(server, rank, {**options, **last.options()})
 
 
 def _check_optimizer(optimizer: torch.optim.Optimizer, entries: list[Entry]) -> None:
@@ -101,16 +116,18 @@ def _land(view: torch.Tensor, told: Callable[[], None]) -> Callable[[torch.Tenso
 class _Reported:
     """A step that has begun: what Trainer.backward has reported of it."""
 
-    def __init__(self, worker: Worker, entries: list[Entry], x: torch.Tensor, n_samples: int) -> None:
+    def __init__(self, worker: Worker, entries: list[Entry], place: HostPlace, n_samples: int) -> None:
         self.n_samples = n_samples
+        x = self._x = place.x
         self.left: tuple[int, list[torch.Tensor | None], torch.Tensor] = (-1, [], x)  # what backward has left
-        self._worker, self._entries, self._x = worker, entries, x
+        self._entries, self._reports = entries, place.reports(worker)
         self._told: set[int] = set()
         self._twice = ""
         self._buffers = [(e, e.of(x).clone()) for e in entries if e.role == Role.BUFFER]
         for i, entry in enumerate(entries):
-            if entry.role != Role.PARAM:
-                self.tell(i)
+            if entry.role != Role.PARAM:  # of which the worker reads x alone
+                self._told.add(i)
+                worker.ready(entry.offset, entry.tensor.numel())
 
     def tell(self, i: int) -> None:
         """The gradient of entry i is final."""
@@ -119,13 +136,14 @@ class _Reported:
             self._twice = self._twice or entry.name
             return
         self._told.add(i)
-        self._worker.ready(entry.offset, entry.tensor.numel())
+        self._reports.tell(entry.offset, entry.tensor.numel())
 
     def finish(self) -> None:
         """Reports parameters that this backward has not reached, and checks that what was reported was final."""
         for i in reversed(range(len(self._entries))):
             if i not in self._told:
                 self.tell(i)
+        self._reports.finish()
         todo = "it was reported and may have been sent before: call loss.backward() and step(n) for this model"
         if self._twice:
             raise RuntimeError(f"backward computed the gradient of '{self._twice}' in several parts: {todo}")
@@ -141,9 +159,15 @@ class Trainer:
     optimizer: makes the local step if the job's optimizer is external; None: psd's optimizer or rule makes the step.
     Unsupported is raised if this does not match the job; its message says what to pass. rank: the requested rank; None:
     torchrun's RANK if set, otherwise any. state: a file with this worker's part of the job: resumed from if it exists, and
-    saved at each checkpoint of psd. Other options are those of Worker.
+    saved at each checkpoint of psd. Other options are those of Worker, but for its stream.
 
-    `worker` is the underlying Worker. A `with` statement closes it; the model remains usable."""
+    A model on a GPU: memory="cuda" lets libpsclient compute on the GPU, and memory="pinned" on the host, with copies of the
+    model's vectors and the gradients in pinned memory. None: "cuda" where libpsclient has it for this worker, else "pinned"; a
+    message of the logger "psclient" says why. The work is ordered with the stream that is current at each call. TypeError
+    names a parameter on another device than the first.
+
+    `worker` is the underlying Worker, whose own calls are not ordered with a GPU's streams, and `memory` the memory of its
+    vectors. A `with` statement closes it; the model remains usable."""
 
     def __init__(
         self,
@@ -153,13 +177,17 @@ class Trainer:
         server: str | None = None,
         rank: int | None = None,
         state: _Path | None = None,
+        memory: str | None = None,
         **options: Any,
     ) -> None:
+        if "stream" in options:
+            raise TypeError("Trainer has no stream: it orders its work with the stream that is current at each call")
         self.model, self.optimizer = model, optimizer
         self._entries = entries_of(model)
         if optimizer is not None:
             _check_optimizer(optimizer, self._entries)
         self._n = self._entries[-1].offset + self._entries[-1].tensor.numel()
+        places = places_of(device_of(self._entries), memory)
         # The callback must not keep this object alive.
         me = weakref.ref(self)
 
@@ -169,12 +197,14 @@ class Trainer:
                 trainer._own_step(g)
 
         options.setdefault("own_step", own_step if optimizer is not None else None)
-        self.worker = _open(server, rank, options)
+        self._place, self.worker = _open_at(places, server, rank, options)
+        self.memory = self._place.memory
         try:
             self._join()
             self._watch = Watch(model, self._entries)
         except BaseException:
-            self.worker.close()
+            with self._place.scope():
+                self.worker.close()
             raise
         self._take_over()
         self._state = state
@@ -189,11 +219,9 @@ class Trainer:
     # -- Beginning --
 
     def _join(self) -> None:
-        self._x_array = self.worker.alloc(self._n)
-        self._x = torch.from_numpy(self._x_array)
-        self._g = torch.zeros(self._n)
-        self._g_array = self._g.numpy()
-        self._g_at = self._g.data_ptr()
+        place = self._place
+        place.make(self.worker, self._n)
+        self._x, self._g, self._x_array, self._g_array = place.x, place.g, place.x_array, place.g_array
         with torch.no_grad():
             for entry in self._entries:
                 if not torch.isfinite(entry.tensor).all():
@@ -202,7 +230,8 @@ class Trainer:
                         "with persistent=False to leave it out of the job"
                     )
                 entry.of(self._x).copy_(entry.tensor)
-        self.worker.begin([entry.described for entry in self._entries], self._x_array)
+        with place.call():
+            self.worker.begin([entry.described for entry in self._entries], self._x_array)
         self._check_who_steps(self.info)
 
     def _check_who_steps(self, info: Info) -> None:
@@ -224,6 +253,7 @@ class Trainer:
         self._grads: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._hooks = []
         self._open: _Reported | None = None
+        self._scaler: Any = None
         self._backward = False
         with torch.no_grad():
             for i, entry in enumerate(self._entries):
@@ -265,11 +295,11 @@ class Trainer:
                 "Trainer.backward and the others are loss.backward()"
             )
         self._watch.check()
-        if not self.worker.early or not self.worker.step_begin(self._x_array, self._g_array, n_samples):
+        if not self.worker.early or not self._step_begin(n_samples):
             loss.backward()
             return
         try:
-            self._open = _Reported(self.worker, self._entries, self._x, n_samples)
+            self._open = _Reported(self.worker, self._entries, self._place, n_samples)
             self._gather()
             self._backward = True
             loss.backward()
@@ -282,19 +312,30 @@ class Trainer:
             self.close()
             raise
 
-    def step(self, n_samples: int | None = None) -> None:
+    def _step_begin(self, n_samples: int) -> bool:
+        with self._place.call(back=False):
+            return self.worker.step_begin(self._x_array, self._g_array, n_samples)
+
+    def step(self, n_samples: int | None = None, *, scaler: Any = None) -> None:
         """Makes one training step with the current gradients, averaged over n_samples samples (1, or those of
         Trainer.backward); replaces optimizer.step(). A drain does not raise: see steps.
 
+        scaler: the torch.amp.GradScaler that scaled the loss. scaler.step(optimizer) then takes the place of
+        optimizer.step(): it leaves the model as it is where a gradient has overflowed. Call scaler.update() afterwards.
+
         RuntimeError names a tensor of the model that is no longer a view of the vector. NotFinite names a parameter whose
         gradient or value is NaN or infinite: nothing was sent."""
+        if scaler is not None and self.optimizer is None:
+            raise ValueError("step: a scaler needs an optimizer to step with; here the server or libpsclient makes the step")
         self._watch.check()
+        self._scaler = scaler
         try:
             if self._open is not None:
                 self._end_step(self._open, n_samples)
             else:
                 self._gather()
-                self.worker.step(self._x_array, self._g_array, 1 if n_samples is None else n_samples)
+                with self._place.call(g=True):
+                    self.worker.step(self._x_array, self._g_array, 1 if n_samples is None else n_samples)
         except NotFinite as why:
             raise self._name_bad(why) from why
         if self._state is not None and self.worker.save_version != self._saved:
@@ -319,7 +360,8 @@ class Trainer:
                 "Trainer.backward"
             )
         self._open = None
-        self.worker.step_end()
+        with self._place.call(x=False):
+            self.worker.step_end()
 
     def _gather(self) -> None:
         """Copies gradients that the hooks did not move: those set by hand, and missing ones, which are 0."""
@@ -334,12 +376,13 @@ class Trainer:
 
     def _own_step(self, g: int) -> None:
         assert self.optimizer is not None
-        if g != self._g_at:  # in a clique g is the members' mean
-            mean = np.ctypeslib.as_array((C.c_float * self._n).from_address(g))
-            self._g_array[:] = mean
-            for parameter, view in self._grads:
+        with self._place.own_step(g) as is_mean:
+            for parameter, view in self._grads if is_mean else ():
                 parameter.grad = view
-        self.optimizer.step()
+            if self._scaler is not None:
+                self._scaler.step(self.optimizer)
+            else:
+                self.optimizer.step()
 
     def _name_bad(self, why: NotFinite) -> NotFinite:
         then = "nothing was sent; worker.pull() restarts from the center; a smaller learning rate may help"
@@ -379,11 +422,13 @@ class Trainer:
 
     def pull(self) -> None:
         """Copies the center into the model; the next step restarts from it."""
-        self.worker.pull(None, self._x_array)
+        with self._place.call():
+            self.worker.pull(None, self._x_array)
 
     def wait(self) -> None:
         """Waits for transfers that the last step started. Call it before reading the model after the last step."""
-        self.worker.wait()
+        with self._place.call():
+            self.worker.wait()
 
     def report(self, **metrics: float) -> None:
         """Worker.report."""
@@ -400,27 +445,34 @@ class Trainer:
     # -- Saving --
 
     def save(self, path: _Path, user: Mapping[str, Any] | None = None) -> None:
-        """Saves this worker's part of the job: its vector, the state of psd's method, the optimizer's state, PyTorch's CPU
-        generator, counters of the model, and `user`, which holds plain values and tensors. The file is replaced atomically."""
+        """Saves this worker's part of the job: its vector, the state of psd's method, the optimizer's state, PyTorch's
+        generators of the CPU and of the model's GPU, counters of the model, and `user`, which holds plain values and tensors. The
+        file is replaced atomically. One that was saved on a GPU can be resumed from on the CPU, and the other way round."""
         out = io.BytesIO()
         torch.save(
             {
                 "optimizer": self.optimizer.state_dict() if self.optimizer is not None else None,
                 "generator": torch.get_rng_state(),
+                "device_generator": self._place.generator_state(),
                 "buffers": local_buffers(self.model),
                 "user": dict(user or {}),
             },
             out,
         )
-        self.worker.save(path, self._x_array, out.getvalue())
+        with self._place.call(back=False):
+            self.worker.save(path, self._x_array, out.getvalue())
         self._saved = self.worker.save_version
 
     def resume(self, path: _Path) -> dict[str, Any]:
         """Restores what save saved; call it before the first step. Returns `user`."""
-        extra = torch.load(io.BytesIO(self.worker.load(path, self._x_array)), weights_only=True)
+        with self._place.call(x=False):
+            saved = self.worker.load(path, self._x_array)
+        extra = torch.load(io.BytesIO(saved), map_location="cpu", weights_only=True)
         if self.optimizer is not None and extra["optimizer"] is not None:
             self.optimizer.load_state_dict(extra["optimizer"])
         torch.set_rng_state(extra["generator"])
+        if extra.get("device_generator") is not None:
+            self._place.set_generator_state(extra["device_generator"])
         mine = local_buffers(self.model)
         for name, values in extra["buffers"].items():
             if name in mine:
@@ -435,7 +487,8 @@ class Trainer:
         self._watch.stop()
         for hook in self._hooks:
             hook.remove()
-        self.worker.close()
+        with self._place.scope():
+            self.worker.close()
 
     def __enter__(self) -> Trainer:
         return self
@@ -472,16 +525,32 @@ def evaluate(
     return result
 
 
+_side_streams: dict[torch.device, tuple[Gpu, Any]] = {}
+
+
+def _sum_on_the_host(ring: Ring, values: torch.Tensor, codec: str | None) -> None:
+    """ring.allreduce of a GPU's values."""
+    if values.device not in _side_streams:
+        gpu = Gpu(values.device)
+        _side_streams[values.device] = gpu, gpu.stream()
+    gpu, stream = _side_streams[values.device]
+    through_the_host(gpu, stream, values, lambda host: ring.allreduce(host, codec))
+
+
 def ddp_hook(ring: Ring, bucket: Any, *, codec: str | None = None) -> Any:
     """A communication hook for DistributedDataParallel that averages gradients over `ring` instead of the process group.
 
     ddp.register_comm_hook(ring, psclient.torch.ddp_hook)
 
     codec: the encoding of the gradients, such as "fp16": functools.partial(psclient.torch.ddp_hook, codec="fp16"). Buckets
-    are float32 on the CPU."""
+    are float32; those of a GPU are summed in pinned memory of the host."""
     buffer = bucket.buffer()
-    ring.allreduce(buffer.detach(), codec)
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    if buffer.device.type == "cpu":
+        ring.allreduce(buffer.detach(), codec)
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    else:
+        _sum_on_the_host(ring, buffer.detach(), codec)
+        future = torch.futures.Future(devices=[buffer.device])  # DDP's stream waits for the current one
     future.set_result(buffer.div_(ring.size))
     return future
 
