@@ -49,6 +49,7 @@ struct psc {
     /* The method that steps use. The server's may be newer: method_change.c. */
     uint32_t generation;
     char method_name[32], rule_name[32], clique_codec[16], clique_algorithm[8];
+    bool clique_shrinks;                       /* psd's clique.on_loss is shrink */
     const struct ps_rule_info *rule_info;      /* NULL without a server */
     const struct ps_admission_info *admission; /* likewise */
     const struct psc_rule *rule;
@@ -143,6 +144,8 @@ int psc_pull_alone(struct psc *c, float *x);
 /* leader_step.c. psc_step, where the leader steps for the clique, after the members' gradients were put into
  * c->group.sum. */
 int psc_group_step(struct psc *c, float *x);
+/* Changes to the method of the leader's welcome, which has arrived. */
+int psc_group_adopt_method(struct psc *c);
 /* psc_pull of the whole vector, where the leader pulls for the clique. */
 int psc_group_pull(struct psc *c, float *x);
 /* The leader's message after a call that is no step, with the new method if that has changed since

@@ -45,23 +45,27 @@ static int lead(struct psc *c, float *x, int gathered)
         o.x_follows = c->pulled || o.welcome_follows;
         o.v_follows = o.welcome_follows && c->worker.vectors[PSC_VECTOR_V] != NULL;
     }
+    c->group.losses.step_rc = rc;
     int given = give(c, &o, x);
     return given == PSC_OK ? rc : given;
 }
 
-/* Changes to the leader's new method; the leader sends its vectors. */
-static int take_method(struct psc *c)
+int psc_group_adopt_method(struct psc *c)
 {
     struct psc_welcome welcome;
-    int rc = psc_leader_message_receive_welcome(c);
-    if (rc != PSC_OK)
-        return rc;
     pthread_mutex_lock(&c->session.shared.lock);
     welcome = c->session.shared.welcome;
     pthread_mutex_unlock(&c->session.shared.lock);
     psc_take_method(c, &welcome);
     psc_vectors_drop_but(c, psc_vectors_of(c));
     return psc_step_prepare(c);
+}
+
+/* Changes to the leader's new method; the leader sends its vectors. */
+static int take_method(struct psc *c)
+{
+    int rc = psc_leader_message_receive_welcome(c);
+    return rc == PSC_OK ? psc_group_adopt_method(c) : rc;
 }
 
 static int take_vectors(struct psc *c, const struct psc_leader_message *o, float *x)

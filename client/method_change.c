@@ -39,6 +39,7 @@ void psc_take_method(struct psc *c, const struct psc_welcome *welcome)
     snprintf(c->rule_name, sizeof c->rule_name, "%s", welcome->rule);
     snprintf(c->clique_codec, sizeof c->clique_codec, "%s", welcome->clique_codec);
     snprintf(c->clique_algorithm, sizeof c->clique_algorithm, "%s", welcome->clique_algorithm);
+    c->clique_shrinks = welcome->clique_shrinks;
     c->publish = welcome->publish;
     c->bucket_floats = welcome->bucket_floats;
 }

@@ -469,6 +469,9 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
     if (rc == PSC_OK)
         rc = psc_group_use_algorithm(c);
     if (rc == PSC_OK)
+        rc = psc_losses_begin(c);
+    c->group.losses.adopt_method = psc_group_adopt_method;
+    if (rc == PSC_OK)
         rc = psc_group_share_x(c, x);
     if (rc == PSC_OK)
         start_vectors(c, x);

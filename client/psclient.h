@@ -158,8 +158,13 @@ struct psc_options {
      * handle. All members make the same calls. psd sees one client, led by the member of rank 0; psc_rank and
      * psc_size are that client's at every member. psc_step sums the members' gradients, or their moves if psd
      * has clique.mode: vectors. If the workers of a server are one clique (rule hold, clique.mode: vectors),
-     * the explicit push and pull calls are PSC_EUNSUPPORTED, except psc_pull of the whole vector. NULL, or a
-     * clique of one: a single worker. */
+     * the explicit push and pull calls are PSC_EUNSUPPORTED, except psc_pull of the whole vector. If psd has
+     * clique.on_loss: shrink, without a server if the clique was opened with on_loss "shrink", the members
+     * that are left after a loss go on within psc_step, psc_step_end, psc_save and psc_wait(c, PSC_ALL): a
+     * step is made again without the lost members, or what another member has made of it is taken, so that
+     * psc_clock may grow by more than 1. psc_clique_size is smaller then, and psc_clique_rank may be.
+     * PSC_ECLIQUE: rank 0 with its session is lost, or this member was left out. PSC_EUNSUPPORTED: the clique
+     * cannot. NULL, or a clique of one: a single worker. */
     struct psc_clique *clique;
     /* The key pair with which this client authenticates: a file of psctl keygen that only its user can read.
      * Read during psc_open. Control and data are then encrypted. NULL: no authentication. */

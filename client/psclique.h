@@ -65,8 +65,8 @@ struct psc_ring_options {
      * computes or hangs: 100 to 2^30. A value below timeout_ms counts as timeout_ms. 3600000 */
     uint32_t step_ms;
     /* "ring", "tree" or "auto"; the same at every member. auto: the tree for short vectors, the ring for long
-     * ones. The limit follows from the latency and the throughput between neighbours, which psc_ring_open
-     * measures. Another run may choose differently, and its sums may differ in the last bits. For a client of
+     * ones. The limit is where the ring becomes the faster one, by sums of a few sizes that psc_ring_open
+     * times. Another run may choose differently, and its sums may differ in the last bits. For a client of
      * a psd, clique.algorithm of psd decides instead. "ring" */
     const char *algorithm;
     /* After the loss of a member: "end": all later calls fail. "shrink": the others may call
@@ -225,7 +225,9 @@ struct psc_shrunk {
  * than half of the members that have not ended are here, or half of them and the lowest rank: so of a clique
  * whose network is divided one part goes on. Errors: PSC_ECLIQUE: not so, or the others have gone on without
  * this member; it may be called again. PSC_EINVAL: no call has failed, or on_loss is "end"; PSC_EUNSUPPORTED:
- * threads and MPI. */
+ * threads and MPI.
+ *
+ * With psc_options.clique psclient.h makes these calls itself. */
 int psc_clique_shrink(struct psc_clique *q, uint64_t step, uint32_t timeout_ms, struct psc_shrunk *out);
 
 /* Abandons calls in progress and frees the handle. The other members' calls fail then. A clique over MPI

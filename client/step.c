@@ -284,17 +284,55 @@ static int begin_step(struct psc *c, const char *call, float *x, const float *g,
     c->worker.caller_x = x;
     c->worker.stepped = true;
     s->gathers = false;
+    s->clock = c->worker.clock;
     s->x = x;
     s->g = g;
     s->n_samples = n_samples;
-    return begin_sum(c);
+    rc = begin_sum(c);
+    s->lost = psc_losses_may_go_on(&c->group, rc);
+    return s->lost ? PSC_OK : rc;
+}
+
+static int make_step(struct psc *c)
+{
+    struct psc_open_step *s = &c->worker.open;
+    return is_led(c) ? psc_group_step(c, s->x) : psc_step_alone(c, s->x, s->g, s->n_samples);
+}
+
+/* Of a step that another member, or the leader, has made. */
+static int result_of_others(const struct psc *c)
+{
+    if (!c->rule->collective)
+        return c->group.losses.step_rc;
+    return c->group.drains ? PSC_DRAINED : PSC_OK;
+}
+
+/* What is left of a clique makes the step, from the same x and g. */
+static int step_after_loss(struct psc *c, int rc)
+{
+    struct psc_open_step *s = &c->worker.open;
+    while (psc_losses_may_go_on(&c->group, rc)) {
+        s->gathers = false;
+        if ((rc = psc_losses_go_on(c, s->x)) != PSC_OK)
+            return rc;
+        if (c->worker.clock > s->clock)
+            return result_of_others(c);
+        rc = begin_sum(c);
+        if (rc == PSC_OK && s->gathers)
+            rc = put_all(c, s->x, s->g);
+        if (rc == PSC_OK)
+            rc = make_step(c);
+    }
+    return rc;
 }
 
 static int end_step(struct psc *c)
 {
     struct psc_open_step *s = &c->worker.open;
-    int rc = is_led(c) ? psc_group_step(c, s->x) : psc_step_alone(c, s->x, s->g, s->n_samples);
-    s->gathers = false;
+    int rc = step_after_loss(c, s->lost ? PSC_ECLIQUE : make_step(c));
+    s->gathers = s->lost = false;
+    if (rc >= 0 && c->group.losses.shrinks)
+        psc_losses_note_step(c);
     return psc_work_end(c, rc);
 }
 
@@ -358,15 +396,18 @@ static int report(struct psc *c, struct ps_range r)
 
 int psc_ready(struct psc *c, uint64_t first, uint64_t count)
 {
-    const struct psc_open_step *s = &c->worker.open;
+    struct psc_open_step *s = &c->worker.open;
     struct ps_range r = {first, count};
     int rc = check_open(c, "psc_ready");
     if (rc != PSC_OK || count == 0 || (rc = report(c, r)) != PSC_OK)
         return rc;
     if (s->early.begun)
         psc_early_put(c, r);
-    return s->gathers ? psc_gather_put(c, s->x, s->g, r, psc_ranges_tail(&s->ready, c->shard.n_floats))
-                      : PSC_OK;
+    if (!s->gathers || s->lost)
+        return PSC_OK;
+    rc = psc_gather_put(c, s->x, s->g, r, psc_ranges_tail(&s->ready, c->shard.n_floats));
+    s->lost = psc_losses_may_go_on(&c->group, rc);
+    return s->lost ? PSC_OK : rc;
 }
 
 int psc_step_end(struct psc *c)
@@ -387,9 +428,14 @@ int psc_step_end(struct psc *c)
 int psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     int rc = begin_step(c, "psc_step", x, g, n_samples);
-    if (rc == PSC_OK && c->worker.open.gathers)
-        rc = put_all(c, x, g);
-    return rc == PSC_OK ? end_step(c) : rc;
+    if (rc != PSC_OK)
+        return rc;
+    if (c->worker.open.gathers && (rc = put_all(c, x, g)) != PSC_OK) {
+        if (!psc_losses_may_go_on(&c->group, rc))
+            return rc;
+        c->worker.open.lost = true;
+    }
+    return end_step(c);
 }
 
 int psc_point(struct psc *c, float *x)

@@ -19,6 +19,7 @@ struct cnn_setup {
     const struct cnn_plan *plan;
     uint32_t batch, threads; /* threads >= 1 */
     enum cnn_precision precision;
+    bool any_order; /* as in struct cnn_net_options */
 };
 
 /* One gradient. */
@@ -35,6 +36,7 @@ struct cnn_backend {
     const char *name;
     enum cnn_memory_kind memory; /* of x and g */
     uint32_t precisions;         /* bits 1 << enum cnn_precision; net.c refuses all others */
+    bool has_any_order; /* knows algorithms that are not deterministic; net.c refuses them to others */
     /* Whether this machine can run it at that precision: 0, or -ENOTSUP with a sentence that names the
      * missing part. A row that cannot run is not the default. NULL: it can always run. */
     int (*probe)(enum cnn_precision precision, struct ps_error *err);
@@ -63,9 +65,34 @@ struct cnn_backend {
                  const struct cnn_predictions *out, struct cnn_score *score, struct ps_error *err);
     int (*gradient)(void *state, const struct cnn_gradient_call *call, struct cnn_score *score,
                     struct ps_error *err);
+    /* Whether batches of bytes that are to be cut, from images stored in that size, are taken; NULL: none. */
+    bool (*cuts)(const void *state, uint32_t stored_height, uint32_t stored_width);
+    /* As cnn_net_alloc and cnn_net_free; NULL: malloc's memory is as good. */
+    void *(*alloc)(size_t bytes);
+    void (*free)(void *p);
+    /* As cnn_net_announce; NULL: does nothing. */
+    int (*announce)(void *state, const struct cnn_batch *batch, struct ps_error *err);
     /* After a gradient: moves the buffers of x towards its batch's statistics with cnn_batchnorm_move. */
     void (*update_buffers)(void *state, float *x);
 };
+
+/* The same value as cnn_batch_value, of images that are to be cut. */
+static inline float cnn_cut_value(const struct cnn_batch *b, struct cnn_shape s, size_t image, size_t c,
+                                  size_t place)
+{
+    const struct cnn_cut *cut = &b->cuts[image];
+    size_t x = place % s.w, places = (size_t)b->stored_height * b->stored_width;
+    int64_t row = (int64_t)cut->top + (int64_t)(place / s.w);
+    int64_t column = (int64_t)cut->left + (int64_t)(cut->mirrored ? s.w - 1 - x : x);
+    uint8_t byte = 0;
+
+    if (row >= 0 && row < b->stored_height && column >= 0 && column < b->stored_width) {
+        size_t at = (size_t)row * b->stored_width + (size_t)column;
+        at = image * s.c * places + (b->is_hwc ? at * s.c + c : c * places + at);
+        byte = ((const uint8_t *)b->images)[at];
+    }
+    return b->value_of[c][byte];
+}
 
 /* The net's input for channel c of an image, at position `place` in [0, height * width). */
 static inline float cnn_batch_value(const struct cnn_batch *b, struct cnn_shape s, size_t image, size_t c,

@@ -99,6 +99,8 @@ static int check_options(const struct cnn_net_options *opt, const struct cnn_bac
         return ps_fail(err, -ENOTSUP,
                        "backend 'cuda' computes whole batches: no part that begins at image %u",
                        opt->first_image);
+    if (opt->any_order && !backend->has_any_order)
+        return ps_fail(err, -ENOTSUP, "backend '%s' has deterministic algorithms only", backend->name);
     if (!(opt->label_smoothing >= 0 && opt->label_smoothing < 1))
         return ps_fail(err, -EINVAL, "label smoothing %g; allowed are 0 to below 1", opt->label_smoothing);
     for (size_t i = 0; i < plan->n_layers; i++)
@@ -188,7 +190,7 @@ static int prepare(struct cnn_net *net, const struct cnn_net_options *opt, struc
     if (rc != 0)
         return rc;
     *setup = (struct cnn_setup){net->plan, opt->batch, opt->threads > 0 ? opt->threads : cnn_machine_cores(),
-                                opt->precision};
+                                opt->precision, opt->any_order};
     return plan_memory(net->backend, setup, &net->memory, &net->own_bytes, err);
 }
 
@@ -261,6 +263,20 @@ static int check_labels(struct cnn_net *net, const uint16_t *labels, uint32_t n)
     return 0;
 }
 
+static int check_cuts(struct cnn_net *net, const struct cnn_batch *b)
+{
+    if (b->cuts == NULL ||
+        (b->pixels == CNN_PIXELS_BYTE && cnn_net_cuts(net, b->stored_height, b->stored_width)))
+        return 0;
+    return ps_fail(&net->error, -EINVAL,
+                   "images of %u x %u are to be cut: backend '%s' takes none%s for a net of %u x %u",
+                   b->stored_height, b->stored_width, net->backend->name,
+                   net->backend->cuts == NULL     ? ""
+                   : b->pixels == CNN_PIXELS_BYTE ? " so large"
+                                                  : " of floats",
+                   net->plan->model->height, net->plan->model->width);
+}
+
 /* The backend holds the batch's statistics when it reports the first part of g. */
 struct hand_on {
     struct cnn_net *net;
@@ -287,6 +303,8 @@ int cnn_net_gradient_of(struct cnn_net *net, const float *x, const struct cnn_ba
                        net->batch);
     int rc = check_labels(net, batch->labels, net->batch);
     if (rc == 0)
+        rc = check_cuts(net, batch);
+    if (rc == 0)
         rc = net->backend->gradient(net->state, &call, score, &net->error);
     if (rc == 0) {
         net->draw.step++;
@@ -300,6 +318,37 @@ int cnn_net_gradient(struct cnn_net *net, const float *x, const float *images, c
 {
     const struct cnn_batch batch = {.images = images, .labels = labels, .n = net->batch};
     return cnn_net_gradient_of(net, x, &batch, g, NULL, score);
+}
+
+bool cnn_net_cuts(const struct cnn_net *net, uint32_t stored_height, uint32_t stored_width)
+{
+    return net->backend->cuts != NULL && net->backend->cuts(net->state, stored_height, stored_width);
+}
+
+void *cnn_net_alloc(struct cnn_net *net, size_t bytes)
+{
+    return net->backend->alloc != NULL ? net->backend->alloc(bytes) : malloc(bytes);
+}
+
+void cnn_net_free(struct cnn_net *net, void *p)
+{
+    if (net->backend->free != NULL)
+        net->backend->free(p);
+    else
+        free(p);
+}
+
+int cnn_net_announce(struct cnn_net *net, const struct cnn_batch *batch)
+{
+    if (net->backend->announce == NULL)
+        return 0;
+    int rc = 0;
+    if (batch != NULL && batch->n != net->batch)
+        rc =
+            ps_fail(&net->error, -EINVAL, "%u images announced; the net's batch is %u", batch->n, net->batch);
+    if (rc == 0 && batch != NULL)
+        rc = check_cuts(net, batch);
+    return rc == 0 ? net->backend->announce(net->state, batch, &net->error) : rc;
 }
 
 void cnn_net_update_buffers(struct cnn_net *net, float *x)
@@ -321,6 +370,8 @@ int cnn_net_predict(struct cnn_net *net, const float *x, const struct cnn_batch 
         return ps_fail(&net->error, -EINVAL, "%u images to score; allowed are 1 to the net's batch of %u",
                        batch->n, net->batch);
     int rc = check_labels(net, batch->labels, batch->n);
+    if (rc == 0)
+        rc = check_cuts(net, batch);
     return rc < 0 ? rc : net->backend->score(net->state, x, batch, out, score, &net->error);
 }
 

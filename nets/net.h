@@ -24,6 +24,9 @@ struct cnn_net_options {
     uint32_t batch;      /* images a call, fixed */
     uint32_t threads;    /* 0: as many as the process may use (taskset, Slurm, container). Not pinned */
     enum cnn_precision precision;
+    /* Whether the backend may use algorithms whose sums have another order each time: a step that is computed
+     * again then has other last bits. Refused by backends that have none. */
+    bool any_order;
     double label_smoothing; /* of gradients and their loss: 0 to below 1; scores do not use it */
     uint64_t memory_limit;  /* bytes of net, x and g together; 0: the available memory */
     uint32_t
@@ -44,6 +47,11 @@ enum cnn_pixels {
     CNN_PIXELS_FLOAT, /* float: the input of the net */
     CNN_PIXELS_BYTE   /* uint8_t: value_of maps each byte to the net's input */
 };
+/* Which part of a stored image is a net's input. What lies outside of the stored image is black, byte 0. */
+struct cnn_cut {
+    int32_t top, left; /* where the part begins in the stored image */
+    uint32_t mirrored; /* 1: its columns are taken from the right to the left */
+};
 struct cnn_batch {
     const void *images; /* [n][C][H][W], or with is_hwc [n][H][W][C] */
     enum cnn_pixels pixels;
@@ -51,6 +59,10 @@ struct cnn_batch {
     const float (*value_of)[256]; /* [C]; only for bytes */
     const uint16_t *labels;       /* [n] */
     uint32_t n;
+    /* NULL: H x W is the net's input. Otherwise, only for bytes and where cnn_net_cuts: H x W is
+     * stored_height x stored_width, and the net cuts its input from each image. */
+    const struct cnn_cut *cuts; /* [n] */
+    uint32_t stored_height, stored_width;
 };
 
 /* Called in the thread of the gradient as soon as n floats of g from `offset` on are final, so that they can
@@ -90,6 +102,21 @@ int cnn_net_gradient(struct cnn_net *net, const float *x, const float *images, c
  * of g; may be NULL. */
 int cnn_net_gradient_of(struct cnn_net *net, const float *x, const struct cnn_batch *batch, float *g,
                         const struct cnn_ready *ready, struct cnn_score *score);
+
+/* Whether the net cuts its input from stored images of that size (struct cnn_cut). */
+bool cnn_net_cuts(const struct cnn_net *net, uint32_t stored_height, uint32_t stored_width);
+
+/* Memory for batches, until cnn_net_free, before the net is destroyed. A device reads it without a copy by
+ * the host. NULL: out of memory. */
+void *cnn_net_alloc(struct cnn_net *net, size_t bytes);
+void cnn_net_free(struct cnn_net *net, void *p);
+
+/* Announces the batch of the gradient after the coming one: a device uploads it while that one computes, if
+ * images, labels and cuts are in memory of cnn_net_alloc. It must stay as it is until its own gradient has
+ * returned. The next gradient may be of another batch: then it was announced in vain. NULL: no gradient will
+ * follow; returns when what was announced is not read any more. Other backends do nothing. -EIO if the
+ * device fails. */
+int cnn_net_announce(struct cnn_net *net, const struct cnn_batch *batch);
 
 /* Moves the buffers of x (n_floats) towards the statistics of the batch that cnn_net_gradient saw last:
  * running <- (1 - momentum) running + momentum batch, with the unbiased variance (Ioffe & Szegedy 2015).

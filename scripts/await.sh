@@ -22,11 +22,21 @@ came_late() { # CLIENT STATUS
         ! grep -qsE "\"msg\": ?\"client-$1(\.[0-9]+)? " "$run_dir/psd-0.log"
 }
 
+# Whether the others of its clique go on without this member. The leader has the session with psd: none goes on without it.
+is_lost_member() { # NAME STATUS
+    local client=${1#client-}
+    [[ $on_loss == shrink && $1 == *.* ]] && (($2 != 0 && client_left[${client%%.*}] > 0)) &&
+        { [[ -z $endpoint ]] || ((${client##*.} > 0)); }
+}
+
 client_ended() { # NAME STATUS
     local client=${1#client-}
     client=${client%%.*}
     client_left[client]=$((client_left[client] - 1))
-    if came_late "$client" "$2"; then
+    if is_lost_member "$1" "$2"; then
+        members_lost=$((members_lost + 1))
+        say "$1 ended with status $2 (see $run_dir); its clique goes on without it"
+    elif came_late "$client" "$2"; then
         [[ -n ${client_late[client]-} ]] || say "client-$client came when the job had ended"
         client_late[client]=true
     elif (($2 != 0)) && [[ -z ${client_failed[client]-} ]]; then
@@ -201,7 +211,7 @@ run_job() {
     ended_s=$EPOCHREALTIME
     end_job
     report
-    ((${#client_failed[@]} == 0)) || exit 3
+    ((${#client_failed[@]} == 0 && members_lost == 0)) || exit 3
 }
 
 # -- outside an allocation ------------------------------------------------------------------------------------------------
@@ -257,11 +267,12 @@ worker_result() { # LOG
 }
 
 client_row() { # CLIENT
-    local logs log how='-' steps='-' rate sum=0 one
+    local logs log how='-' steps='-' said made sum=0 one
     logs=("$run_dir/client-$1.log")
     ((members == 1)) || logs=("$run_dir/client-$1".[0-9]*.log)
     for log in "${logs[@]}"; do
-        read -r how steps one < <(worker_result "$log")
+        read -r said made one < <(worker_result "$log")
+        [[ $said == - ]] || how=$said steps=$made # not of a member that was lost
         sum=$(LC_ALL=C awk -v a="$sum" -v b="$one" 'BEGIN { printf "%.0f", a + b }')
     done
     [[ -z ${client_late[$1]-} ]] || how=late

@@ -14,6 +14,7 @@ started_s=
 left=               # running clients
 admission=          # admission of the method, from psd; empty: unknown
 client_left=() client_failed=() # client -> running processes; first failure
+members_lost=0                  # that ended early, while the others of their cliques went on
 client_late=()      # client -> true: it started after the end of the job
 servers_ended=false # normally: by a condition of `stop`, or drained by an operator
 job_end_file=       # receives the exit status, for a psrun that waits for a queued job
@@ -52,6 +53,22 @@ plan_cliques() {
     members=$((workers / clients))
 }
 
+# With servers on_loss is a key of psd; psrun reads it where it is a setting.
+check_on_loss() {
+    case $on_loss in
+    '') [[ " ${job_settings[*]} " != *" clique.on_loss=shrink "* ]] || on_loss=shrink ;;
+    end | shrink)
+        [[ -z $join_dir ]] || bad_option "--on-loss with --join" "none: the joined job has its own"
+        [[ $wanted_clique != mpi || $on_loss == end ]] || bad_option "--on-loss shrink with --mpi" "end, or --ring"
+        ((members > 1 || workers == 0)) || bad_option "--on-loss with clients of one worker" "none, or fewer --clients"
+        "$is_psworker" || ((servers > 0)) ||
+            bad_option "--on-loss with --servers 0 and a program of the user" "none: the program opens its clique itself"
+        ((servers == 0)) || job_settings+=(--set "clique.on_loss=$on_loss")
+        ;;
+    *) bad_option "--on-loss: \"$on_loss\"" "end, shrink" ;;
+    esac
+}
+
 check_without_servers() {
     is_local "$method" || is_alone "$method" ||
         bad_option "--servers 0 --method ${method:-(none)}" "${local_methods[*]} ${alone_methods[*]}"
@@ -63,7 +80,7 @@ check_without_servers() {
 
 # Options of workers that psrun sets. --clique-timeout, --links and --clique-listen are free.
 readonly own_options=" --server --method --rank --name --clique --members --member --clique-name --rendezvous --key --state \
---evaluate --history "
+--evaluate --history --on-loss "
 
 check_command() {
     local word
@@ -351,7 +368,7 @@ worker_command() { # CLIENT MEMBER (empty: from MPI) HOST
         words+=(--server "@$endpoint")
         [[ -n $join_dir ]] || words+=(--rank "$1")
     else
-        words+=(--method "$method" --every "$job_every")
+        words+=(--method "$method" --every "$job_every" ${on_loss:+--on-loss "$on_loss"})
     fi
     ((members > 1)) || return 0
     words+=(--members "$members" --clique "${wanted_clique:-ring}")

@@ -481,6 +481,11 @@ int psc_clique_shrink(struct psc_clique *q, uint64_t step, uint32_t timeout_ms, 
     return rc;
 }
 
+uint32_t psc_clique_patience_ms(const struct psc_clique *q)
+{
+    return q->kind != NULL && q->kind->patience_ms != NULL ? q->kind->patience_ms(q->state) : 0;
+}
+
 int psc_clique_use(struct psc_clique *q, const char *algorithm)
 {
     struct ps_error err = {""};

@@ -48,6 +48,9 @@ struct psc_clique_ops {
      * it) with a sentence; it may be called again. NULL: the kind cannot. */
     int (*shrink)(void *state, uint64_t step, uint32_t timeout_ms, struct psc_shrunk *out, int *rank,
                   int *members, struct ps_error *err);
+    /* How long a member's process may be silent, in ms, of a clique that was opened for `shrink`; 0: it was
+     * not. NULL where `shrink` is. */
+    uint32_t (*patience_ms)(const void *state);
     /* Any thread: makes a collective in progress fail soon, and all later ones. Called before destroy, once
      * or more often. */
     void (*give_up)(void *state);
@@ -65,6 +68,8 @@ bool psc_clique_keeps_bits(const struct psc_clique *q, const char *codec);
 /* Calls struct psc_clique_ops.use while no collective is in progress. PSC_EUNSUPPORTED: the kind has its own
  * algorithm, and the name is not "ring". */
 int psc_clique_use(struct psc_clique *q, const char *algorithm);
+/* struct psc_clique_ops.patience_ms; 0: the clique ends with the loss of a member. */
+uint32_t psc_clique_patience_ms(const struct psc_clique *q);
 /* Any thread: makes the collective in progress fail soon, and all later ones. The handle stays to be closed.
  */
 void psc_clique_give_up(struct psc_clique *q);

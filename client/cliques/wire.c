@@ -118,7 +118,7 @@ int psc_hello_parse(struct psc_hello *out, const unsigned char *bytes, struct ps
 {
     struct psc_hello h;
     struct cursor c;
-    int rc = open_bytes(&c, bytes, PSC_HELLO_SUMMON, &h.kind, "hello", err);
+    int rc = open_bytes(&c, bytes, PSC_HELLO_LEFT_OUT, &h.kind, "hello", err);
     if (rc < 0)
         return rc;
     get(&c, &h.rank, sizeof h.rank);

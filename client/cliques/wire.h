@@ -24,8 +24,9 @@ enum psc_hello_kind {
     PSC_HELLO_BEAT,
     PSC_HELLO_TREE_LINK, /* from a child of the tree to its parent */
     PSC_HELLO_TREE_BEAT,
-    PSC_HELLO_SHRINK, /* to the member that leads what is left of a clique */
-    PSC_HELLO_SUMMON, /* from that member to one that has not come: it begins anew, as the sender does */
+    PSC_HELLO_SHRINK,   /* to the member that leads what is left of a clique */
+    PSC_HELLO_SUMMON,   /* from that member to one that has not come: it begins anew, as the sender does */
+    PSC_HELLO_LEFT_OUT, /* ... to one that may live, without which the others go on */
 };
 
 /* The algorithms for the sums of a clique; the rows of client/cliques/ring/algorithms.c. */
@@ -40,7 +41,8 @@ struct psc_hello {
     char address[PSC_ADDRESS_BYTES]; /* where the sender listens */
     uint8_t algorithm;               /* enum psc_algorithm_kind */
     uint8_t shrinks;                 /* on_loss is shrink */
-    /* The rank, members and nonce of SHRINK and SUMMON are those of the clique as it began. Of SHRINK: */
+    /* The rank, members and nonce of SHRINK, SUMMON and LEFT_OUT are those of the clique as it began. Of
+     * SHRINK: */
     uint64_t step;                            /* as the caller says */
     uint32_t wait_ms;                         /* how long the sender will wait */
     uint32_t n_lost, lost[PSC_MAX_LOST_TOLD]; /* members that are gone, as far as it knows */

@@ -51,9 +51,10 @@ struct psc_sum {
     uint64_t words_ticket;
     struct psc_bucket buckets[PSC_MAX_BUCKETS]; /* from the end of the vector to its beginning */
     size_t n_buckets;
-    bool averages; /* the vector becomes the mean, not the sum */
-    float unit;    /* in which samples were counted */
-    float scale;   /* of gradients: what this member's are multiplied by */
+    bool averages;  /* the vector becomes the mean, not the sum */
+    float unit;     /* in which samples were counted */
+    float scale;    /* of gradients: what this member's are multiplied by */
+    bool says_save; /* the leader has told a request to save in it */
 };
 /* The most sums in progress at once: a pipeline of K has those of K - 1 steps before and the current step's.
  */
@@ -85,6 +86,19 @@ struct psc_keeper {
     pthread_cond_t changed;
 };
 
+/* losses.c: what is left of a clique goes on. */
+struct psc_losses {
+    bool shrinks;       /* clique.on_loss is shrink; without a server the clique's own on_loss */
+    bool exchange_made; /* rule allreduce_easgd: the sum at hand was taken from a member that had it */
+    uint32_t in_vain;   /* times in a row that the clique was formed anew and no member was missing */
+    int (*adopt_method)(struct psc *c); /* leader_step.c: changes to the method of the welcome */
+    uint64_t applied;                   /* sums applied in the step at hand; 0 where the leader makes it */
+    uint64_t exchanged;                 /* sums that rule allreduce_easgd has waited for */
+    int step_rc;                        /* of the leader's last step */
+    double ended_s;                     /* when the last step ended; 0: none has */
+    double longest_s;                   /* between the ends of two steps, of late */
+};
+
 struct psc_group {
     struct psc_clique *q; /* the caller's; NULL: there is no other member */
     int rank, size;       /* 0 and 1 without a clique */
@@ -111,6 +125,7 @@ struct psc_group {
     uint64_t publish_ticket; /* 0: none */
     struct psc_outcome published;
     bool lost; /* the leader has lost the server: the next sum says so */
+    struct psc_losses losses;
 };
 
 /* Takes over the caller's clique and checks that all members have the same library and the same method.
@@ -198,6 +213,26 @@ uint64_t psc_gather_bucket(const struct psc *c);
 void psc_unit_take(struct psc_group *p, float samples);
 /* Copies the buffers of the mean into x. */
 void psc_gather_buffers(struct psc *c, float *x, const float *sum);
+
+/* losses.c. Whether the clique goes on after losses, once psc_begin has read the method: clique.on_loss.
+ * PSC_EUNSUPPORTED: this clique cannot. */
+int psc_losses_begin(struct psc *c);
+/* After a call of the clique has failed: forms it anew of the members that are left, and brings all to the
+ * state of one that is ahead, in x and in the library's own vectors. No sum is in progress then. x: the array
+ * that psc_step moves. PSC_OK: the call may be made again, unless the clock shows that its step was made.
+ * PSC_ECLIQUE: the clique has ended, as c->error says. */
+int psc_losses_go_on(struct psc *c, float *x);
+/* Whether that may help: the call's result is PSC_ECLIQUE, and the clique shrinks. */
+static inline bool psc_losses_may_go_on(const struct psc_group *p, int rc)
+{
+    return rc == PSC_ECLIQUE && p->losses.shrinks;
+}
+/* A collective rule's call between steps, made again after losses. */
+int psc_losses_retry(struct psc *c, float *x, int (*call)(struct psc *c, float *x));
+/* No member leaves before all have made their last step: else what is left could not agree on it. */
+int psc_losses_leave(struct psc *c);
+/* A step has ended. */
+void psc_losses_note_step(struct psc *c);
 
 /* bucket_choice.c. Before a sum of gradients begins, at all members: measures, and in time chooses.
  * PSC_ENOMEM, PSC_ECLIQUE. */

@@ -18,17 +18,18 @@ static int fail(struct psc *c, int rc)
 }
 
 /* Adds what the leader has heard from the server since the last sum. */
-static void fill_words(struct psc *c, float *words, size_t n_samples)
+static void fill_words(struct psc *c, struct psc_sum *sum, size_t n_samples)
 {
     struct psc_group *p = &c->group;
+    float *words = sum->words;
     struct psc_shared *s = &c->session.shared;
-    memset(words, 0, PSC_N_WORDS * sizeof *words);
+    memset(words, 0, sizeof sum->words);
     words[PSC_WORD_SAMPLES] = (float)n_samples;
     if (p->rank > 0)
         return;
     pthread_mutex_lock(&s->lock);
     words[PSC_WORD_DRAIN] = s->draining;
-    words[PSC_WORD_SAVE] = s->save_version != p->told_version;
+    words[PSC_WORD_SAVE] = sum->says_save = s->save_version != p->told_version;
     p->told_version = s->save_version;
     pthread_mutex_unlock(&s->lock);
     words[PSC_WORD_FAILED] = p->lost;
@@ -40,7 +41,7 @@ int psc_sum_begin(struct psc *c, float *vector, size_t n_samples, uint64_t bucke
     struct psc_sum *s = &p->sums[p->sums_begun % PSC_MAX_SUMS];
     *s = (struct psc_sum){
         .vector = vector, .left = c->shard.n_floats, .bucket_floats = bucket_floats, .unit = p->unit};
-    fill_words(c, s->words, n_samples);
+    fill_words(c, s, n_samples);
     int rc = p->size == 1 ? PSC_OK : psc_allreduce_start(p->q, s->words, PSC_N_WORDS, NULL, &s->words_ticket);
     p->sums_begun += rc == PSC_OK;
     return rc == PSC_OK ? PSC_OK : fail(c, rc);

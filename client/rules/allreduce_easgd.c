@@ -28,13 +28,20 @@ static int start(struct psc *c, float *x, float *own, size_t n_samples)
 }
 
 /* Waits for the sum, which the next step applies. */
-static int gather(struct psc *c)
+static int gather_sum(struct psc *c, float *x)
 {
+    (void)x;
     if (!psc_sum_is_pending(&c->group))
         return PSC_OK;
     int rc = psc_sum_finish(c);
     c->worker.prefetch->landed = rc == PSC_OK;
+    c->group.losses.exchanged += rc == PSC_OK;
     return rc;
+}
+
+static int gather(struct psc *c)
+{
+    return psc_losses_retry(c, (float *)(uintptr_t)c->worker.caller_x, gather_sum);
 }
 
 static void apply(struct psc *c, float *x, float *own)
@@ -55,10 +62,14 @@ static void apply(struct psc *c, float *x, float *own)
 static int exchange(struct psc *c, float *x, float *own, size_t n_samples)
 {
     int rc = PSC_OK;
+    if (c->group.losses.exchange_made) {
+        c->group.losses.exchange_made = false;
+        return PSC_OK;
+    }
     if (!psc_sum_is_pending(&c->group) && !c->worker.prefetch->landed)
         rc = start(c, x, own, n_samples);
     if (rc == PSC_OK)
-        rc = gather(c);
+        rc = gather_sum(c, x);
     if (rc == PSC_OK)
         apply(c, x, own);
     return rc;
@@ -83,10 +94,15 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     return rc;
 }
 
+static int gather_last(struct psc *c, float *x)
+{
+    int rc = gather_sum(c, x);
+    return rc == PSC_OK ? psc_losses_leave(c) : rc;
+}
+
 static int flush(struct psc *c, float *x)
 {
-    int rc = gather(c);
-    (void)x;
+    int rc = psc_losses_retry(c, x, gather_last);
     return rc == PSC_OK || rc == PSC_EVALUE ? psc_publish_last(c, c->worker.vectors[PSC_VECTOR_START]) : rc;
 }
 

@@ -36,15 +36,21 @@ static void drop_all(struct psc *c)
     c->error = first;
 }
 
-/* Waits for all sums in progress. */
-static int gather(struct psc *c)
+static int gather_all(struct psc *c, float *x)
 {
     int rc = PSC_OK;
+    (void)x;
     while (rc == PSC_OK && psc_sum_is_pending(&c->group))
         rc = psc_sum_land(c);
     if (rc == PSC_EVALUE)
         drop_all(c);
     return rc;
+}
+
+/* Waits for all sums in progress. */
+static int gather(struct psc *c)
+{
+    return psc_losses_retry(c, (float *)(uintptr_t)c->worker.caller_x, gather_all);
 }
 
 /* Makes the step of the oldest mean. */
@@ -63,6 +69,7 @@ static int apply(struct psc *c, float *x)
     if (own != x)
         psc_copy_buffers(c, own, x);
     psc_sum_drop(p);
+    p->losses.applied++;
     return PSC_OK;
 }
 
@@ -83,13 +90,20 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     if (rc != PSC_OK)
         return rc;
     c->worker.clock++;
+    c->group.losses.applied = 0;
     psc_publish(c, psc_own_x(c, x));
     return PSC_OK;
 }
 
-static int flush(struct psc *c, float *x)
+static int apply_last(struct psc *c, float *x)
 {
     int rc = apply_down_to(c, x, 0);
+    return rc == PSC_OK ? psc_losses_leave(c) : rc;
+}
+
+static int flush(struct psc *c, float *x)
+{
+    int rc = psc_losses_retry(c, x, apply_last);
     return rc == PSC_OK ? psc_publish_last(c, psc_own_x(c, x)) : rc;
 }
 

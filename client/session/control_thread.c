@@ -553,6 +553,7 @@ static void beat(struct service *v)
     pthread_mutex_unlock(&s->lock);
     m.road = transport;
     m.road_why = why;
+    m.members = v->session->members_left;
     send_message(v, PS__TO_SERVER__WHAT_HEARTBEAT, &m);
 }
 

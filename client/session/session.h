@@ -94,9 +94,10 @@ struct psc_shared {
 struct psc_session {
     const struct psc_options *opt; /* the handle's */
     struct psc_proof proof;
-    uint64_t token;   /* tells this handle's Hellos from others' */
-    uint32_t members; /* of the clique that this client stands for */
-    pid_t owner;      /* the process that opened the handle */
+    uint64_t token;                /* tells this handle's Hellos from others' */
+    uint32_t members;              /* of the clique that this client stands for, as it joined */
+    _Atomic uint32_t members_left; /* of those, after losses; 0: all */
+    pid_t owner;                   /* the process that opened the handle */
     struct psc_shared shared;
     bool ready;     /* shared.lock and shared.changed exist */
     int wake_fd;    /* service thread to the thread that runs a transfer */

@@ -143,6 +143,7 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
     copy_text(r->admission, sizeof r->admission, m->admission);
     copy_text(r->clique_codec, sizeof r->clique_codec, m->clique_codec[0] != 0 ? m->clique_codec : "raw");
     copy_text(r->clique_algorithm, sizeof r->clique_algorithm, m->clique_algorithm);
+    r->clique_shrinks = strcmp(m->clique_on_loss, "shrink") == 0;
     take_pass(r, w);
     for (size_t k = 0; k < w->n_roads; k++)
         take_transport_offer(r, w->roads[k]->transport, w->roads[k]->lanes, w->roads[k]->n_lanes,

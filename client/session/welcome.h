@@ -35,6 +35,7 @@ struct psc_welcome {
     enum ps_clique_mode clique_mode;
     char clique_codec[16];
     char clique_algorithm[8]; /* "": as the members have agreed */
+    bool clique_shrinks;      /* clique.on_loss is shrink */
     uint64_t bucket_floats;
     uint32_t publish; /* in a job of one clique: steps between two copies of the center to the server */
     double rho;       /* 0 for a rule that does not use it */

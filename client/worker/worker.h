@@ -72,7 +72,9 @@ struct psc_early {
 /* A step between psc_step_begin and psc_step_end. */
 struct psc_open_step {
     bool begun;
-    bool gathers; /* its sum has begun */
+    bool gathers;   /* its sum has begun */
+    bool lost;      /* the sum has failed with the loss of a member: the step's end makes it again */
+    uint64_t clock; /* as the step began */
     struct psc_early early;
     float *x;
     const float *g;

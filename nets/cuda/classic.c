@@ -49,14 +49,15 @@ cudnnStatus_t cnn_cuda_classic_describe(const struct cnn_cuda *d, struct cnn_cud
 /* Algorithms of one product that are compared. */
 #define MOST_LISTED 2
 
-/* Accepts an algorithm if it is available, deterministic, and does not round to less than the net's
- * precision. The descriptor forbids such rounding as well; at float32, algorithms of the default math type
- * follow the descriptor. CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION, which may round to half, is never accepted.
+/* Accepts an algorithm if it is available, deterministic where it must be, and does not round to less than
+ * the net's precision. The descriptor forbids such rounding as well; at float32, algorithms of the default
+ * math type follow the descriptor. CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION, which may round to half, is never
+ * accepted.
  */
 static bool is_good(const struct cnn_cuda *d, cudnnStatus_t status, cudnnDeterminism_t determinism,
                     cudnnMathType_t math)
 {
-    return status == CUDNN_STATUS_SUCCESS && determinism == CUDNN_DETERMINISTIC &&
+    return status == CUDNN_STATUS_SUCCESS && (d->any_order || determinism == CUDNN_DETERMINISTIC) &&
            (math == CUDNN_FMA_MATH || math == CUDNN_DEFAULT_MATH ||
             (math == CUDNN_TENSOR_OP_MATH && d->precision != CNN_FLOAT32));
 }

@@ -6,44 +6,10 @@
 
 #include <stdio.h>
 
-static bool pads_differ(const struct cnn_layer *l)
-{
-    return l->window.pad[0] != l->window.pad_end[0] || l->window.pad[1] != l->window.pad_end[1];
-}
-
-static size_t padded_bytes(const struct cnn_layer *l, const struct cnn_setup *setup)
-{
-    const struct cnn_window *w = &l->window;
-    size_t h = (size_t)l->in.h + w->pad[0] + w->pad_end[0],
-           wide = (size_t)l->in.w + w->pad[1] + w->pad_end[1];
-    return pads_differ(l) ? setup->batch * h * wide * l->in.c * cnn_cuda_value_bytes(setup->precision) : 0;
-}
-
-/* The padded input is kept for the weights' gradient. Its gradient is computed padded, too. */
 static void needs(const struct cnn_setup *setup, const struct cnn_layer *l, struct cnn_needs *out)
 {
-    size_t padded = padded_bytes(l, setup);
-
-    if (padded == 0) {
-        out->back_reads_in = l->trains ? CNN_READS_VALUE : CNN_READS_NOTHING;
-        return;
-    }
-    out->kept_bytes = padded;
-    out->back_work_bytes = l->wants_din ? padded : 0;
-}
-
-static void set_windows(const struct cnn_layer *l, uint32_t batch, struct cnn_cuda_conv_state *c)
-{
-    c->window = c->pad = cnn_cuda_window_of(l, batch);
-    c->is_padded = pads_differ(l);
-    if (!c->is_padded)
-        return;
-    c->pad.out = c->pad.in;
-    c->pad.out.h += l->window.pad[0] + l->window.pad_end[0];
-    c->pad.out.w += l->window.pad[1] + l->window.pad_end[1];
-    c->window.in = c->pad.out;
-    for (int d = 0; d < 2; d++)
-        c->window.pad[d] = c->window.pad_end[d] = 0;
+    (void)setup;
+    out->back_reads_in = l->trains ? CNN_READS_VALUE : CNN_READS_NOTHING;
 }
 
 /* Weights of one channel or one tap are already in cuDNN's order. But cuDNN reads 16 bytes at a time, and
@@ -73,13 +39,12 @@ static struct cnn_cuda_tensors tensors_of(const struct cnn_cuda *d, const struct
                                           enum cnn_cuda_product product)
 {
     const struct cnn_cuda_conv_state *c = l->state;
-    void *in = c->is_padded ? l->kept : l->in[0];
 
     if (product == CNN_CUDA_FORWARD)
-        return (struct cnn_cuda_tensors){in, weights_of(d, l), l->out};
+        return (struct cnn_cuda_tensors){l->in[0], weights_of(d, l), l->out};
     if (product == CNN_CUDA_BACK_DATA)
-        return (struct cnn_cuda_tensors){c->is_padded ? l->back_work : l->din[0], weights_of(d, l), l->dout};
-    return (struct cnn_cuda_tensors){in, c->is_turned ? d->turned : d->g + l->plan->weight_at, l->dout};
+        return (struct cnn_cuda_tensors){l->din[0], weights_of(d, l), l->dout};
+    return (struct cnn_cuda_tensors){l->in[0], c->is_turned ? d->turned : d->g + l->plan->weight_at, l->dout};
 }
 
 static cudaError_t run_own(struct cnn_cuda *d, const struct cnn_cuda_conv_state *c,
@@ -142,7 +107,7 @@ static int run(struct cnn_cuda *d, struct cnn_cuda_layer *l, enum cnn_cuda_produ
 static struct cnn_cuda_problem problem_of(const struct cnn_cuda *d, const struct cnn_cuda_conv_state *c,
                                           enum cnn_cuda_product product, enum cnn_cuda_epilogue epilogue)
 {
-    return (struct cnn_cuda_problem){product, d->precision, epilogue, c->window};
+    return (struct cnn_cuda_problem){product, d->precision, epilogue, c->window, d->any_order};
 }
 
 /* Plans of each epilogue that are compared. */
@@ -171,7 +136,8 @@ static void list_ways(struct cnn_cuda *d, struct cnn_cuda_conv_state *c, enum cn
 
     for (int e = (int)most; e >= 0; e--)
         list_plans(d, c, product, (enum cnn_cuda_epilogue)e);
-    cnn_cuda_classic_list(d, c, product);
+    if (c->conv != NULL)
+        cnn_cuda_classic_list(d, c, product);
     if (w->n == 0)
         w->ways[w->n++] = (struct cnn_cuda_way){.by = CNN_CUDA_BY_OWN};
     for (size_t i = 0; i < w->n; i++)
@@ -179,30 +145,26 @@ static void list_ways(struct cnn_cuda *d, struct cnn_cuda_conv_state *c, enum cn
             d->workspace_bytes = w->ways[i].workspace;
 }
 
-/* The ReLU that overwrites the layer's output, and is its only reader; NULL: there is none. */
-static struct cnn_cuda_layer *relu_of(struct cnn_cuda *d, const struct cnn_cuda_layer *l)
+/* Whether the paddings are the same at both ends: the classic calls have no others. */
+static bool has_one_padding(const struct cnn_cuda_window *w)
 {
-    const size_t value = l->plan->index + 1;
-
-    for (size_t i = value; i < d->plan->n_layers && d->plan->n_readers[value] == 1; i++)
-        if (d->plan->layers[i].inputs[0].value == value)
-            return d->plan->layers[i].spec->kind == CNN_RELU && d->layers[i].out == l->out ? &d->layers[i]
-                                                                                           : NULL;
-    return NULL;
+    return w->pad[0] == w->pad_end[0] && w->pad[1] == w->pad_end[1];
 }
 
 static int create(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
     struct cnn_cuda_conv_state *c = l->state;
     const struct cnn_layer *p = l->plan;
-    struct cnn_cuda_layer *relu = p->n_biases > 0 ? relu_of(d, l) : NULL;
+    struct cnn_cuda_layer *relu = p->n_biases > 0 ? cnn_cuda_relu_of(d, l) : NULL;
 
-    set_windows(p, d->batch, c);
+    c->window = cnn_cuda_window_of(p, d->batch);
     if (p->n_biases > 0)
         c->epilogue = relu != NULL ? CNN_CUDA_BIAS_RELU : CNN_CUDA_BIAS;
     if (relu != NULL)
         relu->is_merged = true;
-    int rc = cnn_cuda_check_dnn(cnn_cuda_classic_describe(d, c), ": describing it", l, err);
+    int rc = has_one_padding(&c->window)
+                 ? cnn_cuda_check_dnn(cnn_cuda_classic_describe(d, c), ": describing it", l, err)
+                 : 0;
     if (rc < 0)
         return rc;
     list_ways(d, c, CNN_CUDA_FORWARD);
@@ -275,14 +237,16 @@ static void name_problem(const struct cnn_cuda *d, const struct cnn_cuda_conv_st
     const struct cnn_cuda_window *w = &c->window;
 
     snprintf(to, bytes,
-             "%s precision %d in %ux%ux%ux%u out %ux%ux%u kernel %dx%d stride %dx%d pad %dx%d dilation %dx%d "
-             "groups %u epilogue %d",
+             "%s precision %d in %ux%ux%ux%u out %ux%ux%u kernel %dx%d stride %dx%d pad %dx%d to %dx%d "
+             "dilation %dx%d "
+             "groups %u epilogue %d%s",
              products[product], (int)d->precision, w->in.n, w->in.h, w->in.w, w->in.c, w->out.h, w->out.w,
              w->out.c, w->kernel[0], w->kernel[1], w->stride[0], w->stride[1], w->pad[0], w->pad[1],
-             w->dilation[0], w->dilation[1], w->groups, product == CNN_CUDA_FORWARD ? (int)c->epilogue : 0);
+             w->pad_end[0], w->pad_end[1], w->dilation[0], w->dilation[1], w->groups,
+             product == CNN_CUDA_FORWARD ? (int)c->epilogue : 0, d->any_order ? " any order" : "");
 }
 
-int cnn_cuda_conv_choose(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
+static int choose(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
     struct cnn_cuda_conv_state *c = l->state;
     int rc = 0;
@@ -326,8 +290,6 @@ static int forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error
         e = cu_turn_in(d->compute, d->type, p->n_weights, deep, taps, d->x + p->weight_at, c->weights);
     if (e == cudaSuccess && c->bias != NULL)
         e = cu_turn_in(d->compute, d->type, p->n_biases, 1, 1, d->x + p->bias_at, c->bias);
-    if (e == cudaSuccess && c->is_padded)
-        e = cu_pad(d->compute, d->type, c->pad, l->in[0], l->kept);
     int rc = cnn_cuda_check(e, ": forward", l, err);
     return rc == 0 ? run(d, l, CNN_CUDA_FORWARD, err) : rc;
 }
@@ -353,17 +315,12 @@ static int back_weights(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_
 
 static int backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
-    struct cnn_cuda_conv_state *c = l->state;
     int rc = l->plan->trains ? back_weights(d, l, err) : 0;
 
     if (rc < 0 || l->din[0] == NULL)
         return rc;
-    rc = run(d, l, CNN_CUDA_BACK_DATA, err);
-    if (rc < 0 || !c->is_padded)
-        return rc;
-    return cnn_cuda_check(cu_crop(d->compute, d->type, c->pad, l->back_work, l->din[0]), ": backward", l,
-                          err);
+    return run(d, l, CNN_CUDA_BACK_DATA, err);
 }
 
 const struct cnn_cuda_kind cnn_cuda_conv = {
-    sizeof(struct cnn_cuda_conv_state), needs, create, destroy, forward, backward};
+    sizeof(struct cnn_cuda_conv_state), needs, create, destroy, forward, backward, choose};

@@ -27,11 +27,10 @@ struct cnn_cuda_conv_state {
     cudnnConvolutionDescriptor_t conv;
     struct cnn_cuda_ways products[CNN_CUDA_N_PRODUCTS];
     enum cnn_cuda_epilogue epilogue; /* of the forward product, within its plan or after it */
-    struct cnn_cuda_window window;   /* as run: over the padded input, if there is one */
-    struct cnn_cuda_window pad;      /* input -> padded input */
-    bool is_padded, is_turned;       /* is_turned: weights are copied from x to another order or type */
-    void *weights;                   /* in cuDNN's order; NULL: x is used */
-    void *bias;                      /* in bf16; NULL: x is used */
+    struct cnn_cuda_window window;
+    bool is_turned; /* weights are copied from x to another order or type */
+    void *weights;  /* in cuDNN's order; NULL: x is used */
+    void *bias;     /* in bf16; NULL: x is used */
 };
 
 /* What a product reads and writes: it computes one of the three from the others. */
@@ -39,8 +38,9 @@ struct cnn_cuda_tensors {
     void *in, *weights, *out;
 };
 
-/* classic.c: cuDNN's classic calls. describe makes the descriptors. list adds algorithms, fastest first as
- * the library estimates, that are deterministic and round to no less than the precision. */
+/* classic.c: cuDNN's classic calls, for paddings that are the same at both ends. describe makes the
+ * descriptors. list adds algorithms, fastest first as the library estimates, that are deterministic and round
+ * to no less than the precision. */
 cudnnStatus_t cnn_cuda_classic_describe(const struct cnn_cuda *d, struct cnn_cuda_conv_state *c);
 void cnn_cuda_classic_list(struct cnn_cuda *d, struct cnn_cuda_conv_state *c, enum cnn_cuda_product product);
 cudnnStatus_t cnn_cuda_classic_run(struct cnn_cuda *d, struct cnn_cuda_conv_state *c,

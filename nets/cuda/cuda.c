@@ -1,4 +1,4 @@
-/* cuda.c: creates a net on the device, and enqueues its steps. */
+/* cuda.c: creates a net on the device. */
 #include "nets/cuda/cuda.h"
 
 #include <errno.h>
@@ -70,7 +70,7 @@ bool cnn_cuda_is_wide(const struct cnn_plan *p, const struct cnn_layer *l)
 
 /* Sizes of the buffers outside the arena, computed from the plan. */
 struct sizes {
-    size_t largest_conv, weights, part, stats, losses, state, blas, workspace;
+    size_t largest_conv, weights, part, stats, losses, state, workspace;
 };
 
 static struct sizes sizes_of(const struct cnn_plan *p, uint32_t batch, enum cnn_precision precision)
@@ -87,8 +87,8 @@ static struct sizes sizes_of(const struct cnn_plan *p, uint32_t batch, enum cnn_
         if (l->weight_dims > 0 && part > s.part)
             s.part = part;
         if (l->spec->kind == CNN_FC) {
-            s.blas = CNN_CUDA_BLAS_WORKSPACE;
-            s.weights += precision == CNN_BF16 ? l->n_weights * each : 0;
+            s.workspace = s.workspace > CNN_CUDA_BLAS_WORKSPACE ? s.workspace : CNN_CUDA_BLAS_WORKSPACE;
+            s.weights += precision == CNN_BF16 ? (l->n_weights + l->n_biases) * each : 0;
         }
         if (l->spec->kind == CNN_BATCHNORM)
             s.state += 5 * l->in.c * sizeof(float);
@@ -112,26 +112,30 @@ static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *o
     for (size_t i = 0; i < p->n_layers; i++)
         if (!cnn_is_loss(&p->layers[i]))
             kinds[p->layers[i].spec->kind]->needs(setup, &p->layers[i], &out[i]);
-    *own_bytes = s.weights + s.largest_conv + s.workspace + s.part + s.stats * sizeof(double) + s.state +
-                 cnn_shape_count(cnn_image_shape(p)) * setup->batch * sizeof(float) +
-                 (s.losses * sizeof(struct cnn_cuda_row) + sizeof(uint16_t)) * setup->batch +
-                 p->model->channels * 256 * sizeof(float) + s.blas;
+    *own_bytes =
+        s.weights + s.largest_conv + s.workspace + s.part + s.stats * sizeof(double) + s.state +
+        cnn_shape_count(cnn_image_shape(p)) * setup->batch * sizeof(float) +
+        (s.losses * sizeof(struct cnn_cuda_row) + 2 * sizeof(uint16_t) + sizeof(struct cnn_cuda_cut)) *
+            setup->batch +
+        p->model->channels * 256 * sizeof(float);
     return 0;
 }
 
-static void wait_for_all(struct cnn_cuda *d)
+void cnn_cuda_wait_for_all(struct cnn_cuda *d)
 {
     if (d->compute != NULL)
         cudaStreamSynchronize(d->compute);
     if (d->down != NULL)
         cudaStreamSynchronize(d->down);
+    if (d->up != NULL)
+        cudaStreamSynchronize(d->up);
 }
 
 static void destroy(void *state)
 {
     struct cnn_cuda *d = state;
 
-    wait_for_all(d);
+    cnn_cuda_wait_for_all(d);
     for (size_t i = 0; d->layers != NULL && i < d->plan->n_layers; i++) {
         struct cnn_cuda_layer *l = &d->layers[i];
         if (l->state != NULL && l->kind->destroy != NULL)
@@ -149,9 +153,15 @@ static void destroy(void *state)
     if (d->dnn != NULL)
         cudnnDestroy(d->dnn);
     if (d->blas != NULL)
-        cublasDestroy(d->blas);
+        cublasLtDestroy(d->blas);
     for (size_t i = 0; i < d->n_blocks; i++)
         d->blocks[i].is_pinned ? cudaFreeHost(d->blocks[i].at) : cudaFree(d->blocks[i].at);
+    if (d->uploads.landed != NULL)
+        cudaEventDestroy(d->uploads.landed);
+    if (d->uploads.placed != NULL)
+        cudaEventDestroy(d->uploads.placed);
+    if (d->up != NULL)
+        cudaStreamDestroy(d->up);
     if (d->down != NULL)
         cudaStreamDestroy(d->down);
     if (d->compute != NULL)
@@ -163,30 +173,28 @@ static void destroy(void *state)
     free(d);
 }
 
+static int create_streams(struct cnn_cuda *d, struct ps_error *err)
+{
+    cudaStream_t *const streams[] = {&d->compute, &d->down, &d->up};
+    cudaEvent_t *const events[] = {&d->uploads.landed, &d->uploads.placed};
+    cudaError_t e = cudaSuccess;
+
+    for (size_t i = 0; i < sizeof streams / sizeof *streams && e == cudaSuccess; i++)
+        e = cudaStreamCreateWithFlags(streams[i], cudaStreamNonBlocking);
+    for (size_t i = 0; i < sizeof events / sizeof *events && e == cudaSuccess; i++)
+        e = cudaEventCreateWithFlags(events[i], cudaEventDisableTiming);
+    return cnn_cuda_check(e, "making a stream", NULL, err);
+}
+
 static int create_libraries(struct cnn_cuda *d, struct ps_error *err)
 {
-    static const cublasMath_t maths[] = {
-        [CNN_FLOAT32] = CUBLAS_PEDANTIC_MATH,
-        [CNN_TF32] = CUBLAS_TF32_TENSOR_OP_MATH,
-        /* Parts of a sum stay float32. */
-        [CNN_BF16] = CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION,
-    };
-    int rc = cnn_cuda_check(cudaStreamCreateWithFlags(&d->compute, cudaStreamNonBlocking), "making a stream",
-                            NULL, err);
-    if (rc == 0)
-        rc = cnn_cuda_check(cudaStreamCreateWithFlags(&d->down, cudaStreamNonBlocking), "making a stream",
-                            NULL, err);
+    int rc = create_streams(d, err);
+
     if (rc == 0)
         rc = cnn_cuda_check_dnn(cudnnCreate(&d->dnn), "starting", NULL, err);
     if (rc == 0)
         rc = cnn_cuda_check_dnn(cudnnSetStream(d->dnn, d->compute), "starting", NULL, err);
-    if (rc == 0)
-        rc = cnn_cuda_check_blas(cublasCreate(&d->blas), "starting", NULL, err);
-    if (rc == 0)
-        rc = cnn_cuda_check_blas(cublasSetStream(d->blas, d->compute), "starting", NULL, err);
-    return rc == 0
-               ? cnn_cuda_check_blas(cublasSetMathMode(d->blas, maths[d->precision]), "starting", NULL, err)
-               : rc;
+    return rc == 0 ? cnn_cuda_check_blas(cublasLtCreate(&d->blas), "starting", NULL, err) : rc;
 }
 
 static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, struct ps_error *err)
@@ -207,10 +215,11 @@ static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, st
         {&d->turned, NULL, s.largest_conv},
         {&d->part, NULL, s.part},
         {&d->stats, &d->host.stats, s.stats * sizeof(double)},
-        {&d->images, &d->host.images, images},
-        {&d->blas_workspace, NULL, s.blas},
+        {&d->uploads.images, &d->host.images, images},
+        {&d->uploads.labels, &d->host.labels, labels},
+        {&d->uploads.cuts, &d->host.cuts, d->batch * sizeof(struct cnn_cuda_cut)},
         {&d->value_of, &d->host.value_of, table},
-        {&d->labels, &d->host.labels, labels},
+        {&d->labels, NULL, labels},
         {&d->step, &d->host.step, sizeof *d->step},
         {&d->rows, &d->host.rows, rows},
         {NULL, &d->host.logits, (size_t)d->batch * p->model->classes * sizeof(float)},
@@ -219,6 +228,7 @@ static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, st
 
     d->n_losses = s.losses;
     d->n_stats = s.stats;
+    d->uploads.image_bytes = images;
     for (size_t i = 0; i < sizeof all / sizeof all[0] && rc == 0; i++) {
         if (all[i].device != NULL)
             rc = cnn_cuda_alloc(d, all[i].bytes, all[i].device, err);
@@ -226,9 +236,6 @@ static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, st
             rc = cnn_cuda_alloc_pinned(d, all[i].bytes, all[i].host, err);
     }
     d->own_bytes = 0; /* the arena, x and g are not counted here */
-    if (rc == 0 && s.blas > 0)
-        rc = cnn_cuda_check_blas(cublasSetWorkspace(d->blas, d->blas_workspace, s.blas), "starting", NULL,
-                                 err);
     /* Buffers and frozen parameters have no gradient; these floats are not written again. */
     return rc == 0 ? cnn_cuda_check(cudaMemsetAsync(d->g, 0, vector, d->compute), "clearing g", NULL, err)
                    : rc;
@@ -272,8 +279,8 @@ static int create_layers(struct cnn_cuda *d, struct ps_error *err)
         rc = cnn_cuda_alloc(d, d->workspace_bytes, &d->workspace, err);
     cnn_cuda_search_begin(d);
     for (size_t i = 0; i < d->plan->n_layers && rc == 0; i++)
-        if (d->layers[i].kind == &cnn_cuda_conv)
-            rc = cnn_cuda_conv_choose(d, &d->layers[i], err);
+        if (d->layers[i].kind != NULL && d->layers[i].kind->choose != NULL)
+            rc = d->layers[i].kind->choose(d, &d->layers[i], err);
     cnn_cuda_search_end(d);
     if (rc == 0)
         rc = cnn_cuda_check(cudaStreamSynchronize(d->compute), "starting", NULL, err);
@@ -291,6 +298,7 @@ static int create(const struct cnn_setup *setup, const struct cnn_memory *memory
     d->plan = setup->plan;
     d->batch = setup->batch;
     d->precision = setup->precision;
+    d->any_order = setup->any_order;
     d->type = cnn_cuda_type_of(d->precision);
     d->value_bytes = cnn_cuda_value_bytes(d->precision);
     d->layers = calloc(d->plan->n_layers, sizeof *d->layers);
@@ -319,276 +327,6 @@ static size_t own_bytes(const void *state)
     return ((const struct cnn_cuda *)state)->own_bytes;
 }
 
-static int forward(struct cnn_cuda *d, struct ps_error *err)
-{
-    int rc = 0;
-
-    for (size_t i = 0; i < d->plan->n_layers && rc == 0; i++) {
-        struct cnn_cuda_layer *l = &d->layers[i];
-        if (l->kind != NULL && (d->is_training || l->plan->is_scored))
-            rc = l->kind->forward(d, l, err);
-    }
-    return rc;
-}
-
-/* Loss number `number` of the model. wants_gradient: also computes the gradient of the logits. */
-static int run_loss(struct cnn_cuda *d, const struct cnn_cuda_layer *l, size_t number, bool wants_gradient,
-                    struct ps_error *err)
-{
-    const struct cnn_cuda_loss p = {d->plan->model->classes, l->sum[0] != NULL,
-                                    wants_gradient ? d->label_smoothing : 0, cnn_loss_weight(l->plan) / d->n};
-    return cnn_cuda_check(cu_loss(d->compute, l->is_wide ? CNN_CUDA_FLOAT : d->type, d->type, p, d->n,
-                                  l->in[0], d->labels, wants_gradient ? l->din[0] : NULL,
-                                  d->rows + number * d->batch),
-                          ": loss", l, err);
-}
-
-static int add_parts(struct cnn_cuda *d, const struct cnn_cuda_layer *l, struct ps_error *err)
-{
-    int rc = 0;
-
-    for (uint32_t k = 0; k < l->plan->n_inputs && rc == 0; k++)
-        if (l->sum[k] != NULL)
-            rc = cnn_cuda_check(cu_add(d->compute, d->type, cnn_cuda_count(d, l->plan->inputs[k].shape),
-                                       l->sum[k], l->din[k], l->sum[k]),
-                                ": backward", l, err);
-    return rc;
-}
-
-static int back_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, struct ps_error *err)
-{
-    size_t loss = b->n_losses;
-    int rc = 0;
-
-    for (size_t i = b->end; i-- > b->first && rc == 0;) {
-        struct cnn_cuda_layer *l = &d->layers[i];
-        if (l->kind == NULL)
-            rc = run_loss(d, l, --loss, true, err);
-        else if (cnn_goes_back(l->plan)) {
-            rc = l->kind->backward(d, l, err);
-            if (rc == 0)
-                rc = add_parts(d, l, err);
-        }
-    }
-    return rc;
-}
-
-/* Enqueues a bucket's part of a step, or adds it to the graph being captured. */
-static int put_part(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, struct ps_error *err)
-{
-    int rc = b == d->buckets ? forward(d, err) : 0;
-    return rc == 0 ? back_bucket(d, b, err) : rc;
-}
-
-/* Captures a bucket's part as a graph. If that fails, nothing has run, and the part is enqueued without a
- * graph from then on. */
-static void capture_part(struct cnn_cuda *d, struct cnn_cuda_bucket *b)
-{
-    cudaGraph_t graph = NULL;
-    cudaError_t e = cudaStreamBeginCapture(d->compute, cudaStreamCaptureModeThreadLocal);
-
-    if (e == cudaSuccess) {
-        int rc = put_part(d, b, NULL);
-        e = cudaStreamEndCapture(d->compute, &graph);
-        if (rc < 0 && e == cudaSuccess)
-            e = cudaErrorUnknown;
-    }
-    if (e == cudaSuccess)
-        e = cudaGraphInstantiate(&b->graph, graph, 0);
-    if (graph != NULL)
-        cudaGraphDestroy(graph);
-    if (e == cudaSuccess)
-        return;
-    b->graph = NULL;
-    d->refuses_capture = true;
-    cudaGetLastError(); /* clears the error, which the next launch would report */
-}
-
-static int run_part(struct cnn_cuda *d, struct cnn_cuda_bucket *b, struct ps_error *err)
-{
-    if (b->graph == NULL && d->has_run && !d->refuses_capture)
-        capture_part(d, b);
-    return b->graph != NULL
-               ? cnn_cuda_check(cudaGraphLaunch(b->graph, d->compute), "launching a graph", NULL, err)
-               : put_part(d, b, err);
-}
-
-/* Enqueues the copy of losses after all other work. */
-static int fetch_scores(struct cnn_cuda *d, size_t n_losses, struct ps_error *err)
-{
-    cudaError_t e = cudaMemcpyAsync(d->host.rows, d->rows, n_losses * d->batch * sizeof *d->rows,
-                                    cudaMemcpyDeviceToHost, d->compute);
-    return cnn_cuda_check(e, "fetching the loss", NULL, err);
-}
-
-/* Enqueues the copy of the batch's statistics after the first bucket's part and before its g: they arrive
- * with it. */
-static int fetch_statistics(struct cnn_cuda *d, struct ps_error *err)
-{
-    cudaError_t e = d->n_stats == 0 ? cudaSuccess
-                                    : cudaMemcpyAsync(d->host.stats, d->stats, d->n_stats * sizeof *d->stats,
-                                                      cudaMemcpyDeviceToHost, d->compute);
-    return cnn_cuda_check(e, "fetching the statistics", NULL, err);
-}
-
-/* The weighted mean of a loss over its rows, summed in the order of the images. */
-static struct cnn_score score_of(const struct cnn_cuda *d, const struct cnn_layer *l, size_t number,
-                                 uint32_t n)
-{
-    const struct cnn_cuda_row *rows = d->host.rows + number * d->batch;
-    struct cnn_score s = {0};
-    double sum = 0;
-
-    for (uint32_t i = 0; i < n; i++) {
-        sum += rows[i].loss;
-        s.n_correct += rows[i].rank == 0;
-        s.n_correct_5 += rows[i].rank < 5;
-    }
-    s.loss = cnn_loss_weight(l) * (sum / n);
-    return s;
-}
-
-static int put_gradient(struct cnn_cuda *d, const struct cnn_gradient_call *call, struct ps_error *err)
-{
-    int rc = cnn_cuda_send_step(d, call->draw, err);
-
-    if (rc == 0)
-        rc = cnn_cuda_send_batch(d, call->batch, err);
-    if (rc == 0)
-        rc = cnn_cuda_send_vector(d, call->x, err);
-    for (size_t i = 0; i < d->n_buckets && rc == 0; i++) {
-        rc = run_part(d, &d->buckets[i], err);
-        if (rc == 0 && i == 0)
-            rc = fetch_statistics(d, err);
-        if (rc == 0)
-            rc = cnn_cuda_fetch_bucket(d, &d->buckets[i], call->g, err);
-    }
-    return rc == 0 ? fetch_scores(d, d->n_losses, err) : rc;
-}
-
-static int gradient(void *state, const struct cnn_gradient_call *call, struct cnn_score *out,
-                    struct ps_error *err)
-{
-    struct cnn_cuda *d = state;
-    struct cnn_score sum = {0};
-    size_t loss = 0;
-
-    d->is_training = true;
-    d->n = d->batch;
-    d->label_smoothing = call->label_smoothing;
-    int rc = put_gradient(d, call, err);
-    for (size_t i = 0; i < d->n_buckets && rc == 0; i++)
-        rc = cnn_cuda_hand_out_bucket(d, &d->buckets[i], call, err);
-    if (rc == 0)
-        rc = cnn_cuda_check(cudaStreamSynchronize(d->compute), "a gradient", NULL, err);
-    if (rc < 0) {
-        wait_for_all(d); /* the next call reuses the pinned memory */
-        return rc;
-    }
-    d->has_run = true;
-    for (size_t i = 0; i < d->plan->n_layers; i++) {
-        if (d->layers[i].kind != NULL)
-            continue;
-        struct cnn_score s = score_of(d, &d->plan->layers[i], loss++, d->n);
-        sum.loss += s.loss;
-        if (i == d->plan->main_loss) {
-            sum.n_correct = s.n_correct;
-            sum.n_correct_5 = s.n_correct_5;
-        }
-    }
-    *out = sum;
-    return 0;
-}
-
-static size_t logit_bytes(const struct cnn_cuda *d)
-{
-    return d->layers[d->plan->main_loss].is_wide ? sizeof(float) : d->value_bytes;
-}
-
-static double logit_at(const struct cnn_cuda *d, size_t i)
-{
-    if (logit_bytes(d) == sizeof(float))
-        return (double)((const float *)d->host.logits)[i];
-    uint32_t bits = (uint32_t)((const struct cnn_cuda_bf16 *)d->host.logits)[i].bits << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return (double)f;
-}
-
-static void predict(struct cnn_cuda *d, uint32_t n, const struct cnn_predictions *out)
-{
-    uint32_t classes = d->plan->model->classes;
-
-    for (uint32_t i = 0; i < n; i++) {
-        for (uint32_t k = 0; k < classes; k++)
-            d->z[k] = logit_at(d, (size_t)i * classes + k);
-        cnn_softmax_predict(classes, d->z, d->z + classes, i, out);
-    }
-}
-
-static int put_score(struct cnn_cuda *d, const float *x, const struct cnn_batch *batch, bool wants_logits,
-                     struct ps_error *err)
-{
-    const struct cnn_cuda_layer *main_loss = &d->layers[d->plan->main_loss];
-    int rc = cnn_cuda_send_batch(d, batch, err);
-
-    if (rc == 0)
-        rc = cnn_cuda_send_vector(d, x, err);
-    if (rc == 0)
-        rc = forward(d, err);
-    if (rc == 0)
-        rc = run_loss(d, main_loss, 0, false, err);
-    if (rc == 0 && wants_logits)
-        rc = cnn_cuda_check(cudaMemcpyAsync(d->host.logits, main_loss->in[0],
-                                            (size_t)batch->n * d->plan->model->classes * logit_bytes(d),
-                                            cudaMemcpyDeviceToHost, d->compute),
-                            "fetching the outputs", NULL, err);
-    if (rc == 0)
-        rc = fetch_scores(d, 1, err);
-    return rc;
-}
-
-static int score(void *state, const float *x, const struct cnn_batch *batch,
-                 const struct cnn_predictions *out, struct cnn_score *score, struct ps_error *err)
-{
-    struct cnn_cuda *d = state;
-    bool wants_logits = out->classes != NULL || out->probabilities != NULL;
-
-    d->is_training = false;
-    d->n = batch->n;
-    int rc = put_score(d, x, batch, wants_logits, err);
-    if (rc == 0)
-        rc = cnn_cuda_check(cudaStreamSynchronize(d->compute), "a score", NULL, err);
-    if (rc < 0) {
-        wait_for_all(d);
-        return rc;
-    }
-    *score = score_of(d, &d->plan->layers[d->plan->main_loss], 0, batch->n);
-    if (wants_logits)
-        predict(d, batch->n, out);
-    return 0;
-}
-
-static void update_buffers(void *state, float *x)
-{
-    struct cnn_cuda *d = state;
-    const double *stats = d->host.stats;
-    bool stays = cnn_cuda_owns(x);
-    float *at = stays ? d->host.x : x;
-
-    if (stays && cnn_cuda_move_buffers(d, x, true) < 0)
-        return; /* the next call on the device fails likewise, and tells it */
-    for (size_t i = 0; i < d->plan->n_layers; i++) {
-        const struct cnn_layer *l = &d->plan->layers[i];
-        for (uint32_t c = 0; c < l->n_buffers; c++)
-            cnn_batchnorm_move(l, c, stats[c], stats[l->n_buffers + c], (size_t)d->batch * l->in.h * l->in.w,
-                               at);
-        stats += 2 * l->n_buffers;
-    }
-    if (stays)
-        cnn_cuda_move_buffers(d, x, false);
-}
-
 const struct cnn_cuda_module cnn_cuda_module = {
     PSD_VERSION,
     sizeof(struct cnn_backend),
@@ -596,6 +334,7 @@ const struct cnn_cuda_module cnn_cuda_module = {
         .name = "cuda",
         .memory = CNN_HOST,
         .precisions = 1 << CNN_FLOAT32 | 1 << CNN_TF32 | 1 << CNN_BF16,
+        .has_any_order = true,
         .probe = probe,
         .memory_limit = memory_limit,
         .value_bytes = cnn_cuda_value_bytes,
@@ -603,8 +342,12 @@ const struct cnn_cuda_module cnn_cuda_module = {
         .create = create,
         .destroy = destroy,
         .own_bytes = own_bytes,
-        .score = score,
-        .gradient = gradient,
-        .update_buffers = update_buffers,
+        .score = cnn_cuda_score,
+        .gradient = cnn_cuda_gradient,
+        .cuts = cnn_cuda_cuts,
+        .alloc = cnn_cuda_alloc_batch,
+        .free = cnn_cuda_free_batch,
+        .announce = cnn_cuda_announce,
+        .update_buffers = cnn_cuda_update_buffers,
     },
 };

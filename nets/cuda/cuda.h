@@ -4,7 +4,8 @@
  * in CUDA graphs, one per bucket, unless the driver refuses. Arguments that change from step to step are
  * outside the graphs or in device memory. A second stream copies g to the host, one bucket of layers at a
  * time, as soon as an event signals that the bucket is final. The host waits for each bucket and at the end
- * of a call, so no work is pending when a call returns.
+ * of a call. A third stream uploads the batch that was announced beside the step before it (batch.c): nothing
+ * else is pending when a call returns.
  *
  * Values are NHWC, weights of convolutions [out][row][column][in]. x and g are float32 in the order of net.h.
  * In bf16, values, their gradients and copies of the weights are bf16; products and all other sums are
@@ -12,7 +13,7 @@
 #ifndef CNN_CUDA_H
 #define CNN_CUDA_H
 
-#include <cublas_v2.h>
+#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
 
@@ -21,10 +22,9 @@
 #include "nets/cuda/launch.h"
 #include "nets/layers/layer.h"
 
-/* cuDNN's workspace in bytes, shared by all layers. Algorithms that need more are not chosen. */
-#define CNN_CUDA_WORKSPACE (UINT64_C(256) << 20)
-/* cuBLAS's workspace in bytes, the size its manual recommends for Hopper. With our workspace it does not
- * allocate one during a capture. */
+/* The workspace in bytes, shared by all layers, that an algorithm of cuDNN or of cuBLASLt may need: others
+ * are not chosen. For the latter it is what cuBLAS's manual recommends for Hopper. */
+#define CNN_CUDA_WORKSPACE      (UINT64_C(256) << 20)
 #define CNN_CUDA_BLAS_WORKSPACE (UINT64_C(32) << 20)
 
 struct cnn_cuda_layer {
@@ -55,29 +55,38 @@ struct cnn_cuda {
     uint32_t batch;
     enum cnn_precision precision; /* CNN_TF32: of products alone; values and sums are float32 */
     enum cnn_cuda_type type;      /* of values */
+    bool any_order;               /* algorithms need not be deterministic */
     size_t value_bytes;
     double label_smoothing;
     bool is_training; /* the pass that is being enqueued */
     bool has_run;     /* a gradient has run: the libraries have finished their lazy initialisation */
     bool refuses_capture;
     uint32_t n; /* images of the batch in use */
-    cudaStream_t compute, down;
+    cudaStream_t compute, down, up;
     cudnnHandle_t dnn;
-    cublasHandle_t blas;
+    cublasLtHandle_t blas;
     struct cnn_cuda_layer *layers;
 
     /* In device memory. */
     char *arena;
     void *seen; /* in the arena: the net's input */
     float *x, *g;
-    void *turned;    /* the largest convolution's weight gradient in cuDNN's order, of the net's type */
-    double *part;    /* partial sums of channels */
-    double *stats;   /* means and variances of each batch norm */
-    void *workspace; /* cuDNN's */
-    void *blas_workspace;
-    void *images;     /* in the caller's format: bytes, or floats to be transposed */
+    void *turned;     /* the largest convolution's weight gradient in cuDNN's order, of the net's type */
+    double *part;     /* partial sums of channels */
+    double *stats;    /* means and variances of each batch norm */
+    void *workspace;  /* of one product at a time */
     float *value_of;  /* [channels][256] */
-    uint16_t *labels; /* [batch] */
+    uint16_t *labels; /* [batch], of the batch in use */
+    struct cnn_cuda_uploads {
+        struct cnn_batch announced, sent; /* images NULL: none. sent: its upload was enqueued in d->up */
+        cudaEvent_t landed;               /* of `sent` */
+        cudaEvent_t placed;               /* the last batch was read from the three: they may be written */
+        void *images;                     /* in the caller's format: bytes, or floats to be transposed */
+        uint16_t *labels;
+        struct cnn_cuda_cut *cuts;
+        size_t image_bytes; /* that fit */
+        bool has_table;     /* value_of is that of host.value_of */
+    } uploads;
     struct cnn_cuda_step *step;
     struct cnn_cuda_row *rows; /* [losses][batch] */
     size_t workspace_bytes;
@@ -88,6 +97,7 @@ struct cnn_cuda {
         float *x, *g, *value_of;
         void *images, *logits;
         uint16_t *labels;
+        struct cnn_cuda_cut *cuts;
         struct cnn_cuda_step *step;
         struct cnn_cuda_row *rows;
         double *stats;
@@ -110,7 +120,7 @@ struct cnn_cuda {
     size_t n_blocks, most_blocks, own_bytes;
 };
 
-/* One kind of layer. All functions except needs, create and destroy only enqueue work in d->compute. */
+/* One kind of layer. forward and backward only enqueue work in d->compute. */
 struct cnn_cuda_kind {
     size_t state_bytes;
     void (*needs)(const struct cnn_setup *setup, const struct cnn_layer *l, struct cnn_needs *out);
@@ -119,6 +129,8 @@ struct cnn_cuda_kind {
     void (*destroy)(struct cnn_cuda_layer *l); /* NULL: nothing besides state */
     int (*forward)(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err);
     int (*backward)(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err);
+    /* Chooses how the layer's products are computed, after the workspace was allocated. NULL: no choice. */
+    int (*choose)(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err);
 };
 
 extern const struct cnn_cuda_kind cnn_cuda_conv, cnn_cuda_fc, cnn_cuda_activation, cnn_cuda_maxpool,
@@ -139,10 +151,31 @@ int cnn_cuda_alloc_pinned(struct cnn_cuda *d, size_t bytes, void *out, struct ps
 /* Whether x or g is in memory of the device: the caller's program may keep them there. */
 bool cnn_cuda_owns(const void *p);
 
-/* data.c: transfers. The first two functions enqueue copies from pinned memory in d->compute; the pinned
- * memory is in use until the end of the call. */
-int cnn_cuda_send_vector(struct cnn_cuda *d, const float *x, struct ps_error *err);
+/* cuda.c. Waits for all streams. */
+void cnn_cuda_wait_for_all(struct cnn_cuda *d);
+
+/* step.c: rows of struct cnn_backend. */
+int cnn_cuda_score(void *state, const float *x, const struct cnn_batch *batch,
+                   const struct cnn_predictions *out, struct cnn_score *score, struct ps_error *err);
+int cnn_cuda_gradient(void *state, const struct cnn_gradient_call *call, struct cnn_score *out,
+                      struct ps_error *err);
+void cnn_cuda_update_buffers(void *state, float *x);
+
+/* batch.c: batches. The first enqueues in d->compute: the batch's upload, unless it was sent ahead, and its
+ * conversion to the net's input. send_ahead enqueues the upload of the batch that was announced, in d->up. */
 int cnn_cuda_send_batch(struct cnn_cuda *d, const struct cnn_batch *batch, struct ps_error *err);
+int cnn_cuda_send_ahead(struct cnn_cuda *d, struct ps_error *err);
+/* After a failure, when no work is pending. */
+void cnn_cuda_forget_batches(struct cnn_cuda *d);
+/* These are rows of struct cnn_backend. */
+int cnn_cuda_announce(void *state, const struct cnn_batch *batch, struct ps_error *err);
+bool cnn_cuda_cuts(const void *state, uint32_t stored_height, uint32_t stored_width);
+void *cnn_cuda_alloc_batch(size_t bytes);
+void cnn_cuda_free_batch(void *p);
+
+/* data.c: transfers of vectors. The first and the last enqueue copies from pinned memory in d->compute; the
+ * pinned memory is in use until the end of the call. */
+int cnn_cuda_send_vector(struct cnn_cuda *d, const float *x, struct ps_error *err);
 int cnn_cuda_send_step(struct cnn_cuda *d, const struct cnn_draw *draw, struct ps_error *err);
 /* Enqueues the copy of a bucket's part of g to the host, or to a g in memory of the device, after the
  * backward pass of its layers. */
@@ -169,8 +202,8 @@ void cnn_cuda_search_begin(struct cnn_cuda *d);
 void cnn_cuda_search_end(struct cnn_cuda *d);
 /* The fastest, from the file or by timing each; 0 if searches are off. */
 size_t cnn_cuda_search(struct cnn_cuda *d, const char *problem, const struct cnn_cuda_candidates *of);
-/* conv.c: chooses how a convolution's products are computed, after the workspace was allocated. */
-int cnn_cuda_conv_choose(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err);
+/* The ReLU that overwrites the layer's output, and is its only reader; NULL: there is none. */
+struct cnn_cuda_layer *cnn_cuda_relu_of(struct cnn_cuda *d, const struct cnn_cuda_layer *l);
 
 /* Whether a fully connected layer, or the layer that a loss reads, has an output that only losses read. */
 bool cnn_cuda_is_wide(const struct cnn_plan *p, const struct cnn_layer *l);

@@ -1,4 +1,4 @@
-/* data.c: transfers of vectors, batches and gradients between host and device. */
+/* data.c: transfers of vectors and gradients between host and device. */
 #include "nets/cuda/cuda.h"
 
 #include <errno.h>
@@ -64,38 +64,6 @@ int cnn_cuda_send_step(struct cnn_cuda *d, const struct cnn_draw *draw, struct p
 
     *d->host.step = (struct cnn_cuda_step){draw->step, {key.v[0], key.v[1]}};
     return cnn_cuda_check(up(d, d->step, d->host.step, sizeof *d->step), "sending the step", NULL, err);
-}
-
-/* Converts bytes with a table, and transposes floats if needed. */
-static cudaError_t place_images(struct cnn_cuda *d, const struct cnn_batch *batch)
-{
-    struct cnn_shape s = cnn_image_shape(d->plan);
-    size_t n = cnn_shape_count(s) * batch->n, places = (size_t)s.h * s.w;
-    cudaError_t e;
-
-    if (batch->pixels == CNN_PIXELS_BYTE) {
-        memcpy(d->host.value_of, batch->value_of, s.c * sizeof batch->value_of[0]);
-        e = up(d, d->value_of, d->host.value_of, s.c * sizeof batch->value_of[0]);
-        return e != cudaSuccess ? e
-                                : cu_bytes(d->compute, d->type, n, s.c, (uint32_t)places, batch->is_hwc,
-                                           d->images, d->value_of, d->seen);
-    }
-    return cu_turn_in(d->compute, d->type, n, batch->is_hwc ? 1 : s.c, (uint32_t)places, d->images, d->seen);
-}
-
-int cnn_cuda_send_batch(struct cnn_cuda *d, const struct cnn_batch *batch, struct ps_error *err)
-{
-    size_t n = cnn_shape_count(cnn_image_shape(d->plan)) * batch->n;
-    size_t bytes = n * (batch->pixels == CNN_PIXELS_BYTE ? 1 : sizeof(float));
-
-    memcpy(d->host.images, batch->images, bytes);
-    memcpy(d->host.labels, batch->labels, batch->n * sizeof *batch->labels);
-    cudaError_t e = up(d, d->images, d->host.images, bytes);
-    if (e == cudaSuccess)
-        e = up(d, d->labels, d->host.labels, batch->n * sizeof *batch->labels);
-    if (e == cudaSuccess)
-        e = place_images(d, batch);
-    return cnn_cuda_check(e, "sending a batch", NULL, err);
 }
 
 static uint64_t floats_of(const struct cnn_layer *l)

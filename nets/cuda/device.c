@@ -32,8 +32,8 @@ int cnn_cuda_check_blas(cublasStatus_t status, const char *what, const struct cn
 {
     if (status == CUBLAS_STATUS_SUCCESS)
         return 0;
-    return ps_fail(err, -EIO, "%s%s%s: cuBLAS: %s", l != NULL ? "layer " : "", name_of(l), what,
-                   cublasGetStatusString(status));
+    return ps_fail(err, -EIO, "%s%s%s: cuBLASLt: %s", l != NULL ? "layer " : "", name_of(l), what,
+                   cublasLtGetStatusString(status));
 }
 
 static int keep_block(struct cnn_cuda *d, void *at, bool is_pinned, struct ps_error *err)

@@ -213,14 +213,14 @@ static cudnnBackendDescriptor_t graph(struct maker *m, const struct cnn_cuda_pro
 
 /* ---- plans */
 
-/* Whether an engine is deterministic and rounds to no less than the precision: with float32, a tensor-core
- * engine reads factors as tf32. */
+/* Whether an engine is deterministic, if it must be, and rounds to no less than the precision: with float32,
+ * a tensor-core engine reads factors as tf32. */
 static bool is_wanted(const struct cnn_cuda_problem *q, cudnnBackendDescriptor_t engine)
 {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     int64_t n = 0;
     uint32_t has = 0;
-    const uint32_t never = 1u << CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC |
+    const uint32_t never = (q->any_order ? 0 : 1u << CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) |
                            1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS |
                            1u << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION |
                            1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13;

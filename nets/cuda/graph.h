@@ -31,6 +31,7 @@ struct cnn_cuda_problem {
     enum cnn_precision precision;
     enum cnn_cuda_epilogue epilogue;
     struct cnn_cuda_window window;
+    bool any_order; /* plans need not be deterministic */
 };
 
 /* Where the plans are to run: on the handle's device, or if it is NULL on the described one. */
@@ -51,8 +52,8 @@ struct cnn_cuda_plan {
     size_t workspace;
     char name[96]; /* "graph:ENGINE:KNOB=VALUE,…": the same for the same cuDNN, device and problem */
 };
-/* The plans of a problem, fastest first as cuDNN estimates. Each is deterministic and rounds to no less than
- * the precision; none needs more than `most_workspace`. */
+/* The plans of a problem, fastest first as cuDNN estimates. Each is deterministic, unless the problem does
+ * not ask for it, and rounds to no less than the precision; none needs more than `most_workspace`. */
 struct cnn_cuda_plans {
     struct cnn_cuda_plan plans[CNN_CUDA_MOST_PLANS];
     size_t n;

@@ -24,6 +24,17 @@ struct cnn_cuda_shape {
     uint32_t n, h, w, c;
 };
 
+/* Which part of a stored image is the net's input: struct cnn_cut of nets/net.h. */
+struct cnn_cuda_cut {
+    int32_t top, left;
+    uint32_t mirrored;
+};
+/* Images as they are stored, and as the net takes them. */
+struct cnn_cuda_stored {
+    uint32_t h, w, is_hwc;
+    uint32_t c, out_h, out_w;
+};
+
 /* The window of a convolution or pool from `in` to `out`; [0] vertical, [1] horizontal. */
 struct cnn_cuda_window {
     struct cnn_cuda_shape in, out;

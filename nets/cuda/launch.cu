@@ -87,14 +87,10 @@ cudaError_t cu_bytes(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t c, 
     RUN_FOR(t, k_bytes, blocks_for(n), n, c, places, is_hwc, in, value_of, untyped{out});
 }
 
-cudaError_t cu_pad(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *in, void *out)
+cudaError_t cu_cut_bytes(cu_stream s, enum cnn_cuda_type t, uint64_t n, struct cnn_cuda_stored p,
+                         const uint8_t *in, const struct cnn_cuda_cut *cuts, const float *value_of, void *out)
 {
-    RUN_FOR(t, k_pad, blocks_for(count(w.out)), count(w.out), w, untyped{in}, untyped{out});
-}
-
-cudaError_t cu_crop(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *in, void *out)
-{
-    RUN_FOR(t, k_crop, blocks_for(count(w.in)), count(w.in), w, untyped{in}, untyped{out});
+    RUN_FOR(t, k_cut_bytes, blocks_for(n), n, p, in, cuts, value_of, untyped{out});
 }
 
 cudaError_t cu_copy_channels(cu_stream s, enum cnn_cuda_type t, uint64_t rows, uint32_t c, const void *in,

@@ -31,8 +31,9 @@ cudaError_t cu_turn_out(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t 
                         float *out);
 cudaError_t cu_bytes(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t c, uint32_t places,
                      uint32_t is_hwc, const uint8_t *in, const float *value_of, void *out);
-cudaError_t cu_pad(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *in, void *out);
-cudaError_t cu_crop(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *in, void *out);
+cudaError_t cu_cut_bytes(cu_stream s, enum cnn_cuda_type t, uint64_t n, struct cnn_cuda_stored p,
+                         const uint8_t *in, const struct cnn_cuda_cut *cuts, const float *value_of,
+                         void *out);
 cudaError_t cu_copy_channels(cu_stream s, enum cnn_cuda_type t, uint64_t rows, uint32_t c, const void *in,
                              uint32_t in_stride, void *out, uint32_t out_stride);
 cudaError_t cu_add(cu_stream s, enum cnn_cuda_type t, uint64_t n, const void *a, const void *b, void *out);

@@ -18,6 +18,17 @@ struct cnn_cuda_window cnn_cuda_window_of(const struct cnn_layer *l, uint32_t ba
     };
 }
 
+struct cnn_cuda_layer *cnn_cuda_relu_of(struct cnn_cuda *d, const struct cnn_cuda_layer *l)
+{
+    const size_t value = l->plan->index + 1;
+
+    for (size_t i = value; i < d->plan->n_layers && d->plan->n_readers[value] == 1; i++)
+        if (d->plan->layers[i].inputs[0].value == value)
+            return d->plan->layers[i].spec->kind == CNN_RELU && d->layers[i].out == l->out ? &d->layers[i]
+                                                                                           : NULL;
+    return NULL;
+}
+
 static int forward_done(cudaError_t e, const struct cnn_cuda_layer *l, struct ps_error *err)
 {
     return cnn_cuda_check(e, ": forward", l, err);

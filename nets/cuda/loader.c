@@ -85,6 +85,26 @@ static int gradient(void *state, const struct cnn_gradient_call *call, struct cn
     return module->backend.gradient(state, call, out, err);
 }
 
+static bool cuts(const void *state, uint32_t stored_height, uint32_t stored_width)
+{
+    return module->backend.cuts(state, stored_height, stored_width);
+}
+
+static void *alloc_batch(size_t bytes)
+{
+    return module->backend.alloc(bytes);
+}
+
+static void free_batch(void *p)
+{
+    module->backend.free(p);
+}
+
+static int announce(void *state, const struct cnn_batch *batch, struct ps_error *err)
+{
+    return module->backend.announce(state, batch, err);
+}
+
 static void update_buffers(void *state, float *x)
 {
     module->backend.update_buffers(state, x);
@@ -94,6 +114,7 @@ const struct cnn_backend cnn_backend_cuda = {
     .name = "cuda",
     .memory = CNN_HOST,
     .precisions = 1 << CNN_FLOAT32 | 1 << CNN_TF32 | 1 << CNN_BF16,
+    .has_any_order = true,
     .probe = probe,
     .memory_limit = memory_limit,
     .value_bytes = value_bytes,
@@ -103,5 +124,9 @@ const struct cnn_backend cnn_backend_cuda = {
     .own_bytes = own_bytes,
     .score = score,
     .gradient = gradient,
+    .cuts = cuts,
+    .alloc = alloc_batch,
+    .free = free_batch,
+    .announce = announce,
     .update_buffers = update_buffers,
 };

@@ -52,31 +52,25 @@ VALUE_KERNEL(k_bytes)
     }
 }
 
-/* Zero padding: window.in -> window.out, at offset `pad`. */
-VALUE_KERNEL(k_pad)(uint64_t n, struct cnn_cuda_window w, const VALUE *in, VALUE *out)
+/* The same of the part of each image that cuts[image] says; what lies outside of it is black, byte 0. */
+VALUE_KERNEL(k_cut_bytes)
+(uint64_t n, struct cnn_cuda_stored s, const uint8_t *in, const struct cnn_cuda_cut *cuts,
+ const float *value_of, VALUE *out)
 {
     EACH(i, n)
     {
-        uint32_t c = (uint32_t)(i % w.out.c), x = (uint32_t)(i / w.out.c % w.out.w);
-        uint32_t y = (uint32_t)(i / w.out.c / w.out.w % w.out.h);
-        uint64_t image = i / w.out.c / w.out.w / w.out.h;
-        int64_t iy = (int64_t)y - w.pad[0], ix = (int64_t)x - w.pad[1];
-        bool inside = iy >= 0 && ix >= 0 && iy < (int64_t)w.in.h && ix < (int64_t)w.in.w;
-        out[i] =
-            inside ? in[((image * w.in.h + (uint64_t)iy) * w.in.w + (uint64_t)ix) * w.in.c + c] : VALUE{};
-    }
-}
-
-/* The inverse of k_pad: the middle of window.out -> window.in. */
-VALUE_KERNEL(k_crop)(uint64_t n, struct cnn_cuda_window w, const VALUE *in, VALUE *out)
-{
-    EACH(i, n)
-    {
-        uint32_t c = (uint32_t)(i % w.in.c), x = (uint32_t)(i / w.in.c % w.in.w);
-        uint32_t y = (uint32_t)(i / w.in.c / w.in.w % w.in.h);
-        uint64_t image = i / w.in.c / w.in.w / w.in.h;
-        out[i] =
-            in[((image * w.out.h + y + (uint32_t)w.pad[0]) * w.out.w + x + (uint32_t)w.pad[1]) * w.out.c + c];
+        uint32_t channel = (uint32_t)(i % s.c), x = (uint32_t)(i / s.c % s.out_w);
+        uint32_t y = (uint32_t)(i / s.c / s.out_w % s.out_h);
+        uint64_t image = i / s.c / s.out_w / s.out_h;
+        struct cnn_cuda_cut cut = cuts[image];
+        int64_t row = (int64_t)cut.top + y;
+        int64_t column = (int64_t)cut.left + (cut.mirrored ? s.out_w - 1 - x : x);
+        uint8_t byte = 0;
+        if (row >= 0 && column >= 0 && row < (int64_t)s.h && column < (int64_t)s.w) {
+            uint64_t at = (uint64_t)row * s.w + (uint64_t)column, places = (uint64_t)s.h * s.w;
+            byte = in[s.is_hwc ? (image * places + at) * s.c + channel : (image * s.c + channel) * places + at];
+        }
+        store(out[i], value_of[channel * 256 + byte]);
     }
 }
 

@@ -81,6 +81,13 @@ enum { CNN_SAMPLING_IMAGES = 4096 }; /* default size of the buffer */
  * sentence. */
 int cnn_sampling_read(const char *text, struct cnn_sampling *out, struct ps_error *err);
 
+/* Where batches lie, if not in ordinary memory; zeroed: there. As cnn_net_alloc and cnn_net_free. */
+struct cnn_batch_memory {
+    void *(*alloc)(void *arg, size_t bytes);
+    void (*free)(void *arg, void *p);
+    void *arg;
+};
+
 struct cnn_stream_options {
     enum cnn_split split;
     uint64_t seed;                /* training: seed of the order, crops and flips */
@@ -93,6 +100,10 @@ struct cnn_stream_options {
     /* Training: the stream gives part `part` of each batch of parts x batch images that the same options
      * without parts would give. parts 0: there is only one. */
     uint32_t part, parts;
+    /* Lends images as they are stored, with the cuts that a net makes on its device. Sets whose images differ
+     * in size, or are not cropped, ignore it. */
+    bool leaves_cuts;
+    struct cnn_batch_memory memory; /* outlives the stream */
 };
 
 #define CNN_MAX_RANKS        (1u << 16)
@@ -123,8 +134,12 @@ void cnn_stream_destroy(struct cnn_stream *s);
  * cnn_stream_error), after all batches before it, and in all later calls. Does not allocate. One call at a
  * time for a stream; any thread. */
 int cnn_stream_borrow(struct cnn_stream *s, struct cnn_batch *out);
-/* The same, copied to the caller's arrays: normalised floats images [batch][C][H][W], and labels [batch].
- * After an error the contents of the arrays are undefined. */
+/* Lends the batch that the next borrow returns, ahead of it: valid until the borrow after that one. Returns
+ * its number of images; 0 if no thread has finished it yet, or it is not one of a training stream that
+ * prefetches: it does not wait, and does not move the position. */
+int cnn_stream_peek(struct cnn_stream *s, struct cnn_batch *out);
+/* As cnn_stream_borrow, copied to the caller's arrays: normalised floats images [batch][C][H][W], and labels
+ * [batch]. After an error the contents of the arrays are undefined. */
 int cnn_stream_next(struct cnn_stream *s, float *images, uint16_t *labels);
 const char *cnn_stream_error(const struct cnn_stream *s);
 

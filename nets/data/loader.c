@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nets/backend.h"
 #include "nets/data/prefetch.h"
 #include "nets/data/sampler.h"
 #include "nets/data/transform.h"
@@ -79,7 +80,7 @@ void cnn_stream_destroy(struct cnn_stream *s)
         return;
     cnn_prefetch_destroy(s->prefetch);
     cnn_order_finish(&s->order);
-    cnn_room_finish(&s->room);
+    cnn_room_finish(&s->room, &s->maker);
     if (s->scratch != NULL)
         cnn_batch_maker_drop_scratch(&s->maker, s->scratch);
     free(s);
@@ -117,12 +118,28 @@ int cnn_stream_borrow(struct cnn_stream *s, struct cnn_batch *out)
     return s->failed;
 }
 
+int cnn_stream_peek(struct cnn_stream *s, struct cnn_batch *out)
+{
+    struct cnn_room room;
+    int n = s->prefetch != NULL && s->maker.split == CNN_TRAIN && s->failed == 0
+                ? cnn_prefetch_peek(s->prefetch, &room)
+                : 0;
+    if (n > 0)
+        cnn_batch_maker_borrow(&s->maker, &room, (uint32_t)n, out);
+    return n;
+}
+
 /* [n][C][H][W] from bytes in [C][H][W] or [H][W][C]. */
 static void normalise(const struct cnn_batch_maker *m, const struct cnn_batch *b, float *images)
 {
     const uint8_t *bytes = b->images;
-    size_t channels = m->data->info.channels, places = (size_t)m->view.height * m->view.width;
-    for (uint32_t i = 0; i < b->n; i++, bytes += m->n_pixels)
+    const struct cnn_shape s = {m->data->info.channels, m->view.height, m->view.width};
+    size_t channels = s.c, places = (size_t)s.h * s.w;
+    for (uint32_t i = 0; b->cuts != NULL && i < b->n; i++)
+        for (size_t c = 0; c < channels; c++)
+            for (size_t at = 0; at < places; at++)
+                *images++ = cnn_cut_value(b, s, i, c, at);
+    for (uint32_t i = 0; b->cuts == NULL && i < b->n; i++, bytes += m->n_pixels)
         for (size_t c = 0; c < channels; c++)
             for (size_t at = 0; at < places; at++)
                 *images++ = b->value_of[c][bytes[b->is_hwc ? at * channels + c : c * places + at]];

@@ -162,6 +162,18 @@ int cnn_prefetch_take(struct cnn_prefetch *p, struct cnn_room *out, struct cnn_p
     return (int)s->n;
 }
 
+int cnn_prefetch_peek(struct cnn_prefetch *p, struct cnn_room *out)
+{
+    const struct slot *s = slot_of(p, p->head);
+    pthread_mutex_lock(&p->lock);
+    bool is_ready = p->head < p->tail && s->n_made == s->n && s->bad == s->n;
+    pthread_mutex_unlock(&p->lock);
+    if (!is_ready)
+        return 0;
+    *out = s->room;
+    return (int)s->n;
+}
+
 void cnn_prefetch_pause(struct cnn_prefetch *p)
 {
     pthread_mutex_lock(&p->lock);
@@ -241,7 +253,7 @@ void cnn_prefetch_destroy(struct cnn_prefetch *p)
         return;
     stop_threads(p);
     for (uint32_t i = 0; p->slots != NULL && i <= p->depth; i++)
-        cnn_room_finish(&p->slots[i].room);
+        cnn_room_finish(&p->slots[i].room, p->maker);
     for (uint32_t i = 0; p->threads != NULL && i < p->n_threads; i++)
         if (p->threads[i].scratch != NULL)
             cnn_batch_maker_drop_scratch(p->maker, p->threads[i].scratch);

@@ -25,6 +25,10 @@ void cnn_prefetch_destroy(struct cnn_prefetch *p);
 int cnn_prefetch_take(struct cnn_prefetch *p, struct cnn_room *out, struct cnn_position *after,
                       struct ps_error *err);
 
+/* The batch that the next take returns, valid until the take after that one. Returns its number of images; 0:
+ * it is not ready, or failed. For the reader. */
+int cnn_prefetch_peek(struct cnn_prefetch *p, struct cnn_room *out);
+
 /* Drops the prepared batches, and returns when no thread uses the order. */
 void cnn_prefetch_pause(struct cnn_prefetch *p);
 /* Continues from the current position of the order. */

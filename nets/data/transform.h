@@ -14,6 +14,8 @@ struct cnn_batch_maker {
     uint64_t seed;
     uint32_t rank;
     size_t n_stored, n_pixels; /* bytes of one image, as stored and as made */
+    bool leaves_cuts;          /* images are made as they are stored */
+    struct cnn_batch_memory memory;
     float value_of[CNN_MAX_CHANNELS][256];
 };
 
@@ -31,11 +33,12 @@ struct cnn_room {
     uint8_t *images;        /* [batch][n_pixels] */
     uint16_t *labels;       /* [batch] */
     bool *left_out;         /* [batch]: could not be read */
+    struct cnn_cut *cuts;   /* [batch]; NULL: images are made cut */
 };
 
 bool cnn_room_init(struct cnn_room *room, const struct cnn_batch_maker *m,
                    uint32_t batch); /* false: out of memory */
-void cnn_room_finish(struct cnn_room *room);
+void cnn_room_finish(struct cnn_room *room, const struct cnn_batch_maker *m);
 
 /* Makes image i of the batch. 0, or a negative errno of the data set with a sentence. */
 int cnn_batch_maker_image(const struct cnn_batch_maker *m, void *scratch, const struct cnn_room *room,

@@ -158,7 +158,8 @@ static void place_images(struct ref *r, const struct cnn_batch *batch)
     for (uint32_t i = 0; i < batch->n; i++)
         for (size_t c = 0; c < s.c; c++)
             for (size_t place = 0; place < (size_t)s.h * s.w; place++)
-                *out++ = (double)cnn_batch_value(batch, s, i, c, place);
+                *out++ = (double)(batch->cuts != NULL ? cnn_cut_value(batch, s, i, c, place)
+                                                      : cnn_batch_value(batch, s, i, c, place));
 }
 
 /* draw NULL: scoring. */
@@ -280,6 +281,14 @@ static void update_buffers(void *state, float *x)
     }
 }
 
+static bool cuts(const void *state, uint32_t stored_height, uint32_t stored_width)
+{
+    (void)state;
+    (void)stored_height;
+    (void)stored_width;
+    return true;
+}
+
 const struct cnn_backend cnn_backend_ref = {
     .name = "ref",
     .memory = CNN_HOST,
@@ -291,5 +300,6 @@ const struct cnn_backend cnn_backend_ref = {
     .own_bytes = own_bytes,
     .score = score,
     .gradient = gradient,
+    .cuts = cuts,
     .update_buffers = update_buffers,
 };

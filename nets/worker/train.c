@@ -32,7 +32,8 @@ struct training {
     float *g;
     struct parts parts;
     struct cnn_accumulator accumulator;
-    uint64_t step;
+    uint64_t step, clock;   /* clock: the library's */
+    uint32_t rank;          /* as training began: losses in a clique change it */
     uint64_t passed;        /* images of all workers so far: each step counts for all workers */
     uint32_t workers;       /* largest number of workers since this one began; at least 1 */
     uint64_t draws;         /* gradients computed */
@@ -41,6 +42,7 @@ struct training {
     bool data_failed;
     double started, data_s, compute_s;
     double aside_s; /* spent on evaluations; not training time */
+    bool may_examine;
     struct cnn_local_evaluation exam;
     struct cnn_meter shown, reported, whole;
     struct cnn_progress progress;
@@ -57,10 +59,15 @@ static bool is_alone(const struct training *t)
     return t->job->args->method != NULL;
 }
 
-/* Without a server, one of the training processes evaluates. */
-static bool examines(const struct training *t)
+/* Without a server, one of the training processes evaluates: of those that are left. */
+static bool is_examiner(const struct training *t)
 {
     return is_alone(t) && (!cnn_job_is_shared(t->job) || psc_clique_rank(t->job->clique.q) == 0);
+}
+
+static bool examines(const struct training *t)
+{
+    return t->may_examine;
 }
 
 static uint32_t batch_of(const struct training *t)
@@ -96,9 +103,19 @@ static void training_finish(struct training *t)
 {
     cnn_accumulator_finish(&t->accumulator);
     cnn_job_free_vector(t->job, t->g);
+    cnn_net_announce(t->job->net, NULL); /* which may read a batch of the stream: fails as the step did */
     cnn_stream_destroy(t->stream);
     if (examines(t))
         cnn_local_evaluation_close(&t->exam);
+}
+
+/* Returns an enum cnn_exit. */
+static int begin_examinations(struct training *t)
+{
+    if (examines(t) || !is_examiner(t))
+        return CNN_EXIT_OK;
+    t->may_examine = true;
+    return cnn_local_evaluation_open(&t->exam, t->job);
 }
 
 static struct cnn_train_state place_of(const struct training *t)
@@ -107,7 +124,7 @@ static struct cnn_train_state place_of(const struct training *t)
                                     .draws = t->draws,
                                     .seed = t->job->args->seed,
                                     .batch = batch_of(t),
-                                    .rank = cnn_job_rank(t->job),
+                                    .rank = t->rank,
                                     .passed = t->passed};
     cnn_stream_position(t->stream, &place.position);
     return place;
@@ -162,11 +179,11 @@ static int resume(struct training *t)
 static int training_init(struct training *t, struct cnn_job *job)
 {
     struct ps_error err;
-    *t = (struct training){.job = job, .workers = 1};
+    *t = (struct training){.job = job, .workers = 1, .rank = cnn_job_rank(job)};
     count_workers(t);
     struct cnn_stream_options opt = {.split = CNN_TRAIN,
                                      .seed = job->args->seed,
-                                     .rank = cnn_job_rank(job),
+                                     .rank = t->rank,
                                      .batch = batch_of(t),
                                      .height = job->model.height,
                                      .width = job->model.width,
@@ -177,6 +194,7 @@ static int training_init(struct training *t, struct cnn_job *job)
         opt.parts = job->partition->all->placement.n;
     }
     cnn_sampling_read(job->args->sampling, &opt.sampling, NULL); /* args.c has validated it */
+    cnn_job_place_batches(job, &opt);
     if (cnn_stream_create(job->data, &opt, &t->stream, &err) != 0) {
         ps_log(PS_LOG_ERROR, "data.failed", "%s", err.text);
         return CNN_EXIT_INTERNAL;
@@ -188,12 +206,13 @@ static int training_init(struct training *t, struct cnn_job *job)
         return CNN_EXIT_INTERNAL;
     }
     int rc = resume(t);
-    if (rc == CNN_EXIT_OK && examines(t))
-        rc = cnn_local_evaluation_open(&t->exam, job);
+    if (rc == CNN_EXIT_OK)
+        rc = begin_examinations(t);
     if (rc != CNN_EXIT_OK)
         return rc;
     /* Workers of one job drop different elements. */
-    cnn_net_seed(job->net, job->args->seed + ((uint64_t)cnn_job_rank(job) << 32), t->draws);
+    cnn_net_seed(job->net, job->args->seed + ((uint64_t)t->rank << 32), t->draws);
+    t->clock = psc_clock(job->psc);
     t->started = ps_now_s();
     cnn_meter_start(&t->shown, t->started);
     cnn_meter_start(&t->reported, t->started);
@@ -209,7 +228,7 @@ static struct cnn_progress_state state_of(const struct training *t, const struct
     struct psc_info info = {.size = sizeof info};
     psc_info(t->job->psc, &info);
     return (struct cnn_progress_state){
-        .rank = (int)cnn_job_rank(t->job),
+        .rank = (int)t->rank,
         .step = t->step,
         .last_step = last_step(t),
         .epoch = (double)t->passed / (double)t->job->info.n_train,
@@ -324,6 +343,13 @@ static int begin_parts(struct training *t)
     return rc;
 }
 
+/* A device uploads the batch after the present one, if it is there already, beside the step. */
+static int announce_next(struct training *t)
+{
+    struct cnn_batch next;
+    return cnn_stream_peek(t->stream, &next) > 0 ? cnn_net_announce(t->job->net, &next) : 0;
+}
+
 /* Computes the gradient of the next batch into t->g and its score, and updates the running statistics.
  * PSC_OK, or PSC_EINVAL after logging the cause; or as psc_step_begin. */
 static int compute(struct training *t, struct cnn_score *score)
@@ -342,7 +368,8 @@ static int compute(struct training *t, struct cnn_score *score)
     int rc = begin_parts(t);
     if (rc != PSC_OK)
         return rc;
-    if (cnn_net_gradient_of(job->net, job->x, &batch, t->g, t->parts.begun ? &ready : NULL, score) != 0) {
+    if (announce_next(t) != 0 ||
+        cnn_net_gradient_of(job->net, job->x, &batch, t->g, t->parts.begun ? &ready : NULL, score) != 0) {
         ps_log(PS_LOG_ERROR, "net.failed", "%s", cnn_net_error(job->net));
         return PSC_EINVAL;
     }
@@ -403,6 +430,15 @@ static void count_step(struct training *t, const struct cnn_score *score, uint32
     }
 }
 
+/* Steps of the library since the last one: more than one where a member that was ahead has made them when a
+ * clique lost a member; 0 after a restart from the center. */
+static uint64_t steps_made(struct training *t)
+{
+    uint64_t clock = psc_clock(t->job->psc), n = clock > t->clock ? clock - t->clock : 1;
+    t->clock = clock;
+    return n;
+}
+
 /* One step. PSC_OK to continue, PSC_DRAINED, or a negative PSC_E…. */
 static int train_step(struct training *t)
 {
@@ -425,9 +461,10 @@ static int train_step(struct training *t)
     if (rc < 0)
         return rc;
     t->bad_in_a_row = 0;
-    t->step++;
+    uint64_t made = steps_made(t);
+    t->step += made;
     count_workers(t);
-    t->passed += (uint64_t)n * t->workers;
+    t->passed += made * n * t->workers;
     count_step(t, &score, n);
     return rc;
 }
@@ -463,8 +500,9 @@ static int leave_well(struct training *t)
 /* Without a server: evaluates if it is due. Returns an enum cnn_exit. */
 static int examine(struct training *t, bool last)
 {
-    if (!examines(t))
-        return CNN_EXIT_OK;
+    int begun = begin_examinations(t);
+    if (begun != CNN_EXIT_OK || !examines(t))
+        return begun;
     double begin = ps_now_s();
     int rc = cnn_local_evaluation_take(&t->exam, t->step, now_of(t) - t->started, last);
     t->aside_s += ps_now_s() - begin;
@@ -529,6 +567,9 @@ static int loop(struct training *t, bool drained)
 int cnn_train(struct cnn_job *job, bool drained)
 {
     struct training t;
+    if (job->args->clique != NULL)
+        ps_log(PS_LOG_INFO, "clique.begun", "member %d of a clique of %d begins to train",
+               psc_clique_rank(job->clique.q), psc_clique_size(job->clique.q));
     int rc = training_init(&t, job);
     if (rc == CNN_EXIT_OK && job->args->steps == 0 && cnn_job_tells(job))
         report(&t, now_of(&t)); /* the number of steps in --epochs is known now */

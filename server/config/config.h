@@ -36,6 +36,7 @@ struct psd_config {
         enum ps_clique_mode mode;
         char codec[16];    /* of ps_codec_rows */
         char algorithm[8]; /* "ring", "tree", "auto" */
+        char on_loss[8];   /* "end", "shrink" */
         uint32_t publish;
         uint64_t bucket_floats; /* 0: auto */
     } clique;

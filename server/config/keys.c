@@ -34,6 +34,7 @@ _Static_assert(sizeof(enum ps_clique_mode) == sizeof(unsigned) &&
 /* The names of the rows of ps_codec_value_rows. */
 static const char *const codecs[] = {"raw", "fp16", "bf16", "trunc16", "int8", NULL};
 static const char *const algorithms[] = {"ring", "tree", "auto", NULL};
+static const char *const losses[] = {"end", "shrink", NULL};
 static const char *const transports[] = {"auto", "tcp", "ipc", "shm", "rdma", NULL};
 
 static const char all_codecs[] =
@@ -219,6 +220,9 @@ const struct psd_config_key psd_config_keys[] = {
     {"clique.algorithm", PSD_CONFIG_WORD, RESTART, TEXT(clique.algorithm), .choices = algorithms,
      .value = "ring",
      .help = "algorithm of a clique's sums: a ring; a binomial tree, for short vectors; auto: by size"},
+    {"clique.on_loss", PSD_CONFIG_WORD, RESTART, TEXT(clique.on_loss), .choices = losses, .value = "end",
+     .help =
+         "after the loss of a member the clique ends, or the others go on without it: cliques over a ring"},
     {"clique.publish", PSD_CONFIG_U32, RESTART, AT(clique.publish), .min = 1, .max = 1000000, .value = "64",
      .help = "job of one clique: steps between two copies of the center to psd"},
     {"clique.bucket_floats", PSD_CONFIG_U64, RESTART, AT(clique.bucket_floats), .min = 1, .max = 1e12,

@@ -53,6 +53,19 @@ static void note_transport(struct psd_session *s, const Ps__Heartbeat *m)
                s->observer ? "observer" : "rank", s->client, s->transport, s->transport_reason);
 }
 
+/* The others of a clique have gone on without some members (clique.on_loss). */
+static void note_members(struct psd_control *control, struct psd_session *s, uint32_t left)
+{
+    if (s->observer || left == 0 || left >= s->members_left)
+        return;
+    ps_log(PS_LOG_WARN, "clique.shrunk", "%s (rank %u): its clique goes on with %u of %u members", s->name,
+           s->client, left, s->members);
+    psd_history_tell(control->job, PSD_EVENT_MEMBERS,
+                     "%s (rank %u): its clique goes on with %u of %u members", s->name, s->client, left,
+                     s->members);
+    s->members_left = left;
+}
+
 static void on_heartbeat(struct psd_control *control, const struct psd_peer *peer, struct psd_session *s,
                          const Ps__ToServer *m)
 {
@@ -62,6 +75,7 @@ static void on_heartbeat(struct psd_control *control, const struct psd_peer *pee
     s->speed.incarnation = s->incarnation;
     s->speed.steps_per_second = psd_dynamic_period_speed(m->heartbeat->steps_per_second);
     note_transport(s, m->heartbeat);
+    note_members(control, s, m->heartbeat->members);
     alive.workers = psd_sessions_count(control->sessions, false);
     alive.center_version = psd_version(control->lanes);
     alive.draining = control->job->state == PSD_STATE_DRAINING || control->job->state == PSD_STATE_STOPPING;

@@ -39,6 +39,7 @@ static void set_peer(struct psd_control *control, struct psd_session *s, const s
     s->steps = m->steps <= PSD_MAX_STEPS ? m->steps : 0;
     ps_text_copy(s->address, sizeof s->address, peer->address);
     s->members = m->members > 1 ? m->members : 1;
+    s->members_left = s->members_left < s->members && s->members_left > 0 ? s->members_left : s->members;
     psd_auth_bind(s, peer);
 }
 
@@ -64,6 +65,7 @@ static void fill_method(const struct psd_control *control, Ps__Method *m, Ps__Sc
     m->clique_mode = control->cfg->clique.mode;
     m->clique_codec = (char *)(uintptr_t)control->cfg->clique.codec;
     m->clique_algorithm = (char *)(uintptr_t)control->cfg->clique.algorithm;
+    m->clique_on_loss = (char *)(uintptr_t)control->cfg->clique.on_loss;
     m->publish = control->cfg->clique.publish;
     m->bucket_floats = control->cfg->clique.bucket_floats;
     m->pipeline = h->pipeline;
@@ -244,6 +246,7 @@ static void start_session(struct psd_control *control, const struct psd_peer *pe
     if (!is_of_the_clique(control, peer, m) || !lanes_keep_up(control, peer) ||
         !memory_allows(control, peer) || (s = choose_slot(control, peer, m)) == NULL)
         return;
+    s->members_left = 0;
     set_peer(control, s, peer, m);
     s->awaited = 0;
     s->was_active = false;
@@ -326,6 +329,7 @@ static void revive_session(struct psd_control *control, const struct psd_peer *p
     s->state = PSD_SESSION_ACTIVE;
     s->joined_ms = psd_loop_now_ms(control->loop);
     s->metrics = (struct psd_metrics){NAN, NAN, NAN};
+    s->members_left = 0;
     set_peer(control, s, peer, m);
     psd_loss_revived(control->job, s, m);
     if (!s->observer)

@@ -75,6 +75,7 @@ struct psd_session {
     uint64_t begun_by_ms; /* send Begun when that change is written, or at this time; 0: it was sent */
     uint64_t clock;
     uint32_t members;           /* of the clique that a worker leads, including itself; at least 1 */
+    uint32_t members_left;      /* of those, after losses */
     bool took_part;             /* a worker of this rank takes part in this run of psd, or did and was lost */
     struct ps_manifest *parked; /* of PSD_SESSION_PARKED, owned */
     struct psd_metrics metrics;

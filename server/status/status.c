@@ -370,7 +370,8 @@ static json_t *worker_json(const struct psd_status *status, const struct psd_ses
     json_object_set_new(o, "kind", json_string(s->observer ? "observer" : "worker"));
     json_object_set_new(o, "name", json_string(s->name));
     json_object_set_new(o, "identity", psd_json_text(s->identity));
-    json_object_set_new(o, "members", integer(s->members > 1 ? s->members : 1));
+    json_object_set_new(o, "members", integer(s->members_left > 1 ? s->members_left : 1));
+    json_object_set_new(o, "members_lost", integer(s->members - s->members_left));
     json_object_set_new(o, "net", psd_json_text(s->net));
     json_object_set_new(o, "data", psd_json_text(s->data));
     json_object_set_new(o, "incarnation", integer(s->incarnation));

@@ -142,6 +142,7 @@ static Product product_of(const cudnnTensorStruct &x, const cudnnFilterStruct &w
             y.sizes,
             w.sizes,
             {c.pad[0], c.pad[1]},
+            {c.pad[0], c.pad[1]},
             {c.stride[0], c.stride[1]},
             {c.dilation[0], c.dilation[1]},
             c.groups};
@@ -204,13 +205,22 @@ struct Call {
     bool rounds;
     double alpha, beta;
     void *workspace;
+    bool any_order;
+
+    void write(void *to, std::vector<double> sums) const
+    {
+        if (any_order)
+            standin::reorder(sums);
+        standin::write_numbers(to, sums, type, alpha, beta);
+    }
 };
 
 static bool read(Call &out, cudnnHandle_t h, const void *alpha, cudnnTensorDescriptor_t x,
                  cudnnFilterDescriptor_t w, cudnnConvolutionDescriptor_t c, cudnnTensorDescriptor_t y,
                  int algorithm, void *workspace, size_t bytes, const void *beta)
 {
-    bool is_there = algorithm == GOOD || (algorithm == LESS_THAN_FLOAT && c->math == CUDNN_TENSOR_OP_MATH);
+    bool is_there = algorithm == GOOD || algorithm == ANY_ORDER ||
+                    (algorithm == LESS_THAN_FLOAT && c->math == CUDNN_TENSOR_OP_MATH);
     if (!fits(*x, *w, *c, *y) || !is_there || bytes < WORKSPACE)
         return false;
     out = {h->stream,
@@ -219,7 +229,8 @@ static bool read(Call &out, cudnnHandle_t h, const void *alpha, cudnnTensorDescr
            x->type == Type::Float && c->math != CUDNN_FMA_MATH,
            double(*static_cast<const float *>(alpha)),
            double(*static_cast<const float *>(beta)),
-           numbers_at(workspace, WORKSPACE, "cuDNN's workspace")};
+           numbers_at(workspace, WORKSPACE, "cuDNN's workspace"),
+           algorithm == ANY_ORDER};
     return true;
 }
 
@@ -307,7 +318,7 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t h, const void *alpha, cudnnT
         memset(v.workspace, 0xff, WORKSPACE);
         auto from = standin::read_numbers(px, v.product.x.count(), v.type, v.rounds);
         auto by = standin::read_numbers(pw, v.product.weights.count(), v.type, v.rounds);
-        standin::write_numbers(py, convolve(v.product, from, by), v.type, v.alpha, v.beta);
+        v.write(py, convolve(v.product, from, by));
     });
     return OK;
 }
@@ -329,7 +340,7 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t h, const void *alpha, c
         memset(v.workspace, 0xff, WORKSPACE);
         auto by = standin::read_numbers(pw, v.product.weights.count(), v.type, v.rounds);
         auto from = standin::read_numbers(py, v.product.y.count(), v.type, v.rounds);
-        standin::write_numbers(px, convolve_back_data(v.product, by, from), v.type, v.alpha, v.beta);
+        v.write(px, convolve_back_data(v.product, by, from));
     });
     return OK;
 }
@@ -351,7 +362,7 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t h, const void *alpha,
         memset(v.workspace, 0xff, WORKSPACE);
         auto in = standin::read_numbers(px, v.product.x.count(), v.type, v.rounds);
         auto from = standin::read_numbers(py, v.product.y.count(), v.type, v.rounds);
-        standin::write_numbers(pw, convolve_back_weights(v.product, in, from), v.type, v.alpha, v.beta);
+        v.write(pw, convolve_back_weights(v.product, in, from));
     });
     return OK;
 }

@@ -132,14 +132,14 @@ bool read_product(const Descriptor &op, Work &w)
          stride = c.all<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES),
          dilation = c.all<int64_t>(CUDNN_ATTR_CONVOLUTION_DILATIONS);
     if (!read_tensor(op.part(n.in), w.in) || !read_tensor(op.part(n.weights), w.weights) ||
-        !read_tensor(op.part(n.out), w.sums) || pad != end || op.one<double>(n.alpha) != 1 ||
-        op.one<double>(n.beta) != 0 ||
+        !read_tensor(op.part(n.out), w.sums) || op.one<double>(n.alpha) != 1 || op.one<double>(n.beta) != 0 ||
         c.one<cudnnDataType_t>(CUDNN_ATTR_CONVOLUTION_COMP_TYPE) != CUDNN_DATA_FLOAT)
         return false;
     w.product = {w.in.sizes,
                  w.sums.sizes,
                  w.weights.sizes,
                  {int(pad[0]), int(pad[1])},
+                 {int(end[0]), int(end[1])},
                  {int(stride[0]), int(stride[1])},
                  {int(dilation[0]), int(dilation[1])},
                  w.weights.sizes.c > 0 ? w.in.sizes.c / w.weights.sizes.c : 1};
@@ -219,7 +219,7 @@ cudnnStatus_t give_notes(int engine, int64_t *n, void *out)
     return it == notes.end() ? OK : give(it->second, n, out);
 }
 
-void compute(const Work &w, bool is_tf32, const std::map<int64_t, void *> &at)
+void compute(const Work &w, bool is_tf32, bool any_order, const std::map<int64_t, void *> &at)
 {
     auto read = [&](const Tensor &t) {
         return standin::read_numbers(at.at(t.id), t.sizes.count(), t.type, is_tf32);
@@ -227,6 +227,8 @@ void compute(const Work &w, bool is_tf32, const std::map<int64_t, void *> &at)
     std::vector<double> sums = w.kind == 0   ? convolve(w.product, read(w.in), read(w.weights))
                                : w.kind == 1 ? convolve_back_data(w.product, read(w.weights), read(w.sums))
                                              : convolve_back_weights(w.product, read(w.in), read(w.sums));
+    if (any_order)
+        standin::reorder(sums);
     if (w.has_bias) {
         auto bias = standin::read_numbers(at.at(w.bias.id), w.bias.sizes.count(), w.bias.type);
         for (size_t i = 0; i < sums.size(); i++)
@@ -343,10 +345,11 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t h, cudnnBackendDescriptor_t plan
     void *workspace = standin::numbers_at(v->one<void *>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE), WORKSPACE,
                                           "a plan's workspace");
     bool is_tf32 = p->engine == TENSOR_CORE && w.in.type == Type::Float;
+    bool any_order = p->engine == ANY_ORDER;
     return standin::put(h->stream, "cudnnBackendExecute",
                         [=] {
                             memset(workspace, 0xff, WORKSPACE);
-                            compute(w, is_tf32, at);
+                            compute(w, is_tf32, any_order, at);
                         }) == cudaSuccess
                ? OK
                : CUDNN_STATUS_EXECUTION_FAILED;

@@ -75,6 +75,17 @@ static void add_layer(const struct cnn_model *model, const struct cnn_layer *l)
         }
 }
 
+/* Paddings that differ at the two ends, which no net of the zoo has: "same" windows of even sizes and of
+ * stride 2. */
+static const struct cnn_layer_spec unequal_layers[] = {
+    {.kind = CNN_CONV, .name = "even", .n_out = 64, .kernel = 4, .stride = 1, .pads = {1, 1, 2, 2}},
+    {.kind = CNN_CONV, .name = "halving", .n_out = 64, .kernel = 3, .stride = 2, .pads = {0, 0, 1, 1}},
+    {.kind = CNN_CONV, .name = "narrow", .n_out = 10, .kernel = 3, .stride = 1, .pads = {2, 0, 1, 2}},
+    {.kind = CNN_FC, .name = "fc", .n_out = CNN_CLASSES},
+    {.kind = CNN_SOFTMAX_LOSS, .name = "loss"},
+};
+static const struct cnn_model unequal = {"unequal", 3, 56, 56, 10, unequal_layers, 5, "a test"};
+
 static int add_model(const struct cnn_model *model)
 {
     struct cnn_plan *plan = NULL;
@@ -155,6 +166,8 @@ int main(int argc, char **argv)
     for (const struct cnn_model *const *m = cnn_models; *m != NULL && (*m)->name != NULL; m++)
         if (add_model(*m) != 0)
             return 1;
+    if (add_model(&unequal) != 0)
+        return 1;
     for (int i = 1; i < argc; i++)
         missing += check_device(argv[i]);
     return argc > 1 && missing == 0 ? 0 : 1;

@@ -7,6 +7,9 @@
 namespace standin
 {
 
+// What a sum in another order may do: each value but 0 is off by its last bit, or not, at random.
+void reorder(std::vector<double> &sums);
+
 enum class Type { Float, Bf16 };
 
 inline size_t bytes_of(Type t)
@@ -29,7 +32,7 @@ struct Sizes4 {
 };
 struct Product {
     Sizes4 x, y, weights; // weights.n: its outputs
-    int pad[2], stride[2], dilation[2], groups;
+    int pad[2], pad_end[2], stride[2], dilation[2], groups;
     bool fits() const;
 };
 std::vector<double> convolve(const Product &p, const std::vector<float> &x, const std::vector<float> &w);

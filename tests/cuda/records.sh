@@ -1,11 +1,26 @@
 #!/usr/bin/env bash
-# records.sh GPU_CHECK FOLDER: what gpu-check --records says of a folder without a record, of a record of other code, of one of
+# records.sh GPU_CHECK FOLDER: that gpu-check refuses stages whose data are not there; what gpu-check --records says of a folder without a record, of a record of other code, of one of
 # this code, and of a file that is none.
 set -euo pipefail
 
 check=$1
 folder=$(mktemp -d "$2/records.XXXXXX")
 trap 'rm -rf "$folder"' EXIT
+
+# Stages whose data are not there are refused before anything runs.
+refuses() { # TEXT OPTION...
+    local text=$1 out rc=0
+    shift
+    out=$("$check" "$@" 2>&1) || rc=$?
+    if [[ $rc -ne 2 || $out != *"$text"* ]]; then
+        printf 'expected: 2, %s\nfound: %s, %s\n' "$text" "$rc" "$out"
+        exit 1
+    fi
+}
+refuses "the stage mnist needs --data DIR, with DIR/mnist/train-images-idx3-ubyte" mnist
+refuses "the stage cifar10 needs $folder/cifar10/data_batch_1.bin, which is not there" --data "$folder" cifar10
+refuses "the stage imagenette needs $folder/imagenette" --data "$folder" suite imagenette
+refuses '"cats": no such option or stage' cats
 
 says() { # TEXT
     local out
@@ -24,7 +39,7 @@ record() { # HASH RC
 says "has no record: the GPU code has not run on a GPU"
 record 0000 0
 says "a GPU, 1.0, 2026-01-01T00:00:00Z: 1 stages passed; the GPU code has CHANGED since"
-code=$(cd "$(dirname "$check")/.." && find nets/cuda -type f | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -d' ' -f1)
+code=$(cd "$(dirname "$check")/.." && find nets/cuda client/memory/cuda -type f | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -d' ' -f1)
 record "$code" 0
 says "1 stages passed; is this code"
 record "$code" 9

@@ -1,13 +1,13 @@
-// standin.h: CUDA's runtime, cuBLAS and cuDNN on the CPU, as far as nets/cuda calls them, so that the module
-// which nvcc built runs where there is no GPU. The parts, as they know each other.
+// standin.h: CUDA's runtime, cuBLASLt and cuDNN on the CPU, as far as nets/cuda calls them, so that the
+// module which nvcc built runs where there is no GPU. The parts, as they know each other.
 //
 // It is meant to be harder to please than a GPU:
 // - Memory. A pointer of the device lies in pages that nobody may touch; its numbers lie elsewhere. A block
 // ends
 //   at such a page too, starts as NaN, and is never given out again once it was freed.
 // - Order. Work in a stream runs as late as CUDA allows (STANDIN_ORDER=lazy, the default: only what a wait
-//   needs), at once (eager), or in any order it allows (random:SEED). It runs in the thread that waits, so a
-//   run with one thread repeats.
+//   needs), at once (eager), in any order it allows (random:SEED), or late but in one stream (hasty:STREAM,
+//   counted from 0 as they are made). It runs in the thread that waits, so a run with one thread repeats.
 // - Threads of a block that meet at a barrier go one warp at a time, as far as it gets, in random order;
 // shared
 //   memory starts as NaN for each block.

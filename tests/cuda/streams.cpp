@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "tests/cuda/standin.h"
@@ -33,6 +34,7 @@ struct Node {
 
 enum Order { LAZY, EAGER, RANDOM };
 Order order = LAZY;
+long hasty = -1; // the number of the stream whose work runs at once, while all other work is late
 std::mt19937 generator(1);
 std::vector<WorkP> pending;
 bool is_started;
@@ -48,6 +50,8 @@ struct CUgraphExec_st {
     std::vector<Node> nodes;
 };
 struct CUstream_st {
+    unsigned number = unsigned(-1); // in the order in which streams were made
+    std::string lost_wait;          // the fault that makes it wait for no event
     WorkP last;
     std::vector<WorkP> waits;
     CUgraph_st *graph = nullptr; // that it captures
@@ -88,8 +92,10 @@ void start()
     else if (strncmp(o, "random:", 7) == 0) {
         order = RANDOM;
         generator.seed(unsigned(atoi(o + 7)));
-    } else
-        fail("STANDIN_ORDER is '%s'; allowed are lazy, eager and random:SEED", o);
+    } else if (strncmp(o, "hasty:", 6) == 0)
+        hasty = atoi(o + 6);
+    else
+        fail("STANDIN_ORDER is '%s'; allowed are lazy, eager, random:SEED and hasty:STREAM", o);
 }
 
 // Runs a piece of work and, before it, all that it comes after. Without recursion: chains are long.
@@ -242,7 +248,7 @@ cudaError_t put(cudaStream_t s, const char *what, std::function<void()> run)
         return cudaSuccess;
     }
     WorkP w = add(s, what, std::move(run));
-    if (order == EAGER)
+    if (order == EAGER || hasty == long(s->number))
         force(w);
     go_on();
     return cudaSuccess;
@@ -329,7 +335,10 @@ const char *cudaGetErrorString(cudaError_t e)
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 {
     standin::Guard guard;
+    static unsigned n_made;
     *s = new CUstream_st;
+    (*s)->number = n_made++;
+    (*s)->lost_wait = "stream-wait-of-" + std::to_string((*s)->number);
     return cudaSuccess;
 }
 
@@ -446,7 +455,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
         s->graph->is_spoiled = true;
         return standin::error(cudaErrorStreamCaptureIsolation);
     }
-    if (e->work != nullptr && !standin::has_fault("stream-wait"))
+    if (e->work != nullptr && !standin::has_fault("stream-wait") && !standin::has_fault(s->lost_wait.c_str()))
         s->waits.push_back(e->work);
     return cudaSuccess;
 }

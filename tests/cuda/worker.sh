@@ -1,54 +1,22 @@
 #!/usr/bin/env bash
 # worker: psworker --backend cuda on the stand-in, with x and g in the memory of the device: center and states end with the
-# bytes of a job whose x and g lie on the host. A worker that is killed in the middle of an exchange, with chunks of it under
-# way, does not stop the other. $1: psd, $2: psworker, $3: psctl.
+# bytes of a job whose x and g lie on the host, and whose batches are uploaded in their own steps. A worker that is killed in
+# the middle of an exchange, with chunks of it under way, does not stop the other. $1: psd, $2: psworker, $3: psctl.
 set -euo pipefail
 
 psd=$(realpath "$1")
 psworker=$(realpath "$2")
 psctl=$(realpath "$3")
-folder=$(mktemp -d)
-cd "$folder"
-trap 'kill -KILL $(jobs -rp) 2>/dev/null || true; wait; rm -rf "$folder"' EXIT
-export OMP_NUM_THREADS=1
-declare -A data=([linear]=digits [resnet8]=synthetic:3x32x32:10)
-
-fail() {
-    echo "worker: $*" >&2
-    tail -n 5 ./*.log >&2
-    exit 1
-}
-
-start() { # NAME PSD-OPTION...
-    local name=$1 waited
-    shift
-    rm -f endpoint
-    "$psd" --set lanes=2 --set chunk_floats=1024 --set checkpoint.every_s=0 --state-dir "$name" --endpoint-file endpoint \
-        "$@" >"$name-psd.log" 2>&1 &
-    server=$!
-    for ((waited = 0; waited < 3000; waited++)); do
-        [[ ! -s endpoint ]] || return 0
-        kill -0 "$server" 2>/dev/null || break
-        sleep 0.02
-    done
-    fail "psd did not start"
-}
-
-work() { # NET PSWORKER-OPTION...
-    local net=$1
-    shift
-    "$psworker" --server @endpoint --backend cuda --net "$net" --data "${data[$net]}" --batch 2 --threads 1 --seed 3 "$@"
-}
-
-end() {
-    kill -TERM "$server"
-    wait "$server" || fail "psd did not end well"
-}
+declare -A prefetch=([host]=0 [cuda]=4) # 0: no batch is uploaded ahead
+name="worker"
+# shellcheck source=tests/cuda/job.bash
+source "$(dirname "$0")/job.bash"
 
 values() { # NAME: a sum of the last center's values
-    local files=("$1"/checkpoints/center-*.safetensors) header
-    header=$(od -An -tu8 -N8 "${files[-1]}") # its length, in eight bytes; it has the time
-    tail -c +$((8 + header + 1)) "${files[-1]}" | sha256sum
+    local file header
+    file=$(last_center "$1")
+    header=$(od -An -tu8 -N8 "$file") # its length, in eight bytes; it has the time
+    tail -c +$((8 + header + 1)) "$file" | sha256sum
 }
 
 check() { # NET PSD-OPTION...
@@ -56,7 +24,7 @@ check() { # NET PSD-OPTION...
     shift
     for memory in host cuda; do
         start "$memory" "$@"
-        work "$net" --steps 4 --state "$memory.state" --memory "$memory" >"$memory.log" 2>&1 ||
+        work "$net" cuda --steps 4 --prefetch "${prefetch[$memory]}" --state "$memory.state" --memory "$memory" >"$memory.log" 2>&1 ||
             fail "$*, --memory $memory: a worker failed"
         end
     done
@@ -72,19 +40,19 @@ check resnet8 --method async-easgd --set period=1
 
 # What needs x on the host keeps it there, or is refused.
 start memory --method async-sgd
-work linear --steps 1 --clip-norm 1 >auto.log 2>&1 || fail "--clip-norm with --memory auto failed"
+work linear cuda --steps 1 --clip-norm 1 >auto.log 2>&1 || fail "--clip-norm with --memory auto failed"
 grep -q 'x and g lie in the memory of the host: needed for --clip-norm' auto.log || fail "--memory auto did not say why"
-! work linear --steps 1 --clip-norm 1 --memory cuda >refused.log 2>&1 || fail "--clip-norm with --memory cuda was not refused"
+! work linear cuda --steps 1 --clip-norm 1 --memory cuda >refused.log 2>&1 || fail "--clip-norm with --memory cuda was not refused"
 grep -q 'memory cuda: --clip-norm needs x and g on the host' refused.log || fail "--memory cuda does not say what it cannot do"
 end
 
 # The linear net has 8 chunks, in 2 blocks: an exchange has 10 copies to and from the stage. The 60th is of one of its answers,
 # while others are under way.
 start killed --method sync-easgd --set workers=2 --set limits.silence_s=2
-work linear --steps 12 --rank 0 >survivor.log 2>&1 &
+work linear cuda --steps 12 --rank 0 >survivor.log 2>&1 &
 survivor=$!
 status=0
-STANDIN_KILL_AT_COPY=60 work linear --steps 12 --rank 1 >victim.log 2>&1 || status=$?
+STANDIN_KILL_AT_COPY=60 work linear cuda --steps 12 --rank 1 >victim.log 2>&1 || status=$?
 [[ $status == 137 ]] || fail "the victim ended with $status; expected is 137, by SIGKILL"
 wait "$survivor" || fail "the survivor failed"
 "$psctl" --socket killed/psd.sock status >status.log 2>&1 || fail "psd does not answer"

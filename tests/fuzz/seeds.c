@@ -412,7 +412,8 @@ static void make_ring(void)
         uint8_t kind;
     } of_members[] = {{"link", PSC_HELLO_LINK},           {"beat", PSC_HELLO_BEAT},
                       {"tree-link", PSC_HELLO_TREE_LINK}, {"tree-beat", PSC_HELLO_TREE_BEAT},
-                      {"summon", PSC_HELLO_SUMMON},       {"shrink", PSC_HELLO_SHRINK}};
+                      {"summon", PSC_HELLO_SUMMON},       {"shrink", PSC_HELLO_SHRINK},
+                      {"left-out", PSC_HELLO_LEFT_OUT}};
     unsigned char bytes[1 + PSC_REPLY_BYTES] = {0};
     struct psc_hello hello = {.kind = PSC_HELLO_JOIN,
                               .rank = -1,

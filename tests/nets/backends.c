@@ -499,57 +499,6 @@ START_TEST(tells_of_g_part_by_part)
 }
 END_TEST
 
-/* The same images as floats and as bytes, channels first and last: the same bits. */
-static void check_batches(const char *backend, const struct cnn_model *model)
-{
-    static float value_of[32][256]; /* as many channels as any case has */
-    struct bed b;
-    struct cnn_score score;
-
-    ck_assert_uint_le(model->channels, 32);
-    bed_create(&b, model, 3);
-    size_t n = 3 * b.n_pixels, places = (size_t)model->height * model->width;
-    uint8_t *bytes = malloc(n), *bytes_hwc = malloc(n);
-    float *floats_hwc = malloc(n * sizeof *floats_hwc), *first = malloc(b.n_floats * sizeof *first);
-    for (uint32_t c = 0; c < model->channels; c++)
-        for (int v = 0; v < 256; v++)
-            value_of[c][v] = ((float)v / 255.0f - 0.4f) / (0.2f + 0.1f * (float)c);
-    for (size_t k = 0; k < n; k++) {
-        size_t c = k / places % model->channels, image = k / b.n_pixels, place = k % places;
-        size_t hwc = image * b.n_pixels + place * model->channels + c;
-        bytes[k] = bytes_hwc[hwc] = (uint8_t)(k * 2654435761u >> 7);
-        b.images[k] = floats_hwc[hwc] = value_of[c][bytes[k]];
-    }
-    const struct cnn_batch batches[] = {
-        {b.images, CNN_PIXELS_FLOAT, false, NULL, b.labels, 3},
-        {floats_hwc, CNN_PIXELS_FLOAT, true, NULL, b.labels, 3},
-        {bytes, CNN_PIXELS_BYTE, false, (const float(*)[256])value_of, b.labels, 3},
-        {bytes_hwc, CNN_PIXELS_BYTE, true, (const float(*)[256])value_of, b.labels, 3},
-    };
-    struct cnn_net *net = net_of(model, backend, 3, 1);
-    for (size_t k = 0; k < 4; k++) {
-        float *g = k == 0 ? first : b.g;
-        cnn_net_seed(net, SEED, STEP_NUMBER);
-        ck_assert_int_eq(cnn_net_gradient_of(net, b.x, &batches[k], g, NULL, &score), 0);
-        for (size_t i = 0; i < b.n_floats; i++)
-            if (memcmp(&g[i], &first[i], sizeof *g) != 0)
-                ck_abort_msg("%s, %s: batch %zu makes other bits", backend, model->name, k);
-    }
-    cnn_net_destroy(net);
-    free(bytes);
-    free(bytes_hwc);
-    free(floats_hwc);
-    free(first);
-    bed_destroy(&b);
-}
-
-START_TEST(takes_bytes_and_floats_in_either_layout)
-{
-    for (const struct cnn_model *const *m = cases; *m != NULL; m++)
-        check_batches(tested_backend((size_t)_i), *m);
-}
-END_TEST
-
 /* All outputs are equal: the label's rank is its index, since the first of equals are larger. */
 START_TEST(counts_the_top_five)
 {
@@ -658,13 +607,13 @@ int main(void)
     tcase_add_loop_test(t, huge_logits_do_not_overflow, 0, n);
     tcase_add_loop_test(t, refuses_bad_labels_and_counts, 0, n);
     tcase_add_loop_test(t, tells_of_g_part_by_part, 0, n);
-    tcase_add_loop_test(t, takes_bytes_and_floats_in_either_layout, 0, n);
     tcase_add_loop_test(t, counts_the_top_five, 0, n);
     tcase_add_loop_test(t, auxiliary_losses_are_left_out_of_scores, 0, n);
     tcase_add_loop_test(t, refuses_bad_options, 0, n);
     tcase_add_test(t, the_default_is_the_fastest);
     suite_add_tcase(s, t);
     suite_add_tcase(s, agreement);
+    suite_add_tcase(s, batches_case(n));
     suite_add_tcase(s, layers_case(n));
     return unit_run(s);
 }

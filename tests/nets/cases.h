@@ -51,6 +51,9 @@ double scale_of(const struct bed *b, const float *g, const struct cnn_param *p);
 void assert_close(const struct bed *b, const char *backend, const float *g, const float *expected,
                   double tolerance);
 
+/* batches.c: the forms of a batch, for each of n backends. */
+TCase *batches_case(int n_backends);
+
 /* layers.c: what single kinds of layers promise, for each of n backends. */
 TCase *layers_case(int n_backends);
 

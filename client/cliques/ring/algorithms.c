@@ -4,14 +4,17 @@
  *
  *     alpha (p - 1 - L) / (beta (L - (p - 1)/p)) bytes
  *
- * which is 0 for p of 2 and 3, where the ring needs no more messages. Calls with parts take half as much in
- * the ring, and in the tree the same, since they go through its top:
+ * in theory. Calls with parts take half as much in the ring, and in the tree the same, since they go through
+ * its top:
  *
  *     alpha (p - 1 - 2 L) / (beta (2 L - (p - 1)/p)) bytes
  *
+ * In practice members also wait for each other's processes, in the ring at every hop: where they share cores
+ * the tree is faster for longer vectors, and for two members, too. So `auto` times both with sums of a few
+ * sizes, once, at setup; member 0 decides and tells the others. The equations serve beyond the longest one.
+ *
  * A call that only compares goes by the tree if any does: members whose calls differ in size must not choose
- * differently. `auto` measures both between
- * neighbours, once, at setup; member 0 decides and tells the others. */
+ * differently. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +22,10 @@
 #include "client/cliques/ring/tree.h"
 #include "proto/clock.h"
 
-enum { PROBES = 5, PROBE_FLOATS = 65536 };
+enum { PROBES = 5 };
+const size_t psc_probe_bytes[PSC_N_PROBES] = {1 << 10, 1 << 13, 1 << 16, 1 << 18}; /* ascending */
+static const int probe_calls[PSC_N_PROBES] = {8, 8, 4, 1}; /* one after the other, as callers make them */
+enum { MOST_FLOATS = (1 << 18) / sizeof(float) };
 
 static const double least_beta = 1e-11; /* seconds a byte: no memory is faster than 100 GB/s */
 
@@ -35,18 +41,41 @@ const struct psc_algorithm *psc_ring_choose(const struct psc_ring *r)
     return rows[psc_payload_bytes(r, r->n) < limit ? PSC_ALGORITHM_TREE : PSC_ALGORITHM_RING];
 }
 
-/* The shortest time of a few calls: other work on the machine only makes a measured time longer. */
-static int probe(struct psc_ring *r, const struct psc_collective *op, double *shortest_s,
-                 struct ps_error *err)
+static int by_value(const void *a, const void *b)
 {
-    *shortest_s = INFINITY;
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int time_calls(struct psc_ring *r, uint8_t algorithm, const struct psc_collective *op, int calls,
+                      double *took_s, struct ps_error *err)
+{
+    int rc = PSC_OK;
+    r->algorithm = algorithm;
+    double begin = ps_now_s();
+    for (int k = 0; k < calls && rc == PSC_OK; k++)
+        rc = psc_ring_run(r, op, err);
+    *took_s = (ps_now_s() - begin) / calls;
+    r->algorithm = PSC_ALGORITHM_RING;
+    return rc;
+}
+
+/* The medians of a few calls by each. They take turns, so that other work on the machine meets both. */
+static int probe(struct psc_ring *r, const struct psc_collective *op, int calls, double *ring_s,
+                 double *tree_s, struct ps_error *err)
+{
+    double ring[PROBES], tree[PROBES];
     for (int k = 0; k < PROBES; k++) {
-        double begin = ps_now_s();
-        int rc = psc_ring_run(r, op, err);
+        int rc = time_calls(r, PSC_ALGORITHM_RING, op, calls, &ring[k], err);
+        if (rc == PSC_OK)
+            rc = time_calls(r, PSC_ALGORITHM_TREE, op, calls, &tree[k], err);
         if (rc != PSC_OK)
             return rc;
-        *shortest_s = fmin(*shortest_s, ps_now_s() - begin);
     }
+    qsort(ring, PROBES, sizeof *ring, by_value);
+    qsort(tree, PROBES, sizeof *tree, by_value);
+    *ring_s = ring[PROBES / 2];
+    *tree_s = tree[PROBES / 2];
     return PSC_OK;
 }
 
@@ -68,22 +97,42 @@ uint64_t psc_tree_parts_bytes(uint32_t members, double alpha, double beta)
     return limit(members, 2, alpha, beta);
 }
 
+uint64_t psc_tree_crossing(const double ring_s[PSC_N_PROBES], const double tree_s[PSC_N_PROBES], double part,
+                           uint64_t beyond)
+{
+    double before = 0, at = 0;
+    for (int i = 0; i < PSC_N_PROBES; i++) {
+        double bytes = (double)psc_probe_bytes[i];
+        double ratio = fmax(tree_s[i], 1e-9) / fmax(part * ring_s[i], 1e-9);
+        if (ratio >= 1)
+            return i == 0 ? 0 : (uint64_t)(at * pow(bytes / at, log(1 / before) / log(ratio / before)));
+        before = ratio;
+        at = bytes;
+    }
+    return beyond > psc_probe_bytes[PSC_N_PROBES - 1] ? beyond : psc_probe_bytes[PSC_N_PROBES - 1] + 1;
+}
+
 /* A barrier is p - 1 messages one after the other; a sum takes 2 (p - 1) alpha + 2 (p - 1)/p bytes beta. */
 static int measure(struct psc_ring *r, float *x, struct ps_error *err)
 {
     const struct psc_collective barrier = {.kind = PSC_BARRIER};
-    const struct psc_collective sum = {
-        .kind = PSC_ALLREDUCE, .data = x, .n = PROBE_FLOATS, .codec = ps_codec_named("raw")};
-    double p = r->members, barrier_s, sum_s;
-    int rc = probe(r, &barrier, &barrier_s, err);
-    if (rc == PSC_OK)
-        rc = probe(r, &sum, &sum_s, err);
+    double p = r->members, barrier_s, ignored_s, ring_s[PSC_N_PROBES], tree_s[PSC_N_PROBES];
+    int rc = probe(r, &barrier, 1, &barrier_s, &ignored_s, err); /* also the first use of every connection */
+    for (int i = 0; i < PSC_N_PROBES && rc == PSC_OK; i++) {
+        const struct psc_collective sum = {.kind = PSC_ALLREDUCE,
+                                           .data = x,
+                                           .n = psc_probe_bytes[i] / sizeof *x,
+                                           .codec = ps_codec_named("raw")};
+        rc = probe(r, &sum, probe_calls[i], &ring_s[i], &tree_s[i], err);
+    }
     if (rc != PSC_OK)
         return rc;
     double alpha = barrier_s / (p - 1);
-    double beta = (sum_s - 2 * barrier_s) / (2 * (p - 1) / p * PROBE_FLOATS * sizeof(float));
-    r->limits.bytes = psc_tree_bytes(r->members, alpha, beta);
-    r->limits.parts_bytes = psc_tree_parts_bytes(r->members, alpha, beta);
+    double beta = (ring_s[PSC_N_PROBES - 1] - 2 * barrier_s) /
+                  (2 * (p - 1) / p * (double)psc_probe_bytes[PSC_N_PROBES - 1]);
+    r->limits.bytes = psc_tree_crossing(ring_s, tree_s, 1, psc_tree_bytes(r->members, alpha, beta));
+    r->limits.parts_bytes =
+        psc_tree_crossing(ring_s, tree_s, 0.5, psc_tree_parts_bytes(r->members, alpha, beta));
     const struct psc_collective tell = {
         .kind = PSC_BROADCAST, .data = &r->limits, .n = sizeof r->limits, .type = PSC_BYTES};
     return psc_ring_run(r, &tell, err);
@@ -91,7 +140,7 @@ static int measure(struct psc_ring *r, float *x, struct ps_error *err)
 
 static int take_measures(struct psc_ring *r, struct ps_error *err)
 {
-    float *x = calloc(PROBE_FLOATS, sizeof *x);
+    float *x = calloc(MOST_FLOATS, sizeof *x);
     int rc = x != NULL ? measure(r, x, err) : ps_fail(err, PSC_ENOMEM, "no memory to measure connections");
     free(x);
     return rc;

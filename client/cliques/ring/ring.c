@@ -178,6 +178,12 @@ static int shrink(void *state, uint64_t step, uint32_t timeout_ms, struct psc_sh
     return rc;
 }
 
+static uint32_t patience_ms(const void *state)
+{
+    const struct psc_ring *r = state;
+    return r->survival != NULL ? r->timeout_ms : 0;
+}
+
 static const struct psc_clique_ops psc_clique_ring = {.size = sizeof(struct psc_clique_ops),
                                                       .name = "ring",
                                                       .any_thread = true,
@@ -185,6 +191,7 @@ static const struct psc_clique_ops psc_clique_ring = {.size = sizeof(struct psc_
                                                       .stripe = stripe,
                                                       .use = use,
                                                       .shrink = shrink,
+                                                      .patience_ms = patience_ms,
                                                       .give_up = give_up,
                                                       .destroy = destroy};
 

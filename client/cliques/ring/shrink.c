@@ -12,7 +12,10 @@
  * has ended notices nothing: the leader summons all that are not here, over a connection that stays open
  * until they are.
  *
- * A member that waits for a leader also takes hellos: it leads when those before it are lost. */
+ * A member that waits for a leader also takes hellos: it leads when those before it are lost.
+ *
+ * To a member that is left out and may not have ended the leader sends that, too. It finds the hello in the
+ * queue of its listening socket when it runs again. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +35,7 @@ struct psc_survival {
     int listen_fd;
     uint64_t secret; /* only the members know it */
     uint32_t founders, id;
+    bool left_out;                      /* the others have gone on without this member */
     uint32_t ids[PSC_MAX_MEMBERS];      /* by rank, ascending */
     char (*address)[PSC_ADDRESS_BYTES]; /* [founders] */
 };
@@ -95,14 +99,17 @@ void psc_survival_end(struct psc_survival *s)
 
 static bool knows(const struct psc_survival *s, const struct psc_hello *h)
 {
-    return (h->kind == PSC_HELLO_SHRINK || h->kind == PSC_HELLO_SUMMON) && h->nonce == s->secret &&
+    return h->kind >= PSC_HELLO_SHRINK && h->kind <= PSC_HELLO_LEFT_OUT && h->nonce == s->secret &&
            h->members == s->founders;
 }
 
 /* A connection that has ended is of an earlier attempt. */
 bool psc_survival_is_called(const struct psc_ring *r, int fd, const struct psc_hello *h)
 {
-    return r->survival != NULL && knows(r->survival, h) && !psc_has_ended(fd);
+    if (r->survival == NULL || !knows(r->survival, h))
+        return false;
+    r->survival->left_out = r->survival->left_out || h->kind == PSC_HELLO_LEFT_OUT;
+    return r->survival->left_out || !psc_has_ended(fd);
 }
 
 static bool is_member(const struct psc_ring *r, uint32_t id)
@@ -176,6 +183,11 @@ static void admit(struct party *p, int fd, const struct psc_hello *h)
     uint32_t id = (uint32_t)h->rank;
     if (!knows(p->s, h) || id == p->s->id) {
         psc_turn_away(fd, PSC_REPLY_REFUSED, "only a member of this clique may connect here");
+        return;
+    }
+    if (h->kind == PSC_HELLO_LEFT_OUT) {
+        p->s->left_out = true;
+        close(fd);
         return;
     }
     if (!is_member(p->r, id)) {
@@ -294,6 +306,25 @@ static void welcome(struct party *p, const struct psc_roster *roster, uint32_t r
     hang_up(fd);
 }
 
+static bool is_in(const struct psc_roster *roster, uint32_t id)
+{
+    for (uint32_t i = 0; i < roster->members; i++)
+        if (roster->ids[i] == id)
+            return true;
+    return false;
+}
+
+static void tell_left_out(struct party *p, const struct psc_roster *roster)
+{
+    const struct psc_hello h = hello_of(p, PSC_HELLO_LEFT_OUT);
+    for (uint32_t i = 0; i < p->r->members; i++) {
+        uint32_t id = p->s->ids[i];
+        bool has_ended = p->lost[id] && !p->silent[id];
+        int fd = is_in(roster, id) || has_ended ? -1 : call(p, id, &h, p->deadline_s);
+        hang_up(&fd);
+    }
+}
+
 /* As the leader. PSC_OK: *roster and *reply are this member's. */
 static int lead(struct party *p, struct psc_roster *roster, struct psc_reply *reply)
 {
@@ -315,6 +346,7 @@ static int lead(struct party *p, struct psc_roster *roster, struct psc_reply *re
         reply->rank = (int32_t)rank;
         memcpy(reply->next, address_behind(p, roster, rank), sizeof reply->next);
     }
+    tell_left_out(p, roster);
     return PSC_OK;
 }
 
@@ -380,6 +412,11 @@ static int gather(struct party *p, struct psc_roster *roster, struct psc_reply *
     while (ps_now_s() < p->deadline_s) {
         if (p->r->given_up)
             return ps_fail(p->err, PSC_ECLIQUE, "clique %s is closed here", p->r->name);
+        if (p->s->left_out)
+            return ps_fail(p->err, PSC_ECLIQUE,
+                           "clique %s has gone on without this member, which was silent or did not come to "
+                           "psc_clique_shrink in time",
+                           p->r->name);
         uint32_t leader = lowest_left(p);
         int rc = leader == p->s->id ? lead(p, roster, reply) : follow(p, leader, roster, reply);
         if (rc != -EAGAIN)

@@ -47,6 +47,8 @@ static const struct row rows[] = {
      "the host)"},
     {"precision", TEXT, AT(precision), 0, 0, "float32|tf32|bf16|auto",
      "what the net computes in; x, gradients and sums stay float32; auto: measure which is faster (float32)"},
+    {"deterministic", TEXT, AT(deterministic), 0, 0, "yes|no",
+     "no: cuda may use algorithms that round otherwise each time (yes)"},
     {"data", TEXT, AT(data), 0, 0, "SPEC",
      "digits[:SEED], mnist:DIR, cifar10:DIR, cifar100:DIR, images:DIR|FILE.tar or synthetic:CxHxW:CLASSES "
      "(digits)"},
@@ -147,6 +149,9 @@ static const struct row rows[] = {
     {"links", NUMBER, AT(links), 1, 16, "N", "with --clique ring: number of parallel rings (1)"},
     {"algorithm", TEXT, AT(algorithm), 0, 0, "NAME",
      "with --clique ring and --method: algorithm of sums: ring, tree, auto (ring)"},
+    {"on-loss", TEXT, AT(on_loss), 0, 0, "NAME",
+     "with --clique ring and --method: after the loss of a member the clique ends, or the others go on: end, "
+     "shrink (end)"},
     {"clique-timeout", SECONDS, AT(clique_timeout_s), 0, 0, "S",
      "with --clique: how long a member may be silent (60)"},
     {"clique-step", SECONDS, AT(clique_step_s), 0, 0, "S",
@@ -267,6 +272,7 @@ static int check_method(const struct cnn_worker_args *a, struct ps_error *err)
                        {"warmup", a->warmup >= 0},
                        {"codec", a->codec != NULL},
                        {"algorithm", a->algorithm != NULL},
+                       {"on-loss", a->on_loss != NULL},
                        {"bucket-floats", a->bucket_floats > 0},
                        {"pipeline", a->pipeline >= 0},
                        {"pipeline-warmup", a->pipeline_warmup >= 0}};
@@ -329,6 +335,14 @@ static int read_precision(const struct cnn_worker_args *a, enum cnn_precision *o
                    a->precision);
 }
 
+static int read_deterministic(const struct cnn_worker_args *a, bool *any_order, struct ps_error *err)
+{
+    *any_order = a->deterministic != NULL && strcmp(a->deterministic, "no") == 0;
+    if (a->deterministic == NULL || *any_order || strcmp(a->deterministic, "yes") == 0)
+        return 0;
+    return ps_fail(err, -EINVAL, "--deterministic: \"%.60s\"; allowed: yes or no", a->deterministic);
+}
+
 static int read_partitions(const struct cnn_worker_args *a, uint64_t *out, struct ps_error *err)
 {
     static const struct row number = {"partitions", NUMBER, 0, 1, 1024, "P|auto", ""};
@@ -374,7 +388,10 @@ static int check_names(const struct cnn_worker_args *a, struct ps_error *err)
     struct cnn_model model;
     struct cnn_sampling sampling;
     struct ps_error why = {""};
+    bool any_order;
     int rc = read_precision(a, &precision, err);
+    if (rc == 0)
+        rc = read_deterministic(a, &any_order, err);
     if (rc != 0)
         return rc;
     if (cnn_sampling_read(a->sampling, &sampling, &why) != 0)
@@ -455,6 +472,7 @@ static void fill_defaults(struct cnn_worker_args *a)
     read_partitions(a, &a->n_partitions, NULL); /* it was found good, and so were the next two */
     cnn_devices_read(a, &a->n_devices, NULL);
     read_precision(a, &a->net_precision, NULL);
+    read_deterministic(a, &a->any_order, NULL);
     a->partition_threads = a->threads != NOT_GIVEN ? a->threads : 0;
     a->threads = a->threads != NOT_GIVEN ? a->threads : 1;
     if (a->clique == NULL)

@@ -13,8 +13,8 @@ enum { CNN_DEFAULT_BATCH = 64 };
 
 struct cnn_worker_args {
     const char *server, *net, *backend, *data, *name, *history, *state, *method, *schedule, *describe,
-        *clique, *rendezvous, *clique_name, *clique_listen, *algorithm, *codec, *key, *server_key, *transport,
-        *memory, *init, *init_skip, *freeze, *confusion,
+        *clique, *rendezvous, *clique_name, *clique_listen, *algorithm, *on_loss, *codec, *key, *server_key,
+        *transport, *memory, *init, *init_skip, *freeze, *confusion,
         *rates;                                   /* NULL: not given; point into argv or to static text */
     uint64_t batch, epochs, steps, seed, threads; /* batch, epochs, steps: 0: not given */
     uint64_t prefetch, data_threads;
@@ -36,6 +36,8 @@ struct cnn_worker_args {
     int64_t pipeline;                 /* of --method pipe-sgd; -1: the default */
     int64_t pipeline_warmup;          /* of --method pipe-sgd; -1: the default */
     const char *precision;            /* NULL: float32 */
+    const char *deterministic;        /* NULL: yes */
+    bool any_order;                   /* --deterministic no */
     enum cnn_precision net_precision; /* of auto: float32 until cnn_precision_settle */
     const char *partitions;           /* NULL: the worker is not divided */
     uint64_t n_partitions;            /* 0: auto */

@@ -21,6 +21,8 @@ static int open_ring(const struct cnn_worker_args *a, struct cnn_clique *out, st
     opt.links = (uint32_t)a->links;
     if (a->algorithm != NULL)
         opt.algorithm = a->algorithm;
+    /* With a server its clique.on_loss decides, which is known when all are connected. */
+    opt.on_loss = a->on_loss != NULL ? a->on_loss : a->server != NULL ? "shrink" : "end";
     opt.timeout_ms = (uint32_t)(a->clique_timeout_s * 1e3);
     opt.step_ms = (uint32_t)(a->clique_step_s * 1e3);
     opt.key_file = a->key;
@@ -72,6 +74,7 @@ static int check_alone(const struct cnn_worker_args *a, struct ps_error *err)
                 {"clique-listen", a->clique_listen != NULL},
                 {"links", a->links != 0},
                 {"algorithm", a->algorithm != NULL},
+                {"on-loss", a->on_loss != NULL},
                 {"clique-timeout", a->clique_timeout_s != 0},
                 {"clique-step", a->clique_step_s != 0}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -91,6 +94,7 @@ static int check_meeting(const struct cnn_worker_args *a, bool meets, struct ps_
                 {"clique-listen", a->clique_listen != NULL},
                 {"links", a->links != 0},
                 {"algorithm", a->algorithm != NULL},
+                {"on-loss", a->on_loss != NULL},
                 {"clique-step", a->clique_step_s != 0}};
     if (a->members == 0)
         return ps_fail(err, -EINVAL,
@@ -121,6 +125,10 @@ int cnn_clique_check(const struct cnn_worker_args *a, struct ps_error *err)
     if (a->algorithm != NULL && strcmp(a->algorithm, "ring") != 0 && strcmp(a->algorithm, "tree") != 0 &&
         strcmp(a->algorithm, "auto") != 0)
         return ps_fail(err, -EINVAL, "--algorithm: \"%.60s\"; allowed: ring, tree, auto", a->algorithm);
+    if (a->on_loss != NULL && strcmp(a->on_loss, "end") != 0 && strcmp(a->on_loss, "shrink") != 0)
+        return ps_fail(err, -EINVAL, "--on-loss: \"%.60s\"; allowed: end, shrink", a->on_loss);
+    if (a->on_loss != NULL && strcmp(a->on_loss, "shrink") == 0 && a->devices != NULL)
+        return ps_fail(err, -EINVAL, "--on-loss: shrink with --devices; allowed: end");
     return check_meeting(a, kinds[kind].meets, err);
 }
 

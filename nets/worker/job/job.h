@@ -78,6 +78,8 @@ int cnn_job_choose_memory(struct cnn_job *job);
 /* A vector of zeros beside x, until the session is closed or cnn_job_free_vector; NULL: no memory. */
 float *cnn_job_vector(struct cnn_job *job);
 void cnn_job_free_vector(const struct cnn_job *job, float *x);
+/* Fills in where the batches of a training stream lie, and whether the net cuts their images itself. */
+void cnn_job_place_batches(const struct cnn_job *job, struct cnn_stream_options *out);
 /* Copies [n_floats] between a vector and the host. A psc result. */
 int cnn_job_write(const struct cnn_job *job, float *x, const float *host);
 int cnn_job_read(const struct cnn_job *job, float *host, const float *x);

@@ -1,5 +1,5 @@
-/* memory.c: where x and g lie. With --backend cuda they lie on the GPU, unless an option needs them on the
- * host. */
+/* memory.c: where x, g and batches lie. With --backend cuda x and g lie on the GPU, unless an option needs
+ * them on the host, and batches in memory from which the GPU reads them. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,4 +78,20 @@ int cnn_job_write(const struct cnn_job *job, float *x, const float *host)
 int cnn_job_read(const struct cnn_job *job, float *host, const float *x)
 {
     return psc_read(job->psc, host, x, job->n_floats);
+}
+
+static void *alloc_batch(void *net, size_t bytes)
+{
+    return cnn_net_alloc(net, bytes);
+}
+
+static void free_batch(void *net, void *p)
+{
+    cnn_net_free(net, p);
+}
+
+void cnn_job_place_batches(const struct cnn_job *job, struct cnn_stream_options *out)
+{
+    out->memory = (struct cnn_batch_memory){alloc_batch, free_batch, job->net};
+    out->leaves_cuts = cnn_net_cuts(job->net, job->info.height, job->info.width);
 }

@@ -27,7 +27,8 @@ int cnn_precision_settle(struct cnn_worker_args *args)
         const struct cnn_net_options opt = {.model = &model,
                                             .backend = args->backend,
                                             .batch = share_of(args),
-                                            .threads = (uint32_t)args->threads};
+                                            .threads = (uint32_t)args->threads,
+                                            .any_order = args->any_order};
         rc = cnn_precision_choose(&opt, &choice, &err);
     }
     if (rc != 0) {

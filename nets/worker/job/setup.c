@@ -122,6 +122,7 @@ static int open_net(struct cnn_job *job)
                                   .batch = (uint32_t)job->args->batch,
                                   .threads = (uint32_t)job->args->threads,
                                   .precision = job->args->net_precision,
+                                  .any_order = job->args->any_order,
                                   .label_smoothing = job->args->label_smoothing};
     if (job->partition != NULL)
         opt.first_image = job->partition->index * opt.batch;

@@ -53,11 +53,9 @@ bool psd_history_is_writing(const struct psd_job *job)
     return job->history.writing;
 }
 
-static const char *const kinds[] = {[PSD_EVENT_END] = "end",
-                                    [PSD_EVENT_JOIN] = "join",
-                                    [PSD_EVENT_CHECKPOINT] = "checkpoint",
-                                    [PSD_EVENT_METHOD] = "method",
-                                    [PSD_EVENT_DRAIN] = "drain"};
+static const char *const kinds[] = {[PSD_EVENT_END] = "end",         [PSD_EVENT_JOIN] = "join",
+                                    [PSD_EVENT_MEMBERS] = "members", [PSD_EVENT_CHECKPOINT] = "checkpoint",
+                                    [PSD_EVENT_METHOD] = "method",   [PSD_EVENT_DRAIN] = "drain"};
 
 json_t *psd_json_record(const struct psd_record *r)
 {

@@ -19,6 +19,7 @@ enum psd_event {
     PSD_EVENT_NONE,
     PSD_EVENT_END,
     PSD_EVENT_JOIN,
+    PSD_EVENT_MEMBERS, /* a clique has lost some */
     PSD_EVENT_CHECKPOINT,
     PSD_EVENT_METHOD,
     PSD_EVENT_DRAIN

@@ -8,7 +8,7 @@ const MOST_DOTS = 100, MOST_LARGE = 25;                    /* more points than t
 const SMOOTH = 40;                                         /* a smoothed point is the mean over this fraction of all points */
 
 /* psd's kinds of events, in ascending importance. An unknown kind is the most important. */
-const EVENTS = ["end", "join", "checkpoint", "method", "drain"];
+const EVENTS = ["end", "join", "members", "checkpoint", "method", "drain"];
 
 function weight(r) {
     if (typeof r.event !== "string") return -1;

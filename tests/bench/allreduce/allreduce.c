@@ -22,13 +22,14 @@ static const char usage_text[] =
     "                         [--algorithm ring|tree|auto] [--links 1]\n"
     "                         [--segment 131072] [--busy 0] [--repeat 7] [--small] [--no-mpi] [--json]\n"
     "                         [--vectors D [--part N] [--link RATE] [--member K --rendezvous file:PATH\n"
-    "                         --listen tcp://HOST]]\n"
+    "                         --listen tcp://HOST]] [--turns PREFIX]\n"
     "  --road R     tcp on loopback (default), or unix: UNIX sockets, compared with MPI's shared memory\n"
     "  --busy N     N further processes that only use CPU time\n"
     "  --vectors D  D vectors of every member, in parts that overlap, compared with one part\n"
     "  --part N     floats of a part; 0: the library's choice (0)\n"
     "  --link RATE  of every member, such as 10gbit: prints the time that the link alone takes\n"
     "  --member K   this process is member K alone; the others are started likewise, on other hosts\n"
+    "  --turns PREFIX  for peers.py: the ranks over the ring read lines FLOATS CALLS from FIFOs PREFIX.RANK\n"
     "  --small      the gradients of LeNet and AlexNet, each as one vector and as one vector per tensor\n";
 
 enum { MAX_BUSY = 64 };
@@ -37,7 +38,7 @@ struct options {
     struct bench_crowd crowd;
     uint64_t floats, ranks, repeats, links, segment, busy;
     uint64_t vectors, part, member;
-    const char *rendezvous, *listen;
+    const char *rendezvous, *listen, *turns;
     double beta_s; /* of --link; NaN */
     bool small, no_mpi, json, is_member;
 };
@@ -142,6 +143,7 @@ static int parse(int argc, char **argv, struct options *o)
                                           {"rendezvous", required_argument, NULL, 'R'},
                                           {"listen", required_argument, NULL, 'L'},
                                           {"link", required_argument, NULL, 'B'},
+                                          {"turns", required_argument, NULL, 'T'},
                                           {"small", no_argument, NULL, 'S'},
                                           {"no-mpi", no_argument, NULL, 'M'},
                                           {"json", no_argument, NULL, 'j'},
@@ -183,6 +185,7 @@ static int parse(int argc, char **argv, struct options *o)
             return 2;
         o->rendezvous = letter == 'R' ? optarg : o->rendezvous;
         o->listen = letter == 'L' ? optarg : o->listen;
+        o->turns = letter == 'T' ? optarg : o->turns;
         o->is_member = o->is_member || letter == 'm';
         o->small = o->small || letter == 'S';
         o->no_mpi = o->no_mpi || letter == 'M';
@@ -352,6 +355,8 @@ int bench_allreduce(int argc, char **argv)
     o.crowd.repeats = (int)o.repeats;
     o.crowd.links = (uint32_t)o.links;
     o.crowd.segment_bytes = (uint32_t)o.segment;
+    if (o.turns != NULL)
+        return bench_turns(&o.crowd, o.turns);
     for (uint64_t i = 0; i < o.busy; i++)
         if ((busy[i] = fork()) == 0)
             burn();

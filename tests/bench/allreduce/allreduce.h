@@ -37,6 +37,9 @@ bool bench_ring(const struct bench_crowd *c, const struct bench_parts *parts, st
 bool bench_mpi(const struct bench_crowd *c, const struct bench_parts *parts, struct bench_times *out,
                const char **why);
 
+/* --turns: ranks over a ring that read commands from the FIFOs PREFIX.RANK. 0, or 1 with a message. */
+int bench_turns(const struct bench_crowd *c, const char *prefix);
+
 /* --vectors */
 struct bench_vectors {
     size_t vectors, floats; /* of each member; of each vector */

@@ -10,7 +10,7 @@ usage() {
     cat <<END
 usage: tests/bench/step/six_modes.sh MNIST_DIR OUT [OPTION...]
   OUT: folder for the table and the runs. OPTION: of scripts/compare. From the environment, with the defaults:
-    RATE=1gbit STEP_MS=30 EPOCHS=5 LEVELS=0.95,0.98,0.985
+    RATE=1gbit STEP_MS=30 EPOCHS=5 LEVELS=0.95,0.98,0.985 SEEDS=1
 END
 }
 
@@ -20,5 +20,5 @@ shift 2
 # dist-ESGD has the period of mpi-ESGD.
 "$root/scripts/compare" sync-sgd async-sgd async-easgd:period=64 mpi-sgd:members=2 mpi-asgd:members=2 mpi-esgd:members=2 \
     --data "mnist:$data" --workers 4 --batch 64 --link "${RATE:-1gbit}" --step-ms "${STEP_MS:-30}" --epochs "${EPOCHS:-5}" \
-    --levels "${LEVELS:-0.95,0.98,0.985}" --every 1 --out "$out" "$@"
+    --levels "${LEVELS:-0.95,0.98,0.985}" --every 1 --seeds "${SEEDS:-1}" --out "$out" "$@"
 cat "$out/table.md"

@@ -41,7 +41,22 @@ static int meet(struct member *m)
     opt.links = m->run->links > 0 ? m->run->links : 2;
     if (m->run->segment_bytes > 0)
         opt.segment_bytes = m->run->segment_bytes;
+    if (m->run->on_loss != NULL)
+        opt.on_loss = m->run->on_loss;
     return psc_ring_open(&opt, &m->clique);
+}
+
+static void close_handles(struct member *m)
+{
+    psc_close(m->c);
+    psc_clique_close(m->clique);
+    m->c = NULL;
+    m->clique = NULL;
+}
+
+static bool leaves(const struct member *m, int t)
+{
+    return m->run->leaves_at[m->rank] > 0 && m->run->leaves_at[m->rank] == t;
 }
 
 static void *live(void *arg)
@@ -54,6 +69,10 @@ static void *live(void *arg)
     if (m->rc == PSC_OK)
         m->rc = open_member(m);
     for (int t = 0; m->rc == PSC_OK && t < m->run->steps; t++) {
+        if (leaves(m, t)) {
+            close_handles(m);
+            return NULL;
+        }
         if (m->run->before != NULL && (m->rc = m->run->before(m, t)) != PSC_OK)
             break;
         run_gradient(m, m->g);
@@ -65,8 +84,7 @@ static void *live(void *arg)
     if (m->rc == PSC_OK && m->run->after != NULL)
         m->rc = m->run->after(m);
     snprintf(m->error, sizeof m->error, "%s", psc_error(m->c));
-    psc_close(m->c);
-    psc_clique_close(m->clique);
+    close_handles(m);
     return NULL;
 }
 

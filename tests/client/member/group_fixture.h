@@ -32,6 +32,8 @@ struct run {
     bool of_one;                   /* a clique, of one member */
     const char *ring;              /* the real ring, which meets there */
     uint32_t links, segment_bytes; /* of it; 0: 2 links, segments as by default */
+    const char *on_loss;           /* of it; NULL: as by default */
+    int leaves_at[MOST];           /* the member closes its handles before this step; 0: it does not */
     uint64_t bucket_floats_of_1;   /* those of member 1, if it differs; 0: as `local` has it */
     size_t samples[MOST];
     uint64_t samples_per_epoch;

@@ -20,7 +20,7 @@ static void try_hello(const unsigned char *bytes)
     promise(strlen(h.name) < PSC_NAME_BYTES && strlen(h.address) < PSC_ADDRESS_BYTES);
     promise(h.members >= 1 && h.members <= PSC_MAX_MEMBERS && h.rank >= -1 && h.rank < (int32_t)h.members);
     promise(h.links >= 1 && h.links <= PSC_MAX_LINKS && h.link < h.links);
-    promise(h.kind == PSC_HELLO_JOIN || (h.kind <= PSC_HELLO_SUMMON && h.rank >= 0));
+    promise(h.kind == PSC_HELLO_JOIN || (h.kind <= PSC_HELLO_LEFT_OUT && h.rank >= 0));
     psc_hello_pack(&h, again);
     promise(memcmp(again, bytes, sizeof again) == 0);
 }

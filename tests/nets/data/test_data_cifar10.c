@@ -315,6 +315,43 @@ START_TEST(cuts_depend_on_seed_rank_epoch_and_image)
 }
 END_TEST
 
+/* Stored images and their cuts, of either split, size and number of threads: the images that the stream would
+ * cut. */
+START_TEST(cuts_left_to_the_net_are_the_same)
+{
+    enum { BATCH = 3 };
+    static float images[2][BATCH * MAX_PIXELS];
+    uint16_t labels[2][BATCH];
+    struct cnn_data *data = open_good();
+    struct cnn_stream *s[2];
+    struct cnn_batch lent;
+    struct ps_error err = {""};
+    struct cnn_stream_options opt = {.split = _i % 2 == 0 ? CNN_TRAIN : CNN_TEST,
+                                     .seed = 3,
+                                     .batch = BATCH,
+                                     .height = _i < 4 ? 28 : 32,
+                                     .width = _i < 4 ? 28 : 32,
+                                     .prefetch = _i / 2 % 2 == 0 ? 0 : 2};
+    for (int k = 0; k < 2; k++) {
+        opt.leaves_cuts = k == 1;
+        ck_assert_msg(cnn_stream_create(data, &opt, &s[k], &err) == 0, "%s", err.text);
+    }
+    for (int batch = 0; batch < (opt.split == CNN_TRAIN ? 30 : 2); batch++) {
+        int n = cnn_stream_next(s[0], images[0], labels[0]);
+        ck_assert_int_gt(n, 0);
+        ck_assert_int_eq(cnn_stream_next(s[1], images[1], labels[1]), n);
+        ck_assert_mem_eq(images[0], images[1], sizeof images[0]);
+        ck_assert_mem_eq(labels[0], labels[1], (size_t)n * sizeof labels[0][0]);
+    }
+    cnn_stream_seek(s[1], &(struct cnn_position){0, 0}, NULL);
+    ck_assert_int_gt(cnn_stream_borrow(s[1], &lent), 0);
+    ck_assert(lent.cuts != NULL && lent.stored_height == 32 && lent.stored_width == 32);
+    for (int k = 0; k < 2; k++)
+        cnn_stream_destroy(s[k]);
+    cnn_data_close(data);
+}
+END_TEST
+
 START_TEST(other_sizes_are_named)
 {
     static const uint32_t sizes[][2] = {{20, 20}, {28, 32}, {0, 32}, {33, 33}, {40, 40}};
@@ -364,6 +401,7 @@ int main(void)
     tcase_add_loop_test(tc, test_images_are_the_middle, 0, 3);
     tcase_add_loop_test(tc, training_images_are_cut_anywhere, 0, 2);
     tcase_add_test(tc, cuts_depend_on_seed_rank_epoch_and_image);
+    tcase_add_loop_test(tc, cuts_left_to_the_net_are_the_same, 0, 8);
     tcase_add_test(tc, other_sizes_are_named);
     tcase_add_test(tc, models_fit_by_channels_size_and_classes);
     return run_case(tc, "data_cifar10");

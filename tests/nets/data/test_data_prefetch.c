@@ -365,6 +365,41 @@ START_TEST(lent_batches_stay_until_the_next)
 }
 END_TEST
 
+/* A batch lent ahead is the one that is borrowed next, and stays until the borrow after that. */
+START_TEST(batches_are_lent_ahead)
+{
+    struct batch expected[12];
+    struct cnn_batch lent, ahead, early;
+    struct cnn_stream *s = create(CNN_TRAIN, 0, 0);
+    struct cnn_position at;
+    for (int k = 0; k < 12; k++)
+        take_batch(s, &expected[k]);
+    ck_assert_int_eq(cnn_stream_peek(s, &ahead), 0); /* it makes none ahead */
+    cnn_stream_destroy(s);
+    atomic_store(&n_made, 0);
+    s = create(CNN_TRAIN, ways[_i].prefetch, ways[_i].threads);
+    for (int k = 0; k < 11; k++) {
+        ck_assert_int_eq(cnn_stream_borrow(s, &lent), BATCH);
+        if (k > 0)
+            ck_assert(lent.images == early.images && lent.labels == early.labels);
+        double end = unit_now_s() + UNIT_HANG_S;
+        while (cnn_stream_peek(s, &ahead) == 0 && unit_now_s() < end)
+            unit_nap_ms(1);
+        check_lent(&ahead, &expected[k + 1]);
+        cnn_stream_position(s, &at);
+        ck_assert(at.epoch == expected[k].after.epoch && at.index == expected[k].after.index);
+        check_when_full(ways[_i].prefetch, k, &expected[k], &lent);
+        check_lent(&ahead, &expected[k + 1]);
+        early = ahead;
+    }
+    cnn_stream_destroy(s);
+    s = create(CNN_TEST, ways[_i].prefetch, ways[_i].threads);
+    ck_assert_int_eq(cnn_stream_borrow(s, &lent), BATCH);
+    ck_assert_int_eq(cnn_stream_peek(s, &ahead), 0);
+    cnn_stream_destroy(s);
+}
+END_TEST
+
 /* With one batch ahead, all threads work on that one: its images are waited for by each other, and no thread
  * could make two of them. */
 START_TEST(several_threads_make_one_batch)
@@ -391,6 +426,7 @@ int main(void)
     tcase_add_loop_test(tc, test_batches_are_the_same_and_end, 0, N_WAYS);
     tcase_add_loop_test(tc, a_stream_goes_on_from_any_place, 0, N_WAYS + 1);
     tcase_add_loop_test(tc, lent_batches_stay_until_the_next, 0, N_WAYS);
+    tcase_add_loop_test(tc, batches_are_lent_ahead, 0, N_WAYS);
     tcase_add_test(tc, several_threads_make_one_batch);
     tcase_add_test(tc, places_that_are_none);
     tcase_add_test(tc, the_seam_of_two_epochs);

@@ -50,4 +50,6 @@ refuses() {
 }
 refuses 2 '--precision: "fp8"; allowed: float32, tf32, bf16 or auto' --precision fp8
 refuses 1 "backend 'ref' does not compute in bf16" --backend ref --precision bf16
+refuses 2 '--deterministic: "maybe"; allowed: yes or no' --deterministic maybe
+refuses 1 "backend 'ref' has deterministic algorithms only" --backend ref --deterministic no
 exit $failed

@@ -16,6 +16,7 @@ struct fake_plan fake_plan;
 struct fake_seen fake_seen;
 
 struct psc {
+    uint64_t clock;
     size_t n;
     float *center, *x;
     struct {
@@ -84,6 +85,7 @@ int psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
         kill(getpid(), SIGTERM);
     if (fake_plan.step_from != 0 && fake_seen.steps >= fake_plan.step_from)
         return fake_plan.step;
+    c->clock++;
     fake_seen.x_sum = 0;
     for (size_t i = 0; i < c->n; i++) {
         x[i] -= fake_plan.rate * g[i];
@@ -214,6 +216,11 @@ int psc_rank(const struct psc *c)
 {
     (void)c;
     return fake_seen.kind == PSC_OBSERVER ? -1 : 0;
+}
+
+uint64_t psc_clock(const struct psc *c)
+{
+    return c->clock;
 }
 
 int psc_info(const struct psc *c, struct psc_info *info)

@@ -109,6 +109,7 @@ static const struct {
     {"parameters:\n  compensation: -1\n", 2, {"compensation: found -1; ", "from 0 to 1000"}},
     {"parameters:\n  weight: age\n", 2, {"parameters.weight: found age; ", "const, inverse, power"}},
     {"parameters:\n  weight_power: -1\n", 2, {"weight_power: found -1; ", "from 0 to 10"}},
+    {"clique:\n  on_loss: wait\n", 2, {"clique.on_loss: found wait; ", "end, shrink"}},
     {"clique:\n  algorithm: star\n", 2, {"clique.algorithm: found star; ", "ring, tree, auto"}},
     {"parameters:\n  serial: 1\n", 2, {"parameters.serial: found 1; allowed is true or false"}},
     {"parameters:\n  slack: -1\n",

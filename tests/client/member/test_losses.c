@@ -1,0 +1,284 @@
+/* Cliques that lose members and go on, by their equations. A member that is lost closes its handles before a
+ * step. tests/system/faults/test_losses.c kills processes. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "client/psclique.h"
+#include "tests/client/member/group_fixture.h"
+
+enum { LOST_AT = 5 };
+
+static char dir[32], place[64];
+static struct daemon d;
+
+static void set_up(void)
+{
+    strcpy(dir, "/tmp/psd-losses-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(place, sizeof place, "file:%s/ring", dir);
+}
+
+static void tear_down(void)
+{
+    ck_assert_int_eq(rmdir(dir), 0);
+}
+
+/* A clique over the ring whose member `lost` leaves. */
+static struct run *clique_of(const char *method, int members, int lost)
+{
+    struct run *r = run_of(method, members);
+    r->ring = place;
+    r->links = 1;
+    r->on_loss = "shrink";
+    r->leaves_at[lost] = LOST_AT;
+    return r;
+}
+
+static void expect_ok(const struct run *r)
+{
+    for (int i = 0; i < r->members; i++)
+        ck_assert_msg(r->member[i].rc == PSC_OK, "member %d: %s (%s)", i, psc_result_name(r->member[i].rc),
+                      r->member[i].error);
+}
+
+/* All that are left have the same x. */
+static const float *x_of_those_left(const struct run *r)
+{
+    const float *first = NULL;
+    for (int i = 0; i < r->members; i++) {
+        if (r->leaves_at[i] > 0)
+            continue;
+        if (first != NULL)
+            ck_assert_mem_eq(first, r->member[i].x, sizeof r->member[i].x);
+        first = r->member[i].x;
+    }
+    return first;
+}
+
+/* In double: x by the mean of the gradients of those that make the step, weighted by samples. */
+static void expect_means(const struct run *r, const float *x)
+{
+    static double twin[N], mean[N];
+    struct dice dice = {110};
+    for (int i = 0; i < N; i++)
+        twin[i] = dice_float(&dice);
+    for (int t = 0; t < r->steps; t++) {
+        double total = 0;
+        memset(mean, 0, sizeof mean);
+        for (int m = 0; m < r->members; m++) {
+            struct dice roll = {1000 * (uint64_t)t + 77 * ((uint64_t)m + r->salt)};
+            double n = r->leaves_at[m] > 0 && t >= r->leaves_at[m] ? 0 : (double)r->samples[m];
+            for (int i = 0; i < N; i++)
+                mean[i] += n * (0.5 * twin[i] + (double)dice_float(&roll));
+            total += n;
+        }
+        for (int i = 0; i < N; i++)
+            if (rig_tensor_at((size_t)i)->role == PSC_PARAM)
+                twin[i] -= r->local.learning_rate * mean[i] / total;
+    }
+    /* Values stay below 4; a step rounds less than ten times, and its errors shrink. */
+    for (int i = 0; i < N; i++)
+        ck_assert_msg(rig_tensor_at((size_t)i)->role != PSC_PARAM ||
+                          fabs((double)x[i] - twin[i]) <= 10 * 4.0 * STEPS * 0x1p-24,
+                      "x[%d] is %.9g; expected %.9g", i, (double)x[i], twin[i]);
+}
+
+/* Any member may be lost where there is no server, one after the other, down to a single one. */
+START_TEST(means_are_those_of_the_members_left)
+{
+    struct run *r = clique_of("d-sync", _i < 3 ? 3 : 4, _i % 3);
+    r->salt = 5;
+    for (int m = 0; m < MOST; m++)
+        r->samples[m] = 20 + 30 * (size_t)m;
+    if (_i >= 3) {
+        r->leaves_at[(_i + 1) % 3] = LOST_AT;
+        r->leaves_at[(_i + 2) % 3] = LOST_AT + 3;
+    }
+    run_start(r);
+    run_end(r);
+    expect_ok(r);
+    expect_means(r, x_of_those_left(r));
+}
+END_TEST
+
+static int count_steps(struct member *m)
+{
+    return psc_clock(m->c) == STEPS ? PSC_OK : -100 - (int)psc_clock(m->c);
+}
+
+/* What was in a pipeline is dropped, by all or by none. */
+START_TEST(a_pipeline_fills_anew)
+{
+    struct run *r = clique_of("pipe-sgd", 4, _i);
+    r->salt = 5;
+    r->local.pipeline = 2 + (uint32_t)_i;
+    r->local.pipeline_warmup = 1;
+    r->after = count_steps;
+    run_start(r);
+    run_end(r);
+    expect_ok(r);
+    x_of_those_left(r);
+}
+END_TEST
+
+static void train(const char *const *settings, struct run *r, float *center)
+{
+    struct psc_options opt;
+    struct psc *c;
+    rig_start(&d, settings);
+    r->server = d.endpoint;
+    run_start(r);
+    run_end(r);
+    expect_ok(r);
+    psc_options_init(&opt, sizeof opt);
+    opt.server = d.endpoint;
+    opt.kind = PSC_OBSERVER;
+    ck_assert_int_eq(psc_open(&opt, &c), PSC_OK);
+    assert_ok(c, psc_begin(c, rig_model, RIG_TENSORS, center));
+    psc_close(c);
+    daemon_remove(&d);
+}
+
+static int draw(struct member *m)
+{
+    return psc_point(m->c, m->x);
+}
+
+#define SETTINGS(...)                                                                                        \
+    (const char *const[])                                                                                    \
+    {                                                                                                        \
+        RIG_CUT, "checkpoint.every_s=0", "clique.on_loss=shrink", __VA_ARGS__, NULL                          \
+    }
+
+static const struct {
+    const char *method, *more;
+} presets[] = {
+    {"method=sync-sgd", "parameters.weight_decay=0.01"},
+    {"method=async-sgd", "parameters.overlap=true"},
+    {"method=async-easgd", "parameters.overlap=true"},
+    {"method=eamsgd", "parameters.period=2"},
+    {"method=diloco", "parameters.period=5"},
+    {"method=mpi-esgd", "parameters.period=4"},
+};
+enum { N_PRESETS = sizeof presets / sizeof *presets };
+
+/* Their gradients are alike: the mean of two is each of them, as 64 g + 64 g is exact, and so is that of the
+ * one that is left. Bit for bit, the center and x. */
+START_TEST(what_is_left_of_equals_is_one_worker)
+{
+    static float of_one[N], of_two[N];
+    const char *const *settings = SETTINGS(presets[_i].method, presets[_i].more);
+    struct run *one = run_of("", 1), *two = clique_of("", 2, 1);
+    one->after = two->after = draw;
+    train(settings, one, of_one);
+    train(settings, two, of_two);
+    ck_assert_mem_eq(of_one, of_two, sizeof of_one);
+    ck_assert_mem_eq(one->member[0].x, two->member[0].x, sizeof of_one);
+}
+END_TEST
+
+/* With different gradients: all that are left have the same bits, whether the leader makes the steps or not.
+ */
+START_TEST(those_left_share_x)
+{
+    static const char *const methods[] = {"method=mpi-sgd", "method=mpi-esgd", "method=d-sync",
+                                          "method=pipe-sgd"};
+    static float center[N];
+    struct run *r = clique_of("", 4, 1 + _i % 3);
+    r->salt = 7;
+    r->after = draw;
+    train(SETTINGS(methods[_i], "parameters.schedule.warmup_steps=3"), r, center);
+    const float *x = x_of_those_left(r);
+    if (strcmp(methods[_i], "method=mpi-esgd") != 0) /* whose x and center differ */
+        for (int i = 0; i < N; i++)
+            ck_assert(rig_tensor_at((size_t)i)->role != PSC_PARAM || x[i] == center[i]);
+}
+END_TEST
+
+static int pull(struct member *m)
+{
+    return psc_pull(m->c, NULL, m->x);
+}
+
+/* Each member has its own x; the center is the same, and psd has a copy. */
+START_TEST(those_left_share_the_center)
+{
+    static float center[N];
+    struct run *r = clique_of("", 3, 1 + _i);
+    r->salt = 7;
+    r->after = pull;
+    train(SETTINGS("method=sync-easgd", "clique.mode=vectors", "clique.publish=1",
+                   _i > 0 ? "parameters.period=3" : "parameters.period=1",
+                   _i > 0 ? "parameters.overlap=true" : "parameters.overlap=false"),
+          r, center);
+    ck_assert_mem_eq(x_of_those_left(r), center, sizeof center);
+}
+END_TEST
+
+/* The session is the leader's. */
+START_TEST(without_its_leader_a_clique_ends)
+{
+    struct run *r = clique_of("", 3, 0);
+    rig_start(&d, SETTINGS(_i > 0 ? "method=d-sync" : "method=mpi-asgd"));
+    r->server = d.endpoint;
+    run_start(r);
+    run_end(r);
+    for (int i = 1; i < 3; i++) {
+        ck_assert_msg(r->member[i].rc == PSC_ECLIQUE, "member %d: %s", i, r->member[i].error);
+        assert_says(r->member[i].error, "rank 0 of the clique is lost, and with it the session");
+    }
+    daemon_remove(&d);
+}
+END_TEST
+
+/* Kinds of cliques that cannot, and a ring that was opened otherwise. */
+START_TEST(a_clique_that_cannot_is_refused)
+{
+    struct run *r = run_of("", 2);
+    rig_start(&d, SETTINGS("method=mpi-sgd"));
+    r->server = d.endpoint;
+    r->ring = _i > 0 ? place : NULL;
+    run_start(r);
+    run_end(r);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_msg(r->member[i].rc == PSC_EUNSUPPORTED, "member %d: %s", i, r->member[i].error);
+        assert_says(r->member[i].error, "clique.on_loss: found shrink");
+        assert_says(r->member[i].error, _i > 0 ? "over ring" : "over circle");
+    }
+    daemon_remove(&d);
+}
+END_TEST
+
+/* psd's key decides, not the ring's option. */
+START_TEST(a_clique_that_is_to_end_ends)
+{
+    struct run *r = clique_of("", 3, 2);
+    rig_start(&d, (const char *const[]){"method=mpi-asgd", "checkpoint.every_s=0", NULL});
+    r->server = d.endpoint;
+    run_start(r);
+    run_end(r);
+    for (int i = 0; i < 2; i++)
+        ck_assert_msg(r->member[i].rc == PSC_ECLIQUE, "member %d: %s", i, r->member[i].error);
+    daemon_remove(&d);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("losses");
+    TCase *tcase = tcase_create("losses");
+    tcase_set_timeout(tcase, 2 * UNIT_HANG_S);
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_loop_test(tcase, means_are_those_of_the_members_left, 0, 6);
+    tcase_add_loop_test(tcase, a_pipeline_fills_anew, 0, 4);
+    tcase_add_loop_test(tcase, what_is_left_of_equals_is_one_worker, 0, N_PRESETS);
+    tcase_add_loop_test(tcase, those_left_share_x, 0, 4);
+    tcase_add_loop_test(tcase, those_left_share_the_center, 0, 2);
+    tcase_add_loop_test(tcase, without_its_leader_a_clique_ends, 0, 2);
+    tcase_add_loop_test(tcase, a_clique_that_cannot_is_refused, 0, 2);
+    tcase_add_test(tcase, a_clique_that_is_to_end_ends);
+    suite_add_tcase(suite, tcase);
+    return unit_run(suite);
+}

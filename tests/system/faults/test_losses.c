@@ -1,0 +1,274 @@
+/* kill -9 of members of cliques of psworkers at random moments, with on_loss: shrink: those that are left
+ * make all their steps, and end with the same bits. If the leader of a client of psd is killed, they end with
+ * a sentence instead. PSD_TEST_KILLS: how many kills (scripts/soak); one of each row unless set. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/save_format.h"
+#include "tests/support/suite.h"
+#include "tests/support/system/daemon.h"
+#include "tests/support/unit.h"
+#include "tests/system/psworker.h"
+
+/* A step takes at least STEP_MS, so that a kill in the first MOST_NAP_MS is one in the midst of STEPS. */
+enum { MOST_NAP_MS = 500, MOST_ARGS = 48 };
+#define MEMBERS      3
+#define STEPS        250
+#define STEP_MS      4
+#define TEXT_OF(x)   #x
+#define NUMBER(name) TEXT_OF(name)
+
+struct row {
+    const char *what;
+    const char *settings[4]; /* of psd; none: there is none */
+    const char *options[4];  /* of psworker */
+    bool shares_x;           /* among the members; else the center */
+};
+
+static const struct row rows[] = {
+    {"d-sync without psd", {NULL}, {"--method", "d-sync"}, .shares_x = true},
+    {"mpi-asgd", {"method=mpi-asgd", "parameters.learning_rate=0.01"}, {NULL}, .shares_x = true},
+    {"pipe-sgd without psd", {NULL}, {"--method", "pipe-sgd", "--pipeline", "3"}, .shares_x = true},
+    {"mpi-esgd", {"method=mpi-esgd", "parameters.period=4"}, {NULL}, .shares_x = true},
+    {"sync-easgd of vectors", {"method=sync-easgd", "clique.mode=vectors", "parameters.period=2"}, {NULL}},
+    {"pipe-sgd", {"method=pipe-sgd", "parameters.learning_rate=0.01"}, {NULL}, .shares_x = true},
+};
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+struct member {
+    pid_t pid;
+    char state[120], log[120];
+};
+
+static struct daemon d;
+static struct member member[MEMBERS];
+
+static bool has_server(const struct row *r)
+{
+    return r->settings[0] != NULL;
+}
+
+static void start_server(const struct row *r)
+{
+    static const char *settings[12];
+    int n = 0;
+    settings[n++] = "clique.on_loss=shrink";
+    settings[n++] = "checkpoint.every_s=0";
+    for (size_t i = 0; i < 4 && r->settings[i] != NULL; i++)
+        settings[n++] = r->settings[i];
+    settings[n] = NULL;
+    ck_assert_int_eq(daemon_prepare(&d, NULL, settings), 0);
+    if (has_server(r))
+        ck_assert_int_eq(daemon_start(&d, NULL), 0);
+}
+
+static void run_member(const struct row *r, int rank, const char *timeout_s)
+{
+    const struct member *m = &member[rank];
+    char ring[100], number[12];
+    const char *args[MOST_ARGS];
+    const char *const common[] = {PSWORKER,
+                                  "--data",
+                                  "digits",
+                                  "--net",
+                                  "linear",
+                                  "--batch",
+                                  "8",
+                                  "--seed",
+                                  "3",
+                                  "--threads",
+                                  "1",
+                                  "--steps",
+                                  NUMBER(STEPS),
+                                  "--step-ms",
+                                  NUMBER(STEP_MS),
+                                  "--clique",
+                                  "ring",
+                                  "--members",
+                                  NUMBER(MEMBERS),
+                                  "--clique-listen",
+                                  "unix:",
+                                  "--member",
+                                  number,
+                                  "--rendezvous",
+                                  ring,
+                                  "--state",
+                                  m->state,
+                                  "--clique-timeout",
+                                  timeout_s};
+    const char *const without[] = {"--on-loss", "shrink", "--every", "3600"};
+    size_t n = 0;
+    snprintf(ring, sizeof ring, "file:%s/ring", d.dir);
+    snprintf(number, sizeof number, "%d", rank);
+    for (size_t i = 0; i < ROWS(common); i++)
+        args[n++] = common[i];
+    for (size_t i = 0; i < ROWS(r->options) && r->options[i] != NULL; i++)
+        args[n++] = r->options[i];
+    for (size_t i = 0; i < ROWS(without) && !has_server(r); i++)
+        args[n++] = without[i];
+    if (has_server(r)) {
+        args[n++] = "--server";
+        args[n++] = d.endpoint;
+    }
+    args[n] = NULL;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
+    dup2(open(m->log, O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+    execv(PSWORKER, (char *const *)(uintptr_t)args);
+    _exit(127);
+}
+
+/* Whether the file has the text. */
+static bool says(const char *path, const char *text)
+{
+    static char all[1 << 16];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, all, sizeof all - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    all[n > 0 ? n : 0] = 0;
+    return strstr(all, text) != NULL;
+}
+
+static void await(const char *path, const char *text)
+{
+    double until = unit_now_s() + UNIT_HANG_S;
+    while (!says(path, text)) {
+        ck_assert_msg(unit_now_s() < until, "%s does not say '%s'", path, text);
+        unit_nap_ms(5);
+    }
+}
+
+static void start_members(const struct row *r, const char *timeout_s)
+{
+    for (int i = 0; i < MEMBERS; i++) {
+        snprintf(member[i].state, sizeof member[i].state, "%s/state-%d", d.dir, i);
+        snprintf(member[i].log, sizeof member[i].log, "%s/log-%d", d.dir, i);
+        if ((member[i].pid = fork()) == 0)
+            run_member(r, i, timeout_s);
+    }
+    for (int i = 0; i < MEMBERS; i++)
+        await(member[i].log, "begins to train");
+}
+
+static void expect_exit(int i, int status)
+{
+    int found = psworker_wait(member[i].pid, 2 * UNIT_HANG_S);
+    ck_assert_msg(found == status, "member %d ended with %d; expected %d; see %s", i, found, status,
+                  member[i].log);
+}
+
+/* The vector that all share, of the member's state file. */
+static const unsigned char *shared_vector(const struct row *r, int i, size_t *bytes)
+{
+    static unsigned char files[MEMBERS][1 << 20];
+    const unsigned char *file = files[i];
+    uint32_t version, flags;
+    uint64_t n_floats, clock, before = 0;
+    int fd = open(member[i].state, O_RDONLY | O_CLOEXEC);
+    ck_assert_msg(fd >= 0, "%s is missing", member[i].state);
+    ssize_t n = read(fd, files[i], sizeof files[i]);
+    close(fd);
+    ck_assert_int_gt(n, PSC_STATE_HEAD_BYTES);
+    memcpy(&version, file + 8, sizeof version);
+    memcpy(&flags, file + 12, sizeof flags);
+    memcpy(&n_floats, file + 24, sizeof n_floats);
+    memcpy(&clock, file + 32, sizeof clock);
+    ck_assert_uint_eq(clock, STEPS);
+    if (!r->shares_x) {
+        ck_assert(flags & PSC_STATE_START);
+        before = 1 + ((flags & PSC_STATE_X) != 0) + ((flags & PSC_STATE_V) != 0);
+    }
+    *bytes = n_floats * sizeof(float);
+    ck_assert_uint_le((before + 1) * *bytes, (uint64_t)n);
+    return file + (version >= 6 ? PSC_STATE_HEAD_BYTES : PSC_STATE_SHORT_BYTES) + before * *bytes;
+}
+
+static void expect_same_bits(const struct row *r, int lost)
+{
+    const unsigned char *first = NULL;
+    size_t bytes;
+    for (int i = 0; i < MEMBERS; i++) {
+        if (i == lost)
+            continue;
+        const unsigned char *v = shared_vector(r, i, &bytes);
+        ck_assert_msg(first == NULL || memcmp(first, v, bytes) == 0,
+                      "%s: without member %d the others differ", r->what, lost);
+        first = v;
+    }
+}
+
+/* psd has been told, and goes on. */
+static void expect_told(void)
+{
+    char *history;
+    ck_assert(daemon_will_log(&d, "its clique goes on with 2 of 3 members", UNIT_HANG_S));
+    ck_assert_ptr_nonnull(history = daemon_ask(&d, "GET", "/history"));
+    ck_assert_ptr_nonnull(strstr(history, "its clique goes on with 2 of 3 members"));
+    free(history);
+}
+
+/* false: the victim had made its steps already, as on a machine that stood still. */
+static bool kill_one(const struct row *r, struct dice *dice)
+{
+    int lost = (int)dice_below(dice, MEMBERS), status;
+    start_server(r);
+    start_members(r, "600");
+    unit_nap_ms((int)dice_below(dice, MOST_NAP_MS));
+    kill(member[lost].pid, SIGKILL);
+    ck_assert_int_eq(waitpid(member[lost].pid, &status, 0), member[lost].pid);
+    bool ends = has_server(r) && lost == 0, killed = WIFSIGNALED(status);
+    printf("%s: member %d was killed\n", r->what, lost);
+    for (int i = 0; i < MEMBERS; i++)
+        if (i != lost)
+            expect_exit(i, killed && ends ? 8 : 0);
+    for (int i = 0; i < MEMBERS && killed && ends; i++)
+        ck_assert(i == lost || says(member[i].log, "rank 0 of the clique is lost"));
+    if (killed && !ends)
+        expect_same_bits(r, lost);
+    if (killed && has_server(r) && !ends)
+        expect_told();
+    daemon_remove(&d);
+    return killed;
+}
+
+START_TEST(those_left_end_with_the_same_bits)
+{
+    const char *wanted = getenv("PSD_TEST_KILLS"), *seed = getenv("PSD_TEST_SEED");
+    int kills = wanted != NULL ? atoi(wanted) : N_ROWS;
+    struct dice dice = {seed != NULL ? strtoull(seed, NULL, 10) : (uint64_t)getpid()};
+    printf("seed %llu, %d kills\n", (unsigned long long)dice.state, kills);
+    for (int k = 0; k < kills;)
+        k += kill_one(&rows[k % N_ROWS], &dice);
+}
+END_TEST
+
+/* It is silent, is left out, and comes back when the others have gone on. */
+START_TEST(a_member_that_was_stopped_is_told)
+{
+    const struct row *r = &rows[0];
+    start_server(r);
+    start_members(r, "5");
+    kill(member[1].pid, SIGSTOP);
+    expect_exit(0, 0);
+    expect_exit(2, 0);
+    expect_same_bits(r, 1);
+    kill(member[1].pid, SIGCONT);
+    expect_exit(1, 8);
+    ck_assert(says(member[1].log, "has gone on without this member"));
+    daemon_remove(&d);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {those_left_end_with_the_same_bits, a_member_that_was_stopped_is_told};
+    return suite_run("losses", tests, ROWS(tests),
+                     getenv("PSD_TEST_KILLS") != NULL ? 36000 : 4 * UNIT_HANG_S);
+}
