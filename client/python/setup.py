@@ -1,4 +1,4 @@
-"""In addition to pyproject.toml: with PSCLIENT_LIBRARY=PATH a wheel includes that libpsclient.
+"""In addition to pyproject.toml: with PSCLIENT_LIBRARY=PATH a wheel includes that libpsclient, and its module for GPUs.
 
     PSCLIENT_LIBRARY=build/client/libpsclient.so.0 pip wheel --no-deps client/python
 
@@ -15,18 +15,42 @@ try:
 except ImportError:
     from wheel.bdist_wheel import bdist_wheel
 
-LIBRARY = os.environ.get("PSCLIENT_LIBRARY")
+
+def named_library() -> "str | None":
+    """$PSCLIENT_LIBRARY. pip builds in this folder: a relative path is one from where pip was started."""
+    named = os.environ.get("PSCLIENT_LIBRARY")
+    if not named:
+        return None
+    folders = [os.environ.get("PWD", ""), os.getcwd()]
+    for path in (os.path.join(folder, named) for folder in folders):
+        if os.path.isfile(path):
+            return os.path.realpath(path)
+    raise SystemExit(f"PSCLIENT_LIBRARY: there is no file '{named}' in {' or '.join(folders)}: name a libpsclient.so.0")
+
+
+def files_of(library: str) -> "dict[str, str]":
+    """The library and, where CUDA was found when it was built, its module for memory="cuda": name in the wheel, path."""
+    out = {"libpsclient.so.0": library}
+    for folder in ("memory/cuda", ".", "psd"):  # in a build folder; where it is installed
+        module = os.path.join(os.path.dirname(library), folder, "libpsclient-cuda.so")
+        if os.path.isfile(module):
+            out.setdefault("libpsclient-cuda.so", module)
+    return out
+
+
+LIBRARY = named_library()
 
 
 class BuildWithLibrary(build_py):
-    """Copies the library into the package."""
+    """Copies the libraries into the package."""
 
     def run(self) -> None:
         super().run()
         if LIBRARY:
             folder = os.path.join(self.build_lib, "psclient", "lib")
             os.makedirs(folder, exist_ok=True)
-            shutil.copyfile(os.path.realpath(LIBRARY), os.path.join(folder, "libpsclient.so.0"))
+            for name, path in files_of(LIBRARY).items():
+                shutil.copyfile(path, os.path.join(folder, name))
 
 
 class WheelOfItsMachine(bdist_wheel):

@@ -6,11 +6,15 @@ usage: ABI=PROGRAM HEADERS=FOLDER VERSION=PSD'S python -m unittest test_abi"""
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
+import sys
+import tempfile
 import unittest
 from typing import Any
 
@@ -95,6 +99,41 @@ class Abi(unittest.TestCase):
     def test_the_version_is_psds(self) -> None:
         project = (CLIENT / "python" / "pyproject.toml").read_text()
         self.assertIn(f'version = "{os.environ["VERSION"]}"', project)
+
+
+def builds_wheels() -> bool:
+    known = importlib.util.find_spec
+    return known("setuptools") is not None and (known("setuptools.command.bdist_wheel") is not None or known("wheel") is not None)
+
+
+@unittest.skipUnless(builds_wheels(), "this Python has no setuptools that builds wheels")
+class Wheel(unittest.TestCase):
+    def build(self, folder: pathlib.Path, library: str) -> subprocess.CompletedProcess[str]:
+        """Builds the package as pip does, in its folder, for a pip that was started in another."""
+        command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(folder / "out")]
+        environment = {**os.environ, "PSCLIENT_LIBRARY": library, "PWD": str(folder)}
+        return subprocess.run(
+            command, cwd=folder / "python", env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+
+    def test_it_has_the_libraries_that_are_named_from_where_pip_was_started(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            shutil.copytree(CLIENT / "python", folder / "python", ignore=shutil.ignore_patterns("build", "*.egg-info"))
+            (folder / "build" / "memory" / "cuda").mkdir(parents=True)
+            (folder / "build" / "libpsclient.so.0").write_bytes(b"the library")
+            done = self.build(folder, "build/libpsclient.so.0")
+            self.assertEqual(done.returncode, 0, done.stdout)
+            lib = folder / "out" / "psclient" / "lib"
+            self.assertEqual([path.name for path in lib.iterdir()], ["libpsclient.so.0"])
+            (folder / "build" / "memory" / "cuda" / "libpsclient-cuda.so").write_bytes(b"the module")
+            done = self.build(folder, "build/libpsclient.so.0")
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertEqual((lib / "libpsclient.so.0").read_bytes(), b"the library")
+            self.assertEqual((lib / "libpsclient-cuda.so").read_bytes(), b"the module")
+            done = self.build(folder, "build/libpsclient.so.7")
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("PSCLIENT_LIBRARY: there is no file 'build/libpsclient.so.7'", done.stdout)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""psclient and psclient.torch on a real GPU. Skipped by name where PyTorch sees none."""
+"""psclient and psclient.torch on a real GPU. Ends with 77, which is Meson's "skipped", where PyTorch sees none."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from place_fixture import EXTERNAL, adamw, momentum, trained
 from psd_fixture import HANG_S, Psd
 from test_torch import Case, Wide, batch, make_net
 
+if not torch.cuda.is_available():
+    print("skipped: PyTorch sees no GPU (torch.cuda.is_available())")
+    raise SystemExit(77)
+
 
 def loss_of(net: nn.Module, t: int) -> torch.Tensor:
     images, labels = batch(t)
     return functional.cross_entropy(net(images.cuda()), labels.cuda())
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "no GPU: torch.cuda.is_available() is False")
 class OnAGpu(Case):
     def memories(self) -> Iterator[str]:
         """Both, where libpsclient has its module."""
@@ -63,6 +66,7 @@ class OnAGpu(Case):
                         net, other = make_net().cuda(), make_net().cuda()
                         worker = self.trainer(psd, net, make(net), memory=memory)
                         self.assertEqual(worker.memory, memory)
+                        torch.cuda.synchronize()  # the model was made in the default stream
                         with torch.cuda.stream(stream):
                             self.steps(worker, range(8))
                         self.alone(other, make(other), range(8))
@@ -142,8 +146,8 @@ class OnAGpu(Case):
                 with worker:
                     for t in range(3):
                         worker.zero_grad()
-                        worker.backward(loss_of(nets[rank], 10 * rank + t), 16)
-                        worker.step()
+                        loss_of(nets[rank], 10 * rank + t).backward()  # one thread of PyTorch runs it for both members
+                        worker.step(16)
 
         self.in_threads(member)
         self.assert_same(nets[0], nets[1])

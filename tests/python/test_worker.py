@@ -6,6 +6,7 @@ import ctypes
 import gc
 import os
 import signal
+import tempfile
 import threading
 import time
 import unittest
@@ -166,7 +167,7 @@ class Training(PsdCase):
         cases: list[tuple[str, Callable[[], object]]] = [
             ("psc_ready: 2 floats from 2 on; of these 1 from 3 on were reported before", lambda: worker.ready(2, 2)),
             ("psc_ready: 3 floats from 4 on; the vector has 5", lambda: worker.ready(4, 3)),
-            ("Worker.ready: 1 floats from -1 on; allowed are numbers from 0 on", lambda: worker.ready(-1, 1)),
+            ("first is -1; allowed are whole numbers from 0 to", lambda: worker.ready(-1, 1)),
             ("3 floats from 0 on, of tensor 'w', were not reported", worker.step_end),
             ("a step has begun; allowed are psc_ready and psc_step_end", lambda: worker.pull(None, x)),
         ]
@@ -253,6 +254,93 @@ class Training(PsdCase):
             psclient.Worker()
         with self.assertRaisesRegex(psclient.ServerGone, "endpoint"):
             psclient.Worker("@/no/such/endpoint", timeout_ms=200)
+
+
+class Values(unittest.TestCase):
+    """What ctypes would cut, or end at a NUL, is refused by name. There is no server."""
+
+    def alone(self) -> psclient.Worker:
+        worker = psclient.Worker(local=psclient.Local("sgd", learning_rate=1))
+        self.addCleanup(worker.close)
+        return worker
+
+    def refuse(self, *cases: tuple[type[Exception], str, Callable[[], object]]) -> None:
+        for error, sentence, call in cases:
+            with self.subTest(sentence), self.assertRaisesRegex(error, sentence):
+                call()
+
+    def test_options(self) -> None:
+        def worker(**options: Any) -> Callable[[], object]:
+            return lambda: psclient.Worker(**{"server": "tcp://127.0.0.1:1", "timeout_ms": 100, **options})
+
+        self.refuse(
+            (ValueError, "rank is 1099511627776; allowed are whole numbers from -2147483648 to", worker(rank=2**40)),
+            (TypeError, "rank is a str, '1'; allowed are whole numbers", worker(rank="1")),
+            (ValueError, "timeout_ms is -1; allowed are whole numbers from 0", worker(timeout_ms=-1)),
+            (TypeError, "server is a int; allowed are a str or a path", worker(server=5)),
+            (ValueError, "name is 'a.x00b'; allowed are texts without NUL", worker(name="a\0b")),
+            (TypeError, "clique is a str; allowed is a Ring", worker(clique="ring")),
+            (
+                ValueError,
+                "milestones has 17 values; allowed are at most 16",
+                worker(local=psclient.Local("sgd", milestones=(1,) * 17)),
+            ),
+            (TypeError, "learning_rate is a str, 'fast'", worker(local=psclient.Local("sgd", learning_rate="fast"))),  # type: ignore[arg-type]
+            (ValueError, "members is -1", lambda: psclient.Ring("file:/tmp/none", -1)),
+        )
+
+    def test_tensors(self) -> None:
+        worker, x = self.alone(), floats(1)
+        given: list[tuple[type[Exception], str, Any]] = [
+            (ValueError, "a size of tensor 'a' is -1; allowed are whole numbers from 1", {"a": (-1,)}),
+            (TypeError, "a size of tensor 'a' is a float, 2.5", {"a": (2.5,)}),
+            (TypeError, "the shape of tensor 'a' is a int; allowed is a tuple", {"a": 3}),
+            (TypeError, "the name of a tensor is a bytes, b'a'; allowed is a str", {b"a": (1,)}),
+            (ValueError, "the name of a tensor is 'a.x00b'; allowed are texts without NUL", {"a\0b": (1,)}),
+            (TypeError, "tensors has a tuple; allowed are a mapping of names to shapes, and a sequence", [("a", (1,))]),
+            (ValueError, "the role of 'a' is 7", [psclient.Tensor("a", (1,), role=7)]),  # type: ignore[arg-type]
+            (ValueError, "tensor 'a' has 0 dimensions", {"a": ()}),
+        ]
+        self.refuse(*((error, sentence, lambda t=t: worker.begin(t, x)) for error, sentence, t in given))
+        shape: Any = (np.int64(1),)
+        worker.begin({"a": shape}, x)
+
+    def test_arguments(self) -> None:
+        worker, x = self.alone(), floats(1, 2)
+        worker.begin({"a": (2,)}, x)
+        bad: Any = None
+        self.refuse(
+            (ValueError, "n_samples is -1; allowed are whole numbers from 0", lambda: worker.step(x, x, -1)),
+            (TypeError, "n_samples is a float, 1.5", lambda: worker.step(x, floats(1, 1), 1.5)),  # type: ignore[arg-type]
+            (ValueError, "n_floats is -1; allowed are whole numbers from 1", lambda: worker.alloc(-1)),
+            (ValueError, "path is '/tmp/a.x00b'", lambda: worker.save("/tmp/a\0b", x)),
+            (TypeError, "extra is a str; allowed is bytes", lambda: worker.save("/tmp/none", x, "text")),  # type: ignore[arg-type]
+            (TypeError, "loss is a str, 'low'; allowed are numbers", lambda: worker.report(loss="low")),  # type: ignore[arg-type]
+            (TypeError, "x is a NoneType", lambda: worker.step(bad, x)),
+        )
+
+    def test_a_closed_ring_is_refused_and_closes_its_workers(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            ring = psclient.Ring(f"file:{folder}/ring", 1)
+            worker = psclient.Worker(local=psclient.Local("d-sync", learning_rate=1), clique=ring)
+            x = floats(1, 2)
+            worker.begin({"a": (2,)}, x)
+            worker.step(x, floats(1, 1))
+            ring.close()
+            self.assertEqual(x.tolist(), [0, 1])
+            self.refuse(
+                (ValueError, "Worker.step: its Ring was closed; open another Worker", lambda: worker.step(x, x)),
+                (ValueError, "Ring.allreduce: it is closed; open another Ring", lambda: ring.allreduce(x)),
+                (ValueError, "Ring.broadcast: it is closed", lambda: ring.broadcast(x)),
+                (ValueError, "Ring.barrier: it is closed", ring.barrier),
+                (
+                    ValueError,
+                    "clique is a Ring that is closed",
+                    lambda: psclient.Worker(local=psclient.Local("d-sync"), clique=ring),
+                ),
+            )
+            self.assertEqual((ring.rank, ring.size), (-1, 0))
+            ring.close()
 
 
 class OwnStep(PsdCase):

@@ -29,8 +29,9 @@ from psclient._errors import (
     Unsupported,
 )
 from psclient._kvstore import KVStore
+from psclient._manifest import Role, Tensor
 from psclient._ring import Ring
-from psclient._worker import Info, Local, Role, Tensor, Transfer, Worker
+from psclient._worker import Info, Local, Transfer, Worker
 
 __all__ = [
     "AuthError",

@@ -9,8 +9,9 @@ import numpy as np
 
 from psclient._arrays import Floats, take
 from psclient._errors import InvalidArgument, Unsupported
+from psclient._manifest import Tensor
 from psclient._ring import Ring
-from psclient._worker import Tensor, Worker
+from psclient._worker import Worker
 
 Key = Union[str, int]
 Keys = Union[Key, "list[Any]", "tuple[Any, ...]"]

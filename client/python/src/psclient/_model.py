@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from psclient._worker import Role, Tensor
+from psclient._manifest import Role, Tensor
 
 
 @dataclasses.dataclass(frozen=True)

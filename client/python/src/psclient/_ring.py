@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes as C
 import os
-from typing import Any
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from psclient import _native
 from psclient._arrays import take
-from psclient._errors import error_of
+from psclient._errors import InvalidArgument, error_of
+from psclient._values import fill, text, whole
+
+if TYPE_CHECKING:
+    from psclient._worker import Worker
 
 _lib = _native.lib
 
@@ -38,13 +46,11 @@ class Ring:
     ) -> None:
         options = _native.psc_ring_options()
         _lib.psc_ring_options_init(C.byref(options), C.sizeof(options))
-        options.members, options.rank, options.links = members, rank, links
-        options.rendezvous, options.name, options.listen = rendezvous.encode(), name.encode(), listen.encode()
-        options.timeout_ms, options.step_ms = timeout_ms, step_ms
-        options.algorithm = algorithm.encode()
-        options.key_file = None if key_file is None else os.fspath(key_file).encode()
-        options.server_key = None if server_key is None else server_key.encode()
+        fill(options, members=members, rank=rank, links=links, timeout_ms=timeout_ms, step_ms=step_ms, rendezvous=rendezvous)
+        fill(options, name=name, listen=listen, algorithm=algorithm, key_file=key_file, server_key=server_key)
         self._handle = C.c_void_p()
+        self._lock = threading.Lock()
+        self._workers: weakref.WeakSet[Worker] = weakref.WeakSet()  # whose clique it is
         try:
             self._check(_lib.psc_ring_open(C.byref(options), C.byref(self._handle)))
         except Exception:
@@ -55,30 +61,50 @@ class Ring:
         if rc < 0:
             raise error_of(rc, (_lib.psc_clique_error(self._handle) or b"").decode() if self._handle else "")
 
+    @contextlib.contextmanager
+    def _use(self, call: str) -> Iterator[None]:
+        """Reserves the ring for the call."""
+        if not self._handle:
+            raise InvalidArgument(f"{call}: it is closed; open another Ring")
+        if not self._lock.acquire(blocking=False):
+            raise InvalidArgument(f"{call}: another thread is in a call of this ring: it can be used by one thread at a time")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
     @property
     def rank(self) -> int:
-        return int(_lib.psc_clique_rank(self._handle))
+        """-1 once it is closed."""
+        return int(_lib.psc_clique_rank(self._handle)) if self._handle else -1
 
     @property
     def size(self) -> int:
-        return int(_lib.psc_clique_size(self._handle))
+        """0 once it is closed."""
+        return int(_lib.psc_clique_size(self._handle)) if self._handle else 0
 
     def allreduce(self, x: Any, codec: str | None = None) -> None:
         """Replaces x, float32 and contiguous, with the sum over all members, with the same bits at each."""
         array = take("x", x, None, writes=True)
-        self._check(_lib.psc_allreduce(self._handle, array.ctypes.data, array.size, codec.encode() if codec else None))
+        with self._use("Ring.allreduce"):
+            self._check(_lib.psc_allreduce(self._handle, array.ctypes.data, array.size, text("codec", codec or None)))
 
     def broadcast(self, x: Any, root: int = 0) -> None:
         """Replaces x with the x of member `root`."""
         array = take("x", x, None, writes=True)
-        self._check(_lib.psc_broadcast(self._handle, array.ctypes.data, array.nbytes, root))
+        with self._use("Ring.broadcast"):
+            self._check(_lib.psc_broadcast(self._handle, array.ctypes.data, array.nbytes, whole("root", root, 0, 1023)))
 
     def barrier(self) -> None:
         """Returns when all members have called it."""
-        self._check(_lib.psc_barrier(self._handle))
+        with self._use("Ring.barrier"):
+            self._check(_lib.psc_barrier(self._handle))
 
     def close(self) -> None:
-        """Aborts calls in progress; calls of the other members fail. May be called twice."""
+        """Closes the workers whose clique it is. Aborts calls in progress; calls of the other members fail. May be called
+        twice."""
+        for worker in list(self._workers):
+            worker._end_with_ring()
         handle, self._handle = self._handle, C.c_void_p()
         _lib.psc_clique_close(handle)
 

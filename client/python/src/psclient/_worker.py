@@ -6,15 +6,14 @@ import atexit
 import contextlib
 import ctypes as C
 import dataclasses
-import enum
 import itertools
 import logging
 import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, Union, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -22,9 +21,11 @@ from psclient import _native
 from psclient._arrays import Floats, Host, take
 from psclient._device import Gpu, handle_of
 from psclient._errors import Drained, InvalidArgument, Unsupported, error_of
+from psclient._manifest import Role, Tensor, Tensors, manifest_of, tensors_of
 from psclient._memory import array_at
 from psclient._ring import Ring
 from psclient._signals import Asker, Catcher
+from psclient._values import fill, text, whole
 
 _lib = _native.lib
 _log = logging.getLogger("psclient")
@@ -32,40 +33,6 @@ _T = TypeVar("_T")
 
 _OK, _DRAINED, _INTERRUPTED = 0, 1, -14
 _ALL = 0  # PSC_ALL
-
-
-class Role(enum.IntEnum):
-    """How training treats a tensor."""
-
-    PARAM = 0
-    """Trained by the method."""
-    BUFFER = 1
-    """Statistics, such as those of batch normalisation: averaged over the workers, not changed by steps."""
-    FROZEN = 2
-    """Never changed."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Tensor:
-    """One named tensor of the flat vector. Tensors are packed in the given order.
-
-    name: unique, 1 to 127 bytes of UTF-8. shape: 1 to 8 sizes. decays: the method's weight decay applies."""
-
-    name: str
-    shape: tuple[int, ...]
-    role: Role = Role.PARAM
-    decays: bool = True
-
-    @property
-    def size(self) -> int:
-        """Number of floats."""
-        n = 1
-        for d in self.shape:
-            n *= d
-        return n
-
-
-Tensors = Union[Sequence[Tensor], Mapping[str, "tuple[int, ...]"]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,31 +93,9 @@ class Transfer:
         self._worker._wait(self._ticket)
 
 
-def _text(value: str | os.PathLike[str] | None) -> bytes | None:
-    return None if value is None else os.fspath(value).encode()
-
-
 def _named(array: str, tensor: str | None) -> str:
     """The array's name in messages."""
     return array if tensor is None else f"{array} of '{tensor}'"
-
-
-def _tensors_of(given: Tensors) -> list[Tensor]:
-    if isinstance(given, Mapping):
-        return [Tensor(name, tuple(shape)) for name, shape in given.items()]
-    return list(given)
-
-
-def _manifest_of(tensors: list[Tensor]) -> C.Array[_native.psc_tensor]:
-    out = (_native.psc_tensor * max(len(tensors), 1))()
-    offset = 0
-    for i, t in enumerate(tensors):
-        if not 1 <= len(t.shape) <= _native.MAX_DIMS:
-            raise InvalidArgument(f"tensor '{t.name}' has {len(t.shape)} dimensions; allowed are 1 to {_native.MAX_DIMS}")
-        shape = (C.c_uint64 * _native.MAX_DIMS)(*t.shape)
-        out[i] = _native.psc_tensor(t.name.encode(), offset, shape, len(t.shape), int(t.role), int(not t.decays))
-        offset += t.size
-    return out
 
 
 _open_workers: weakref.WeakSet[Worker] = weakref.WeakSet()
@@ -234,14 +179,9 @@ class Worker:
         self._why_closed = "it is closed"
         options = _native.psc_options()
         _lib.psc_options_init_sized(C.byref(options), C.sizeof(options), C.sizeof(_native.psc_tensor))
-        options.server, options.name = _text(server), _text(name)
-        options.kind, options.rank = int(observer), rank
-        options.timeout_ms, options.retry_ms, options.heartbeat_ms = timeout_ms, retry_ms, heartbeat_ms
-        options.key_file, options.server_key = _text(key_file), _text(server_key)
-        options.transport = _text(transport)
-        options.net, options.data, options.steps = _text(net), _text(data), steps
-        options.samples_per_epoch = samples_per_epoch
-        options.memory, options.stream = _text(memory), handle
+        fill(options, server=server, name=name, kind=int(observer), rank=rank, key_file=key_file, server_key=server_key)
+        fill(options, timeout_ms=timeout_ms, retry_ms=retry_ms, heartbeat_ms=heartbeat_ms, transport=transport)
+        fill(options, net=net, data=data, steps=steps, samples_per_epoch=samples_per_epoch, memory=memory, stream=handle)
         options.go_on = self._asker.callback
         self._callbacks: list[object] = [self._asker.callback]  # used by the library until close
         self._listen(options, log)
@@ -250,8 +190,14 @@ class Worker:
         if local is not None:
             options.local = C.pointer(self._local_of(local))
         if clique is not None:
+            if not isinstance(clique, Ring):
+                raise TypeError(f"clique is a {type(clique).__name__}; allowed is a Ring")
+            if not clique._handle:
+                raise InvalidArgument("clique is a Ring that is closed: open another")
             options.clique = clique._handle
         _open_workers.add(self)
+        if clique is not None:
+            clique._workers.add(self)
         with self._use("Worker"):
             rc = _lib.psc_open(C.byref(options), C.byref(self._handle))
             if rc != _OK:
@@ -270,14 +216,13 @@ class Worker:
 
     def _local_of(self, local: Local) -> _native.psc_local:
         out = _native.psc_local()
-        _lib.psc_local_init(C.byref(out), C.sizeof(out), local.method.encode())
-        for field in dataclasses.fields(local):
-            value = getattr(local, field.name)
-            if field.name == "milestones":
-                out.n_milestones = len(value)
-                out.milestones[: len(value)] = value
-                continue
-            setattr(out, field.name, value.encode() if isinstance(value, str) else value)
+        _lib.psc_local_init(C.byref(out), C.sizeof(out), None)
+        values = {field.name: getattr(local, field.name) for field in dataclasses.fields(local)}
+        milestones = [whole("a milestone", value) for value in values.pop("milestones")]
+        if len(milestones) > len(out.milestones):
+            raise InvalidArgument(f"milestones has {len(milestones)} values; allowed are at most {len(out.milestones)}")
+        out.milestones[: len(milestones)] = milestones
+        fill(out, n_milestones=len(milestones), **values)
         return out
 
     def _step_of(self, own_step: OwnStep) -> C._FuncPointer:
@@ -338,6 +283,8 @@ class Worker:
         _lib.psc_close(handle)
         self._started, self._stepped = {}, ()
         _open_workers.discard(self)
+        if self._clique is not None:
+            self._clique._workers.discard(self)
 
     def _size_of(self, call: str, tensor: str | None) -> int:
         if tensor not in self._sizes:
@@ -359,6 +306,7 @@ class Worker:
                 "the library that computes, such as torch.zeros(n, device='cuda')"
             )
         address, memory = C.c_void_p(), C.c_void_p()
+        n_floats = whole("n_floats", n_floats, 1, 2**48)
         with self._use("Worker.alloc"):
             self._check(_lib.psc_alloc(self._handle, n_floats, C.byref(address)))
             self._check(_lib.psc_keep(self._handle, address, C.byref(memory)))
@@ -370,12 +318,12 @@ class Worker:
 
         x: [all floats]. In: the initial point, which should depend only on the seed. Out: the point to start from, the
         center unless this worker is the first. Raises ManifestMismatch, NotFinite and others."""
-        listed = _tensors_of(tensors)
+        listed = tensors_of(tensors)
         sizes: dict[str | None, int] = {t.name: t.size for t in listed}
         sizes[None] = sum(t.size for t in listed)
         array = self._memory.take("x", x, sizes[None], writes=True)
         with self._use("Worker.begin"):
-            self._check(_lib.psc_begin(self._handle, _manifest_of(listed), len(listed), array.address))
+            self._check(_lib.psc_begin(self._handle, manifest_of(listed), len(listed), array.address))
             self._sizes, self._stepped = sizes, (x, array)
             self._memory.starts_at(array)
 
@@ -404,6 +352,7 @@ class Worker:
         raise: see steps. NotFinite: the values to send are not finite; pull restarts from the center."""
         if x is not self._x or g is not self._g:
             self._bind("Worker.step", x, g)
+        n_samples = whole("n_samples", n_samples)
         with self._use("Worker.step"):
             if self._catcher is None:
                 rc = _lib.psc_step(self._handle, self._x_at, self._g_at, n_samples)
@@ -420,6 +369,7 @@ class Worker:
 
         False: the server is draining and no step has begun."""
         self._bind("Worker.step_begin", x, g)
+        n_samples = whole("n_samples", n_samples)
         with self._use("Worker.step_begin"):
             rc = _lib.psc_step_begin(self._handle, self._x_at, self._g_at, n_samples)
             self._check(rc)
@@ -428,8 +378,7 @@ class Worker:
     def ready(self, first: int, count: int) -> None:
         """Floats [first, first + count) of g, and of x for buffers, are final. Each float once, in any order; the last
         layers first is the order in which sums can start."""
-        if first < 0 or count < 0:
-            raise InvalidArgument(f"Worker.ready: {count} floats from {first} on; allowed are numbers from 0 on")
+        first, count = whole("first", first), whole("count", count)
         with self._use("Worker.ready"):
             self._check(_lib.psc_ready(self._handle, first, count))
 
@@ -483,19 +432,19 @@ class Worker:
     def _move(self, call: str, tensor: str | None, *arrays: tuple[str, Any, bool], n: int | None = None) -> None:
         size = self._size_of(f"Worker.{call}", tensor)
         taken = [self._memory.take(_named(name, tensor), array, size, writes=writes) for name, array, writes in arrays]
-        numbers = () if n is None else (n,)
+        numbers = () if n is None else (whole("n_samples", n),)
         with self._use(f"Worker.{call}"):
             function = getattr(_lib, f"psc_{call}")
-            self._check(function(self._handle, _text(tensor), *(a.address for a in taken), *numbers))
+            self._check(function(self._handle, text("tensor", tensor), *(a.address for a in taken), *numbers))
 
     def _start(self, call: str, tensor: str | None, *arrays: tuple[str, Any, bool], n: int | None = None) -> Transfer:
         size = self._size_of(f"Worker.{call}_start", tensor)
         taken = [self._memory.take(_named(name, tensor), array, size, writes=writes) for name, array, writes in arrays]
-        numbers = () if n is None else (n,)
+        numbers = () if n is None else (whole("n_samples", n),)
         ticket = C.c_uint64()
         with self._use(f"Worker.{call}_start"):
             function = getattr(_lib, f"psc_{call}_start")
-            self._check(function(self._handle, _text(tensor), *(a.address for a in taken), *numbers, C.byref(ticket)))
+            self._check(function(self._handle, text("tensor", tensor), *(a.address for a in taken), *numbers, C.byref(ticket)))
             self._started[ticket.value] = (*taken, *(given for _, given, _ in arrays))
             self._started.pop(ticket.value - _native.MAX_STARTED, None)  # the library has completed that one
         return Transfer(self, ticket.value)
@@ -564,12 +513,12 @@ class Worker:
         nothing has changed."""
         lines = ""
         for key, value in values.items():
-            text = str(value).lower() if isinstance(value, bool) else str(value)
-            if "\n" in key + text:
-                raise InvalidArgument(f"Worker.set_method: {key!r}, {text!r}: allowed is one line for each key")
-            lines += f"{key}={text}\n"
+            shown = str(value).lower() if isinstance(value, bool) else str(value)
+            if "\n" in key + shown:
+                raise InvalidArgument(f"Worker.set_method: {key!r}, {shown!r}: allowed is one line for each key")
+            lines += f"{key}={shown}\n"
         with self._use("Worker.set_method"):
-            self._check(_lib.psc_set_method(self._handle, lines.encode()))
+            self._check(_lib.psc_set_method(self._handle, text("values", lines)))
 
     def workers_barrier(self) -> None:
         """Returns when all workers of the job have called it; afterwards all use the current method."""
@@ -582,8 +531,10 @@ class Worker:
         """Saves the worker's part of the job: x as last returned by step, the library's state, t, and `extra`, the
         caller's bytes. Replaces the file atomically."""
         array = self._memory.take("x", x, self._size_of("Worker.save", None), writes=False)
+        if not isinstance(extra, bytes):
+            raise TypeError(f"extra is a {type(extra).__name__}; allowed is bytes")
         with self._use("Worker.save"):
-            self._check(_lib.psc_save(self._handle, _text(path), array.address, extra, len(extra)))
+            self._check(_lib.psc_save(self._handle, text("path", path), array.address, extra, len(extra)))
 
     def load(self, path: str | os.PathLike[str], x: Any) -> bytes:
         """Restores a saved state, after begin and before the first step; returns `extra`."""
@@ -591,14 +542,14 @@ class Worker:
         room = C.create_string_buffer(max(os.path.getsize(path), 1))
         n = C.c_size_t()
         with self._use("Worker.load"):
-            self._check(_lib.psc_load(self._handle, _text(path), array.address, room, len(room), C.byref(n)))
+            self._check(_lib.psc_load(self._handle, text("path", path), array.address, room, len(room), C.byref(n)))
         return room.raw[: n.value]
 
     def saved_version(self, path: str | os.PathLike[str]) -> int:
         """The version of the center that a saved state belongs to."""
         version = C.c_uint64()
         with self._use("Worker.saved_version"):
-            self._check(_lib.psc_saved_version(self._handle, _text(path), C.byref(version)))
+            self._check(_lib.psc_saved_version(self._handle, text("path", path), C.byref(version)))
         return version.value
 
     def report(
@@ -618,16 +569,10 @@ class Worker:
         the vector that the observer evaluated. If the server keeps the best center, the call waits until it has received
         this one."""
         given = None if vector is None else take("vector", vector, self._size_of("Worker.report", None), writes=False)
-        metrics = _native.psc_metrics(
-            C.sizeof(_native.psc_metrics),
-            loss,
-            accuracy,
-            samples_per_second,
-            test_loss,
-            test_accuracy,
-            center_version,
-            None if given is None else given.ctypes.data,
-        )
+        metrics = _native.psc_metrics(C.sizeof(_native.psc_metrics))
+        fill(metrics, loss=loss, accuracy=accuracy, samples_per_second=samples_per_second)
+        fill(metrics, test_loss=test_loss, test_accuracy=test_accuracy, center_version=center_version)
+        metrics.vector = None if given is None else given.ctypes.data
         with self._use("Worker.report"):
             self._check(_lib.psc_report(self._handle, C.byref(metrics)))
 
@@ -686,6 +631,12 @@ class Worker:
         if self._handle:
             with self._use("Worker.close"):
                 self._end("it is closed")
+
+    def _end_with_ring(self) -> None:
+        """The clique is about to be closed."""
+        if self._handle:
+            with self._use("Ring.close"):
+                self._end("its Ring was closed")
 
     def __enter__(self) -> Worker:
         return self

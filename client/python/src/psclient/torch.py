@@ -27,10 +27,11 @@ from torch import nn
 
 from psclient._checkpoint import export_checkpoint, load_checkpoint
 from psclient._errors import NotFinite, RankTaken, Unsupported
+from psclient._manifest import Role
 from psclient._model import Entry, Watch, entries_of, local_buffers
 from psclient._place import Gpu, HostPlace, device_of, places_of, through_the_host
 from psclient._ring import Ring
-from psclient._worker import Info, Role, Worker
+from psclient._worker import Info, Worker
 
 _log = logging.getLogger("psclient")
 _T = TypeVar("_T")
