@@ -163,6 +163,7 @@ struct psc_options {
      * that are left after a loss go on within psc_step, psc_step_end, psc_save and psc_wait(c, PSC_ALL): a
      * step is made again without the lost members, or what another member has made of it is taken, so that
      * psc_clock may grow by more than 1. psc_clique_size is smaller then, and psc_clique_rank may be.
+     * If the workers are one clique, psc_wait(c, PSC_ALL) then waits until all members have called it.
      * PSC_ECLIQUE: rank 0 with its session is lost, or this member was left out. PSC_EUNSUPPORTED: the clique
      * cannot. NULL, or a clique of one: a single worker. */
     struct psc_clique *clique;

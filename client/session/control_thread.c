@@ -483,6 +483,28 @@ static void send_request(struct service *v, const struct psc_shared *s)
         send_message(v, PS__TO_SERVER__WHAT_SET_METHOD, &set);
 }
 
+static void beat(struct service *v)
+{
+    struct psc_shared *s = &v->session->shared;
+    Ps__Heartbeat m = PS__HEARTBEAT__INIT;
+    char transport[sizeof s->transport], why[sizeof s->transport_why];
+    v->last_beat_ms = ps_now_ms();
+    pthread_mutex_lock(&s->lock);
+    m.client = s->welcome.client;
+    m.incarnation = s->welcome.incarnation;
+    m.clock = s->clock;
+    m.steps_per_second = s->steps_per_second;
+    snprintf(transport, sizeof transport, "%s", s->transport);
+    snprintf(why, sizeof why, "%s", s->transport_why);
+    s->beat_now = false;
+    s->beats++;
+    pthread_mutex_unlock(&s->lock);
+    m.road = transport;
+    m.road_why = why;
+    m.members = v->session->members_left;
+    send_message(v, PS__TO_SERVER__WHAT_HEARTBEAT, &m);
+}
+
 /* Sends the messages that other threads have requested since the last call. Returns true when the thread is
  * to end. */
 static bool obey(struct service *v)
@@ -494,6 +516,7 @@ static bool obey(struct service *v)
     pthread_mutex_lock(&s->lock);
     bool joined = s->state == PSC_STATE_JOINED && v->line.socket != NULL, stop = s->stop;
     bool begin = joined && s->send_begin, report = joined && s->has_report, leave = joined && s->send_leave;
+    bool beats = leave && s->beat_now; /* such as the members that are left of a clique */
     bool nonfinite = joined && s->begun && s->has_nonfinite;
     uint64_t nonfinite_clock = s->nonfinite_clock, nonfinite_index = s->nonfinite_index;
     const struct ps_manifest *manifest = s->manifest;
@@ -522,6 +545,8 @@ static bool obey(struct service *v)
         send_report(v, &metrics, offer, client, incarnation);
     if (nonfinite)
         send_nonfinite(v, nonfinite_clock, nonfinite_index, client, incarnation);
+    if (beats)
+        beat(v);
     if (leave) {
         Ps__Leave m = PS__LEAVE__INIT;
         m.client = client;
@@ -533,28 +558,6 @@ static bool obey(struct service *v)
         psc_control_socket_close(&v->line, LEAVE_LINGER_MS);
     }
     return stop;
-}
-
-static void beat(struct service *v)
-{
-    struct psc_shared *s = &v->session->shared;
-    Ps__Heartbeat m = PS__HEARTBEAT__INIT;
-    char transport[sizeof s->transport], why[sizeof s->transport_why];
-    v->last_beat_ms = ps_now_ms();
-    pthread_mutex_lock(&s->lock);
-    m.client = s->welcome.client;
-    m.incarnation = s->welcome.incarnation;
-    m.clock = s->clock;
-    m.steps_per_second = s->steps_per_second;
-    snprintf(transport, sizeof transport, "%s", s->transport);
-    snprintf(why, sizeof why, "%s", s->transport_why);
-    s->beat_now = false;
-    s->beats++;
-    pthread_mutex_unlock(&s->lock);
-    m.road = transport;
-    m.road_why = why;
-    m.members = v->session->members_left;
-    send_message(v, PS__TO_SERVER__WHAT_HEARTBEAT, &m);
 }
 
 /* Time during which this process was stopped does not count as silence of the server. */

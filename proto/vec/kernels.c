@@ -388,6 +388,12 @@ static void heavy_ball(float *restrict x, float *restrict v, const float *restri
     }
 }
 
+static void add(float *restrict out, const float *restrict x, const float *restrict y, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = x[i] + y[i];
+}
+
 static void subtract(float *restrict out, const float *restrict x, const float *restrict y, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -447,6 +453,7 @@ const struct ps_vec PS_VEC_ROW = {
     .copy_finite = copy_finite,
     .order = order,
     .heavy_ball = heavy_ball,
+    .add = add,
     .subtract = subtract,
     .rebase = rebase,
     .admm_message = admm_message,

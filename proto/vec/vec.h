@@ -95,6 +95,8 @@ struct ps_vec {
     /* v <- mu v - eta g; x <- x + v: the heavy ball, You et al. 2017 eq. 5. */
     void (*heavy_ball)(float *restrict x, float *restrict v, const float *restrict g, float eta, float mu,
                        size_t n);
+    /* out <- x + y */
+    void (*add)(float *restrict out, const float *restrict x, const float *restrict y, size_t n);
     /* out <- x - y */
     void (*subtract)(float *restrict out, const float *restrict x, const float *restrict y, size_t n);
     /* x <- center + (x - start); start <- center: x as if it had started from center. */

@@ -112,7 +112,7 @@ static void train(const char *const *settings, int n, int members, int (*work)(s
 static void train_by_two(const char *const *settings, int n, int members, int (*work)(struct hand *h),
                          float *center)
 {
-    enum { MOST_SETTINGS = 12 };
+    enum { MOST_SETTINGS = 16 };
     struct daemon head, other;
     char address[120];
     const char *parts[2][MOST_SETTINGS] = {{"servers.count=2", "servers.index=0"},
@@ -349,6 +349,7 @@ static int step_elastically(struct hand *h)
     return rc;
 }
 
+/* With one server and with two. */
 START_TEST(figure_8_is_elastic_averaging)
 {
     static float method[N], center[N], x[2][N];
@@ -356,7 +357,7 @@ START_TEST(figure_8_is_elastic_averaging)
     train(job, 2, 1, step_elastically, method);
     for (int k = 0; k < 2; k++)
         memcpy(x[k], hands[k].x, sizeof x[k]);
-    train(job, 2, 1, figure_8, center);
+    (_i > 0 ? train_by_two : train)(job, 2, 1, figure_8, center);
     assert_same(center, method);
     for (int k = 0; k < 2; k++)
         ck_assert_mem_eq(hands[k].x, x[k], sizeof x[k]);
@@ -683,7 +684,7 @@ int main(void)
     tcase_add_test(tc, figure_7_is_the_method_of_the_server);
     tcase_add_loop_test(tc, lists_are_the_method_of_the_server, 0, (int)ROWS(lists));
     tcase_add_test(tc, keys_may_lie_on_two_servers);
-    tcase_add_test(tc, figure_8_is_elastic_averaging);
+    tcase_add_loop_test(tc, figure_8_is_elastic_averaging, 0, 2);
     tcase_add_test(tc, without_a_server_pushpull_adds_up);
     tcase_add_test(tc, wrong_keys_are_refused_before_anything_is_sent);
     tcase_add_loop_test(tc, admissions_without_rounds_of_keys_say_so, 0, 3);

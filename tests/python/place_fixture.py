@@ -4,6 +4,7 @@ the CPU, so nothing else can differ."""
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -52,6 +53,14 @@ ROWS: list[tuple[tuple[str, ...], Make]] = [
     (("admm", "workers=1", "learning_rate=0.05"), none),
 ]
 STEPS = 7
+
+
+def in_threads(member: Callable[[int], None]) -> None:
+    threads = [threading.Thread(target=member, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(HANG_S)
 
 
 class PlaceCase(Case):

@@ -14,7 +14,7 @@ from torch import nn
 import psclient
 import psclient.torch
 from late_gpu import LateGpu
-from place_fixture import EXTERNAL, PlaceCase, Steps, adamw
+from place_fixture import EXTERNAL, PlaceCase, Steps, adamw, in_threads
 from psclient import _place
 from standin import UP, Runtime, standin_gpu
 from test_torch import loss_of, make_net
@@ -120,11 +120,31 @@ class Choice(PlaceCase):
         ):
             self.begin("cuda")
 
-    def test_a_member_of_a_clique_has_pinned_memory(self) -> None:
-        """libpsclient sums vectors of the host alone. A clique of one is none."""
+    def test_a_clique_of_one_is_none(self) -> None:
         psd = self.psd("async-sgd")
         with psclient.Ring(f"psd:{psd.endpoint}", 1) as ring:
             self.assertEqual(self.begin(None, clique=ring).memory, "cuda")
+
+    def test_members_of_a_ring_have_pinned_memory(self) -> None:
+        """It sums vectors of the host."""
+        psd = self.psd("d-sync", EXTERNAL)
+        nets, memories = [make_net(), make_net()], ["", ""]
+
+        def member(rank: int) -> None:
+            with psclient.Ring(f"psd:{psd.endpoint}", 2, rank=rank) as ring:
+                worker = self.trainer(psd, nets[rank], adamw(nets[rank]), clique=ring)
+                memories[rank] = worker.memory
+                self.step(worker, rank)
+                worker.close()
+
+        with mock.patch.object(
+            psclient.torch,
+            "places_of",
+            lambda _device, _memory: [_place.DevicePlace(standin_gpu()), _place.PinnedPlace(LateGpu())],
+        ):
+            in_threads(member)
+        self.assertEqual(memories, ["pinned", "pinned"])
+        self.assert_same(nets[0].first, nets[1].first)
 
     def test_the_reason_is_the_first_where_nothing_serves(self) -> None:
         with self.assertRaisesRegex(psclient.Unsupported, "own_step"), self.there(lambda: _place.DevicePlace(standin_gpu())):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import threading
 import unittest
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,10 +13,9 @@ from torch import nn
 import psclient
 import psclient.torch
 from late_gpu import LateGpu
-from place_fixture import PlaceCase, Steps, trained
+from place_fixture import PlaceCase, Steps, in_threads, trained
 from psclient import _place
 from psclient._model import entries_of
-from psd_fixture import HANG_S
 from test_torch import Case, Wide, loss_of
 
 
@@ -36,14 +33,6 @@ class Pinned(Steps.Tests):
     def losing(self, site: tuple[str, str]) -> Any:
         gpu = LateGpu(site)
         return gpu, lambda: _place.PinnedPlace(gpu)
-
-
-def in_threads(member: Callable[[int], None]) -> None:
-    threads = [threading.Thread(target=member, args=(rank,)) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(HANG_S)
 
 
 class Early(PlaceCase):

@@ -22,46 +22,52 @@ struct psc_vectors {
     float blocks[LEVELS][BLOCK];
 };
 
-/* n floats from `at` on, of `count` vectors from `first` on, into block `level`: the sum of each half, then
- * of both. As threads.c sums members. */
-static void sum_tree(struct psc_vectors *v, size_t first, size_t count, size_t at, size_t n, size_t level)
+/* out <- x + y, where x may be out. */
+static void add(const struct psc_vectors *v, float *out, const float *x, const float *y, size_t n)
 {
-    float *sum = v->blocks[level];
-    size_t low = count / 2, high = count - low;
-    const float *other = v->data[first + low] + at;
-    if (count == 1) {
-        v->vec->copy(sum, other, n);
-        return;
-    }
-    sum_tree(v, first, low, at, n, level);
-    if (high > 1) {
-        sum_tree(v, first + low, high, at, n, level + 1);
-        other = v->blocks[level + 1];
-    }
-    v->vec->axpy(sum, other, 1, n);
+    if (x == out)
+        v->vec->axpy(out, y, 1, n);
+    else
+        v->vec->add(out, x, y, n);
+}
+
+/* Where the sum of n floats from `at` on is, of `count` vectors from `first` on: of one vector there, else in
+ * block `level`: the sum of each half, then of both. As threads.c sums members. */
+static const float *sum_tree(struct psc_vectors *v, size_t first, size_t count, size_t at, size_t n,
+                             size_t level)
+{
+    size_t low = count / 2;
+    if (count == 1)
+        return v->data[first] + at;
+    const float *x = sum_tree(v, first, low, at, n, level);
+    add(v, v->blocks[level], x, sum_tree(v, first + low, count - low, at, n, level + 1), n);
+    return v->blocks[level];
 }
 
 static int sum(void *arg, size_t at, size_t n, struct ps_error *err)
 {
     struct psc_vectors *v = arg;
-    size_t end = v->begin + at + n;
+    size_t end = v->begin + at + n, low = v->n_vectors / 2;
     (void)err;
     if (v->n_vectors == 1)
         return PSC_OK;
     for (size_t k = v->begin + at; k < end; k += BLOCK) {
         size_t count = end - k < BLOCK ? end - k : BLOCK;
-        sum_tree(v, 0, v->n_vectors, k, count, 0);
-        v->vec->copy(v->data[0] + k, v->blocks[0], count);
+        const float *x = sum_tree(v, 0, low, k, count, 0);
+        add(v, v->data[0] + k, x, sum_tree(v, low, v->n_vectors - low, k, count, 1), count);
     }
     return PSC_OK;
 }
 
+/* Block by block, so that what is copied is read from memory once. */
 static int copy(void *arg, size_t at, size_t n, struct ps_error *err)
 {
     struct psc_vectors *v = arg;
+    size_t end = v->begin + at + n;
     (void)err;
-    for (size_t i = 1; i < v->n_vectors; i++)
-        memcpy(v->data[i] + v->begin + at, v->data[0] + v->begin + at, n * sizeof(float));
+    for (size_t k = v->begin + at; k < end; k += BLOCK)
+        for (size_t i = 1; i < v->n_vectors; i++)
+            v->vec->copy(v->data[i] + k, v->data[0] + k, end - k < BLOCK ? end - k : BLOCK);
     return PSC_OK;
 }
 

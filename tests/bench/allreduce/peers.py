@@ -68,6 +68,7 @@ class Contender:
         self.name, self.ranks, self.prefix = name, ranks, str(folder / f"{name}-{ranks}")
         self.processes: list[subprocess.Popen[str]] = []
         self.fifos: list[int] = []
+        self.threads: list[Path] = []
         for rank in range(ranks):
             os.mkfifo(f"{self.prefix}.{rank}")
             # Opened for both directions, so that neither end waits for the other to open it.
@@ -78,6 +79,23 @@ class Contender:
         self.processes.append(
             subprocess.Popen(command, stdout=out, stdin=subprocess.DEVNULL, text=True, env={**os.environ, **env})
         )
+
+    def find_threads(self) -> None:
+        """Of all its processes: psbench and mpirun start ranks, and libraries start threads."""
+        parents: dict[int, list[int]] = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended
+            parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+        pids = [process.pid for process in self.processes]
+        for pid in pids:
+            pids += parents.get(pid, [])
+        self.threads = [task / "schedstat" for pid in pids for task in Path(f"/proc/{pid}/task").glob("*")]
+
+    def cpu_s(self) -> float:
+        return sum(int(thread.read_text().split()[0]) for thread in self.threads) * 1e-9
 
     def turn(self, floats: int, calls: int) -> float:
         for fifo in self.fifos:
@@ -154,28 +172,36 @@ def start_all(folder: Path, ranks: int, build: Path, python: str | None) -> list
     return contenders
 
 
-def measure(contenders: list[Contender], n_bytes: int, repeats: int) -> dict[str, list[float]]:
-    """Milliseconds of a call, of each contender and turn."""
+def measure(contenders: list[Contender], n_bytes: int, repeats: int) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Milliseconds of a call, of each contender and turn; and its CPU time of a call, of all ranks together."""
     ranks = contenders[0].ranks
     # So many that scheduling shows, and so few that float32 holds the sums.
     calls = max(1, min(int(TURN_BYTES / n_bytes), int(100 / math.log2(ranks))))
     times: dict[str, list[float]] = {c.name: [] for c in contenders}
+    cpu: dict[str, float] = {}
     for k in range(repeats + 1):  # the first turn warms up
         first = k % len(contenders)
         for c in contenders[first:] + contenders[:first]:
             took = c.turn(n_bytes // 4, calls) * 1e3
             if k > 0:
                 times[c.name].append(took)
-    return times
+            else:
+                c.find_threads()
+                cpu[c.name] = -c.cpu_s()
+    for c in contenders:
+        cpu[c.name] = (cpu[c.name] + c.cpu_s()) * 1e3 / (repeats * calls)
+    return times, cpu
 
 
-def row_of(ranks: int, n_bytes: int, times: dict[str, list[float]]) -> dict[str, object]:
+def row_of(ranks: int, n_bytes: int, times: dict[str, list[float]], cpu: dict[str, float]) -> dict[str, object]:
     median = {name: statistics.median(t) for name, t in times.items()}
     best_of_ours = min(median[name] for name in OURS)
     peers = {name: median[name] for name in PEERS if name in median}
     row: dict[str, object] = {"bench": "peers", "ranks": ranks, "bytes": n_bytes, "repeats": len(times["ring"])}
     for name, t in times.items():
         row[name] = {"median_ms": round(median[name], 4), "min_ms": round(min(t), 4), "max_ms": round(max(t), 4)}
+    # With what fills the vectors. On a crowded machine more threads get more of the cores, so that times alone mislead.
+    row["cpu_ms"] = {name: round(ms, 4) for name, ms in cpu.items()}
     # Of the same turn, so that what loads the machine loads both.
     row["auto_to_best_of_ours"] = round(median["auto"] / best_of_ours, 3)
     if peers:
@@ -193,10 +219,11 @@ def size_name(n_bytes: int) -> str:
 
 def print_table(rows: list[dict[str, object]]) -> None:
     names = [n for n in (*OURS, "gloo", "mpi-tcp", "mpi-shm") if n in rows[0]]
-    print(f"\n| ranks | bytes | {' | '.join(names)} | auto / best of ours | auto / best peer |")
+    print("\nMilliseconds of a call, and of CPU time of all ranks together:\n")
+    print(f"| ranks | bytes | {' | '.join(names)} | auto / best of ours | auto / best peer |")
     print("|" + "---|" * (4 + len(names)))
     for row in rows:
-        cells = [f"{row[n]['median_ms']:.4g} ms" for n in names]  # type: ignore[index]
+        cells = [f"{row[n]['median_ms']:.4g} / {row['cpu_ms'][n]:.3g}" for n in names]  # type: ignore[index]
         peer = f"{row['auto_to_best_peer']} ({row['best_peer']})" if "best_peer" in row else "-"
         print(f"| {row['ranks']} | {size_name(int(str(row['bytes'])))} | {' | '.join(cells)} | "
               f"{row['auto_to_best_of_ours']} | {peer} |")  # fmt: skip
@@ -251,7 +278,7 @@ def main() -> None:
             contenders = start_all(Path(folder), ranks, args.build, args.python)
             try:
                 for n_bytes in args.bytes:
-                    rows.append(row_of(ranks, n_bytes, measure(contenders, n_bytes, args.repeat)))
+                    rows.append(row_of(ranks, n_bytes, *measure(contenders, n_bytes, args.repeat)))
                     print(json.dumps(rows[-1]), flush=True)
             finally:
                 for c in contenders:

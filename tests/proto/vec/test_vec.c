@@ -249,6 +249,12 @@ static void want_heavy_ball(double *v, const double *rate)
     v[0] += v[1];
 }
 
+static void want_add(double *v, const double *rate)
+{
+    (void)rate;
+    v[0] = v[1] + v[2];
+}
+
 static void want_subtract(double *v, const double *rate)
 {
     (void)rate;
@@ -286,6 +292,12 @@ static void run_heavy_ball(const struct ps_vec *row, float *const *v, const floa
     row->heavy_ball(v[0], v[1], v[2], rate[0], rate[1], n);
 }
 
+static void run_add(const struct ps_vec *row, float *const *v, const float *rate, size_t n)
+{
+    (void)rate;
+    row->add(v[0], v[1], v[2], n);
+}
+
 static void run_subtract(const struct ps_vec *row, float *const *v, const float *rate, size_t n)
 {
     (void)rate;
@@ -317,11 +329,9 @@ static void run_admm_land(const struct ps_vec *row, float *const *v, const float
 static const struct {
     void (*want)(double *v, const double *rate);
     void (*run)(const struct ps_vec *row, float *const *v, const float *rate, size_t n);
-} worker_kernels[] = {{want_heavy_ball, run_heavy_ball},
-                      {want_subtract, run_subtract},
-                      {want_order, run_order},
-                      {want_rebase, run_rebase},
-                      {want_admm_message, run_admm_message},
+} worker_kernels[] = {{want_heavy_ball, run_heavy_ball}, {want_add, run_add},
+                      {want_subtract, run_subtract},     {want_order, run_order},
+                      {want_rebase, run_rebase},         {want_admm_message, run_admm_message},
                       {want_admm_land, run_admm_land}};
 
 /* At every length and alignment, nothing beyond the end, the same bits in every row. Values are below 16, and
