@@ -131,6 +131,12 @@ static int open_clique(struct part *parts, uint32_t n, struct psc_clique *outer)
 static int run_gpus(struct part *parts, uint32_t n, const struct cnn_worker_args *args)
 {
     char folder[] = "/tmp/psworker-XXXXXX", meets[64];
+    int rc = CNN_EXIT_OK;
+    for (uint32_t i = 0; i < n && rc == CNN_EXIT_OK;
+         i++) /* or the others would wait for one that is not there */
+        rc = cnn_devices_use(args, i);
+    if (rc != CNN_EXIT_OK)
+        return rc;
     if (mkdtemp(folder) == NULL) {
         ps_log(PS_LOG_ERROR, "start.failed", "--devices: no folder %s: %s", folder, strerror(errno));
         return CNN_EXIT_INTERNAL;
@@ -138,7 +144,7 @@ static int run_gpus(struct part *parts, uint32_t n, const struct cnn_worker_args
     snprintf(meets, sizeof meets, "file:%s/gpus", folder);
     for (uint32_t i = 0; i < n; i++)
         cnn_devices_place(&parts[i].args, args, i, meets);
-    int rc = run_parts(parts, n);
+    rc = run_parts(parts, n);
     rmdir(folder);
     return rc;
 }
