@@ -306,7 +306,7 @@ static const struct {
     {{.kind = 6}, "kind is 6; allowed are 0 to 5", 0},
     {{.type = 7}, "type is 7; allowed are 0 to 6", 0},
     {{.operation = 4}, "operation is 4; allowed are 0 to 3", 0},
-    {{.memory = 1}, "memory is 1; allowed are 0 to 0", 0},
+    {{.memory = 2}, "memory is 2; allowed are 0 to 1", 0},
     {{.timeout_ms = (1u << 30) + 1}, "timeout_ms is 1073741825", 0},
     {{.kind = PSC_BROADCAST, .root = 9}, "root is 9", 0},
     {{.kind = PSC_REDUCE, .root = -1}, "root is -1", 0},
@@ -338,6 +338,10 @@ static void get_calls_wrong(struct rig_member *m)
     o = call(PSC_ALLREDUCE, PSC_FLOAT32, PSC_SUM, 4);
     ck_assert_int_eq(psc_collective_run(m->q, &o), PSC_EINVAL);
     assert_says(psc_clique_error(m->q), "no array");
+    o.out = room;
+    o.memory = PSC_MEMORY_CUDA;
+    ck_assert_int_eq(psc_collective_run(m->q, &o), PSC_EUNSUPPORTED);
+    assert_says(psc_clique_error(m->q), "allowed is one over nccl");
     o.size = 0;
     ck_assert_int_eq(psc_collective_run(m->q, &o), PSC_EINVAL);
     assert_says(psc_clique_error(m->q), "psc_collective_options_init first");
