@@ -186,9 +186,9 @@ static void *lane_thread(void *arg)
     struct pollfd fds[PSD_MAX_TRANSPORTS + 1] = {{.fd = lane->in->wake_fd, .events = POLLIN}};
     char name[16]; /* as tools such as top show it */
 
+    bind_to_node(lane);
     snprintf(name, sizeof name, "psd-lane-%u", lane->index % 1000);
     pthread_setname_np(pthread_self(), name);
-    bind_to_node(lane);
     for (uint32_t i = 0; i < lane->n_ports; i++)
         fds[1 + i] =
             (struct pollfd){.fd = lane->ports[i].transport->port_fd(lane->ports[i].port), .events = POLLIN};
