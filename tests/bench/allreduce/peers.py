@@ -205,9 +205,8 @@ def measure(contenders: list[Contender], n_bytes: int, repeats: int) -> tuple[di
                 begun[c.name] = c.cost()
     costs = {}
     for c in contenders:
-        ended, first = c.cost(), begun[c.name]
-        made = repeats * calls
-        costs[c.name] = Cost((ended.cpu_s - first.cpu_s) / made, (ended.switches - first.switches) / made)
+        now, then, made = c.cost(), begun[c.name], repeats * calls
+        costs[c.name] = Cost((now.cpu_s - then.cpu_s) / made, (now.switches - then.switches) / made)
     return times, costs
 
 
