@@ -255,8 +255,8 @@ static int prepare_for_welcome(struct psc *c)
 }
 
 /* Adapts the transfer to a changed method. All chunks of an exchange belong to one method, so it has landed
- * either whole or not at all. If it has landed, what was not answered is pulled. Transfers that no rule
- * applies start again. */
+ * either whole or not at all. If it has landed, what was not answered is pulled. One that was made for the
+ * new method already, and transfers that no rule applies, start again. */
 static int take_swap(struct psc *c, struct psc_transfer *t)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
@@ -268,8 +268,11 @@ static int take_swap(struct psc *c, struct psc_transfer *t)
     int rc = prepare_for_welcome(c);
     if (rc != PSC_OK)
         return rc;
-    if (!landed && psc_transfer_moves(t))
-        return PSC_OK; /* its message is for the method before: check_generation fails */
+    if (!landed && psc_transfer_moves(t)) {
+        if (t->generation == ts->welcome.generation) /* else check_generation fails */
+            psc_pieces_start(c, t);
+        return PSC_OK;
+    }
     if (landed) {
         t->kind = PS_FRAME_PULL;
         t->send = NULL;
