@@ -14,8 +14,8 @@
 #include "client/transfer/internal.h"
 #include "proto/codecs/piece.h"
 
-/* Devices read and write floats at multiples of their size. */
-enum { PLACE_UNIT = 16 };
+/* Devices read and write floats at multiples of their size, and pin whole pages. */
+enum { PLACE_UNIT = 16, ROOM_UNIT = 4096 };
 
 /* Assigns a place to each chunk of each lane. */
 static size_t place_chunks(struct psc_transfer_state *ts)
@@ -59,7 +59,7 @@ static int make_room(struct psc *c, size_t bytes, struct ps_error *err)
         return PSC_OK;
     psc_links_close(c); /* links may still read the old room */
     drop_room(c);
-    if ((w->room = malloc(bytes)) == NULL)
+    if ((w->room = aligned_alloc(ROOM_UNIT, (bytes + ROOM_UNIT - 1) / ROOM_UNIT * ROOM_UNIT)) == NULL)
         return ps_fail(err, PSC_ENOMEM, "no memory for %zu bytes in codec %s", bytes, w->message.name);
     int rc = psc_coded_make_room(c, bytes, err);
     if (rc == PSC_OK)
