@@ -334,7 +334,9 @@ bool cnn_net_cuts(const struct cnn_net *net, uint32_t stored_height, uint32_t st
 
 void *cnn_net_alloc(struct cnn_net *net, size_t bytes)
 {
-    return net->backend->alloc != NULL ? net->backend->alloc(bytes) : malloc(bytes);
+    enum { LINE = 64 }; /* a cache line; data sets write images that begin there around the caches */
+    return net->backend->alloc != NULL ? net->backend->alloc(bytes)
+                                       : aligned_alloc(LINE, (bytes / LINE + 1) * LINE);
 }
 
 void cnn_net_free(struct cnn_net *net, void *p)
