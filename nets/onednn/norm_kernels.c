@@ -248,17 +248,39 @@ static void back_sums(size_t places, size_t step, size_t channels, const void *v
         back_all(places, step, channels, in, mean, dout, dout, sum, product, false);
 }
 
-/* The coefficients of a vector of channels stay in registers for all positions. */
+/* Four vectors of channels at a time, or one: their coefficients stay in registers for all positions, and the
+ * values of a position lie beside each other in memory. */
 INLINE void affine_tile(size_t places, size_t step, const value *in, const float *mean, const float *a,
-                        const float *b, const bool has_relu, value *out)
+                        const float *b, value *out, const int V, const bool has_relu)
 {
-    floats m = load(mean), scale = load(a), shift = load(b);
+    floats m[V], scale[V], shift[V];
 
-    for (size_t k = 0; k < places; k++) {
-        floats y = (load_value(in + k * step) - m) * scale + shift;
-        if (has_relu)
-            y = (floats)(~(y < 0) & (ints)y); /* a NaN stays one */
-        store_value(out + k * step, y);
+    for (int v = 0; v < V; v++) {
+        m[v] = load(mean + v * LANES);
+        scale[v] = load(a + v * LANES);
+        shift[v] = load(b + v * LANES);
+    }
+    for (size_t k = 0; k < places; k++)
+        for (int v = 0; v < V; v++) {
+            size_t at = k * step + (size_t)v * LANES;
+            floats y = (load_value(in + at) - m[v]) * scale[v] + shift[v];
+            if (has_relu)
+                y = (floats)(~(y < 0) & (ints)y); /* a NaN stays one */
+            store_value(out + at, y);
+        }
+}
+
+/* Some channels of the last vector are processed twice. */
+INLINE void affine_all(size_t places, size_t step, size_t channels, const value *in, const float *mean,
+                       const float *a, const float *b, value *out, const bool has_relu)
+{
+    size_t c = 0;
+
+    for (; c + 4 * LANES <= channels; c += 4 * LANES)
+        affine_tile(places, step, in + c, mean + c, a + c, b + c, out + c, 4, has_relu);
+    for (; c < channels; c += LANES) {
+        size_t at = c + LANES <= channels ? c : channels - LANES;
+        affine_tile(places, step, in + at, mean + at, a + at, b + at, out + at, 1, has_relu);
     }
 }
 
@@ -268,13 +290,10 @@ static void affine(size_t places, size_t step, size_t channels, const void *valu
     const value *in = values;
     value *restrict out = outputs;
 
-    for (size_t c = 0; channels >= LANES && c < channels; c += LANES) {
-        size_t at = c + LANES <= channels ? c : channels - LANES; /* some channels twice */
-        if (has_relu)
-            affine_tile(places, step, in + at, mean + at, a + at, b + at, true, out + at);
-        else
-            affine_tile(places, step, in + at, mean + at, a + at, b + at, false, out + at);
-    }
+    if (channels >= LANES && has_relu)
+        affine_all(places, step, channels, in, mean, a, b, out, true);
+    else if (channels >= LANES)
+        affine_all(places, step, channels, in, mean, a, b, out, false);
     for (size_t k = 0; channels < LANES && k < places; k++)
         for (size_t c = 0; c < channels; c++) {
             float y = (get(&in[k * step + c]) - mean[c]) * a[c] + b[c];
@@ -283,13 +302,23 @@ static void affine(size_t places, size_t step, size_t channels, const void *valu
 }
 
 INLINE void back_affine_tile(size_t places, size_t step, const value *in, const float *mean,
-                             const value *dout, const float *a, const float *b, const float *c, value *din)
+                             const value *dout, const float *a, const float *b, const float *c, value *din,
+                             const int V)
 {
-    floats m = load(mean), of_dout = load(a), of_in = load(b), shift = load(c);
+    floats m[V], of_dout[V], of_in[V], shift[V];
 
+    for (int v = 0; v < V; v++) {
+        m[v] = load(mean + v * LANES);
+        of_dout[v] = load(a + v * LANES);
+        of_in[v] = load(b + v * LANES);
+        shift[v] = load(c + v * LANES);
+    }
     for (size_t k = 0; k < places; k++)
-        store_value(din + k * step,
-                    of_dout * load_value(dout + k * step) + (load_value(in + k * step) - m) * of_in + shift);
+        for (int v = 0; v < V; v++) {
+            size_t at = k * step + (size_t)v * LANES;
+            store_value(din + at, of_dout[v] * load_value(dout + at) +
+                                      (load_value(in + at) - m[v]) * of_in[v] + shift[v]);
+        }
 }
 
 static void back_affine(size_t places, size_t step, size_t channels, const void *values, const float *mean,
@@ -299,9 +328,12 @@ static void back_affine(size_t places, size_t step, size_t channels, const void 
     const value *in = values, *dout = gradients;
     value *restrict din = to;
 
-    for (size_t i = 0; channels >= LANES && i < channels; i += LANES) {
-        size_t at = i + LANES <= channels ? i : channels - LANES; /* some channels twice */
-        back_affine_tile(places, step, in + at, mean + at, dout + at, a + at, b + at, c + at, din + at);
+    size_t v = 0;
+    for (; v + 4 * LANES <= channels; v += 4 * LANES)
+        back_affine_tile(places, step, in + v, mean + v, dout + v, a + v, b + v, c + v, din + v, 4);
+    for (; channels >= LANES && v < channels; v += LANES) {
+        size_t at = v + LANES <= channels ? v : channels - LANES; /* some channels twice */
+        back_affine_tile(places, step, in + at, mean + at, dout + at, a + at, b + at, c + at, din + at, 1);
     }
     for (size_t k = 0; channels < LANES && k < places; k++)
         for (size_t i = 0; i < channels; i++) {

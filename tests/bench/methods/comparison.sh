@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # comparison: every method on MNIST with LeNet, 4 workers, the same period where a method has one, and the same schedule; each at the
-# best of three learning rates: half the preset's, the preset's and twice that. The best has the least images to the accuracy,
-# in the median over seeds, or, where none reaches it, the highest accuracy. Runs of an earlier call with the same OUT are kept, so
-# that the comparison can be made in parts.
+# best of three learning rates: half the preset's, the preset's and twice that. The first seed chooses: the best has the least images
+# to the accuracy or, where none reaches it, the highest accuracy. The other seeds are run with the best alone. Runs of an earlier
+# call with the same OUT are kept, so that the comparison can be made in parts.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
@@ -66,43 +66,60 @@ entries=()
 for method in "$@"; do
     mapfile -t -O "${#entries[@]}" entries < <(entries_of "$method")
 done
-"$root/scripts/compare" "${entries[@]}" --data "mnist:$mnist" --seeds "${SEEDS:-1,2,3}" --epochs "${EPOCHS:-8}" \
-    --levels "0.95,0.98,$until" --out "$out" >"$out.table"
+compare() { # SEEDS ENTRY...
+    "$root/scripts/compare" "${@:2}" --data "mnist:$mnist" --seeds "$1" --epochs "${EPOCHS:-8}" --levels "0.95,0.98,$until" \
+        --out "$out" >"$out.table"
+}
 
-# runs.tsv: columns 11 to 14 are seconds, updates, images and bytes to the last level, 15 the best accuracy.
-echo "| method | learning rate | images to $until | seconds | updates | best |"
-echo "|---|---|---|---|---|---|"
-LC_ALL=C awk -F '\t' '
-    function median(entry, of,    i, j, v, a, n) {
-        n = split(rows[entry], row, " ")
-        for (i = 1; i <= n; i++) {
-            v = cell[row[i], of]
-            for (j = i - 1; j > 0 && v != "-" && (a[j] == "-" || v + 0 < a[j] + 0); j--) a[j + 1] = a[j]
-            a[j + 1] = v
+# The best entry of each method. runs.tsv has columns: 1 the entry, 13 images to the last level, 15 the best accuracy.
+best() {
+    LC_ALL=C awk -F '\t' '
+        function better(images, accuracy, than) {
+            if (images != "-" && to[than] != "-") return images + 0 < to[than] + 0
+            return images != to[than] ? images != "-" : accuracy + 0 > top[than] + 0
         }
-        return a[int((n + 1) / 2)]
-    }
-    function better(a, b,    x, y) {
-        x = median(a, 13); y = median(b, 13)
-        if (x != "-" && y != "-") return x + 0 < y + 0
-        return x != y ? x != "-" : median(a, 15) + 0 > median(b, 15) + 0
-    }
-    NR > 1 {
-        split($1, part, ":")
-        if (!($1 in rows) && !(part[1] in best)) order[++m] = part[1]
-        if (!(part[1] in best)) best[part[1]] = $1
-        rows[$1] = rows[$1] " " NR
-        for (i = 1; i <= NF; i++) cell[NR, i] = $i
-    }
-    END {
-        for (entry in rows) {
-            split(entry, part, ":")
-            if (entry != best[part[1]] && better(entry, best[part[1]])) best[part[1]] = entry
+        NR > 1 {
+            split($1, part, ":")
+            if (!(part[1] in row)) order[++n] = part[1]
+            else if (!better($13, $15, part[1])) next
+            row[part[1]] = $1; to[part[1]] = $13; top[part[1]] = $15
         }
-        for (k = 1; k <= m; k++) {
-            entry = best[order[k]]
-            match(entry, /learning_rate=[0-9.e-]+/)
-            printf "| `%s` | %s | %s | %s | %s | %s |\n", order[k], substr(entry, RSTART + 14, RLENGTH - 14), \
-                median(entry, 13), median(entry, 11), median(entry, 12), median(entry, 15)
+        END { for (k = 1; k <= n; k++) print row[order[k]] }' "$out/runs.tsv"
+}
+
+# Medians over the seeds. Columns 11 and 12 are seconds and updates to the last level; "-", not reached, counts as later than all.
+results() {
+    echo "| method | learning rate | images to $until | seconds | updates | best |"
+    echo "|---|---|---|---|---|---|"
+    LC_ALL=C awk -F '\t' '
+        function median(entry, of,    i, j, v, a, n) {
+            n = split(rows[entry], row, " ")
+            for (i = 1; i <= n; i++) {
+                v = cell[row[i], of]
+                for (j = i - 1; j > 0 && v != "-" && (a[j] == "-" || v + 0 < a[j] + 0); j--) a[j + 1] = a[j]
+                a[j + 1] = v
+            }
+            return a[int((n + 1) / 2)]
         }
-    }' "$out/runs.tsv"
+        NR > 1 {
+            if (!($1 in rows)) order[++m] = $1
+            rows[$1] = rows[$1] " " NR
+            for (i = 1; i <= NF; i++) cell[NR, i] = $i
+        }
+        END {
+            for (k = 1; k <= m; k++) {
+                entry = order[k]
+                split(entry, part, ":")
+                match(entry, /learning_rate=[0-9.e-]+/)
+                printf "| `%s` | %s | %s | %s | %s | %s |\n", part[1], substr(entry, RSTART + 14, RLENGTH - 14), \
+                    median(entry, 13), median(entry, 11), median(entry, 12), median(entry, 15)
+            }
+        }' "$out/runs.tsv"
+}
+
+seeds=${SEEDS:-1,2,3}
+mkdir -p "$(dirname "$out")"
+compare "${seeds%%,*}" "${entries[@]}"
+mapfile -t entries < <(best)
+compare "$seeds" "${entries[@]}"
+results

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Compares nets of psd with the same nets in PyTorch (channels_last, float32). The two alternate, so that other load affects both.
+"""Compares nets of psd with the same nets in PyTorch (channels_last, float32 or bf16 by autocast). The two alternate, so that other load
+affects both.
 
     python3 -m venv /tmp/torch-venv && /tmp/torch-venv/bin/pip install torch 'numpy<2'
     /tmp/torch-venv/bin/python tests/bench/net/torch_net.py build [NET...] [--threads 1] [--batch 16] [--rounds 5]
+        [--precision float32]
 
 A round is some seconds of training steps (forward, backward, momentum update) of each, at least one. Prints the medians of images/s
 and of the rounds' ratios, by the clock and by CPU time, which other load on the machine changes little with one thread; and the part
@@ -25,7 +27,7 @@ from net import Net  # noqa: E402
 NETS = ["resnet18", "resnet50", "googlenet", "alexnet", "vgg19"]
 
 
-def make_step(build, spec, batch):
+def make_step(build, spec, batch, precision):
     with tempfile.TemporaryDirectory() as folder:
         prefix = os.path.join(folder, "net")
         subprocess.run([os.path.join(build, "tests/nets/net-dump"), spec, "none", "1", prefix], check=True)
@@ -50,7 +52,9 @@ def make_step(build, spec, batch):
 
     def step():
         optimizer.zero_grad()
-        net.run(images, labels, True)[0].backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            loss = net.run(images, labels, True)[0]
+        loss.backward()
         optimizer.step()
 
     return step
@@ -70,13 +74,13 @@ def torch_images_s(step, batch, seconds):
 
 def psbench(args, spec):
     command = [os.path.join(args.build, "tests/bench/psbench"), "net", "--net", spec, "--batch", str(args.batch), "--threads",
-               str(args.threads), "--seconds", str(args.seconds), "--only-steps", "--json"]
+               str(args.threads), "--seconds", str(args.seconds), "--precision", args.precision, "--only-steps", "--json"]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return json.loads(out.splitlines()[-1])
 
 
 def compare(args, spec):
-    step = make_step(args.build, spec, args.batch)
+    step = make_step(args.build, spec, args.batch, args.precision)
     step()
     ours, theirs, ours_cpu, theirs_cpu, share = [], [], [], [], []
     for _ in range(args.rounds):
@@ -89,10 +93,10 @@ def compare(args, spec):
         theirs_cpu.append(by_cpu)
     ratios = [a / b for a, b in zip(ours, theirs)]
     cpu_ratios = [a / b for a, b in zip(ours_cpu, theirs_cpu)]
-    print(f"{spec}, batch {args.batch}, threads {args.threads}: psbench {statistics.median(ours):.2f}, PyTorch {torch.__version__} "
-          f"{statistics.median(theirs):.2f} images/s, median ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to "
-          f"{max(ratios):.2f}); by CPU time {statistics.median(ours_cpu):.2f} and {statistics.median(theirs_cpu):.2f}, "
-          f"{statistics.median(cpu_ratios):.2f} ({min(cpu_ratios):.2f} to {max(cpu_ratios):.2f}); "
+    print(f"{spec}, batch {args.batch}, threads {args.threads}, {args.precision}: psbench {statistics.median(ours):.2f}, "
+          f"PyTorch {torch.__version__} {statistics.median(theirs):.2f} images/s, median ratio {statistics.median(ratios):.2f} "
+          f"({min(ratios):.2f} to {max(ratios):.2f}); by CPU time {statistics.median(ours_cpu):.2f} and "
+          f"{statistics.median(theirs_cpu):.2f}, {statistics.median(cpu_ratios):.2f} ({min(cpu_ratios):.2f} to {max(cpu_ratios):.2f}); "
           f"oneDNN's primitives are {statistics.median(share):.2f} of psbench's step", flush=True)
 
 
@@ -104,6 +108,7 @@ def main():
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--precision", choices=["float32", "bf16"], default="float32")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     for spec in args.nets:

@@ -8,6 +8,7 @@
 #include "nets/net.h"
 #include "proto/codecs/codec.h"
 #include "tests/bench/plan/plan.h"
+#include "tests/bench/plan/cores.h"
 #include "tests/bench/plan/slow.h"
 #include "tests/bench/simulate/simulate.h"
 
@@ -31,6 +32,7 @@ static void usage(FILE *out)
         out);
     sim_usage(out);
     slow_usage(out);
+    cores_usage(out);
 }
 
 static bool read_number(const char *name, const char *text, double least, double most, double *out)

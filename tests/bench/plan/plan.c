@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "proto/codecs/codec.h"
+#include "tests/bench/plan/cores.h"
 #include "tests/bench/plan/slow.h"
 #include "tests/bench/simulate/simulate.h"
 
@@ -239,6 +240,8 @@ int bench_plan(int argc, char **argv)
         return bench_simulate(argc, argv);
     if (slow_is_asked(argc, argv))
         return bench_slow(argc, argv);
+    if (cores_is_asked(argc, argv))
+        return bench_cores(argc, argv);
     rc = plan_parse(argc, argv, &p.opt);
     if (rc != 0)
         return rc > 0 ? 0 : 2;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "nets/net.h"
+#include "tests/bench/plan/numbers.h"
 #include "tests/bench/plan/plan.h"
 #include "tests/bench/plan/slow.h"
 
@@ -43,30 +44,6 @@ bool slow_is_asked(int argc, char **argv)
     return false;
 }
 
-static bool read_number(const char *option, const char *text, double least, double most, double *out)
-{
-    char *end;
-    double v = strtod(text, &end);
-    if (end != text && *end == 0 && v >= least && v <= most) {
-        *out = v;
-        return true;
-    }
-    fprintf(stderr, "psbench plan: %s is '%s'; allowed are %g to %g\n", option, text, least, most);
-    return false;
-}
-
-static bool read_count(const char *option, const char *text, double most, uint32_t *out)
-{
-    double v;
-    if (!read_number(option, text, 1, most, &v))
-        return false;
-    *out = (uint32_t)v;
-    if ((double)*out == v)
-        return true;
-    fprintf(stderr, "psbench plan: %s is '%s'; a whole number is needed\n", option, text);
-    return false;
-}
-
 /* For every codec. */
 static bool read_costs(struct slow_options *o, const char *option, const char *text)
 {
@@ -85,56 +62,20 @@ static bool read_costs(struct slow_options *o, const char *option, const char *t
     return o->costs_given = true;
 }
 
-/* The next part of "a,b,c" at *at, in `part`. False at the end. *wrong: a part is empty or too long. */
-static bool next_part(const char **at, char part[32], bool *wrong)
-{
-    size_t len;
-    if (*at == NULL)
-        return false;
-    len = strcspn(*at, ",");
-    *wrong = len == 0 || len >= 32;
-    if (*wrong)
-        return false;
-    memcpy(part, *at, len);
-    part[len] = 0;
-    *at = (*at)[len] != 0 ? *at + len + 1 : NULL;
-    return true;
-}
-
-static bool refuse_list(const char *option, const char *text)
-{
-    fprintf(stderr, "psbench plan: %s is '%s'; allowed are 1 to %d parts, separated by commas\n", option,
-            text, SLOW_MAX_LIST);
-    return false;
-}
-
-static bool read_counts(const char *option, const char *text, double most, uint32_t *list, size_t *n)
-{
-    char part[32];
-    bool wrong = false;
-    const char *at = text;
-    for (*n = 0; next_part(&at, part, &wrong); ++*n)
-        if (*n == SLOW_MAX_LIST)
-            return refuse_list(option, text);
-        else if (!read_count(option, part, most, &list[*n]))
-            return false;
-    return wrong ? refuse_list(option, text) : true;
-}
-
 static bool read_codecs(struct slow_options *o, const char *option, const char *text)
 {
     char part[32];
     bool wrong = false;
     const char *at = text, *why;
-    for (o->n_codecs = 0; next_part(&at, part, &wrong); o->n_codecs++) {
+    for (o->n_codecs = 0; plan_next_part(&at, part, &wrong); o->n_codecs++) {
         if (o->n_codecs == SLOW_MAX_LIST)
-            return refuse_list(option, text);
+            return plan_refuse_list(option, text, SLOW_MAX_LIST);
         if ((why = ps_codec_of(part, &o->codecs[o->n_codecs])) != NULL) {
             fprintf(stderr, "psbench plan: %s names '%s': %s\n", option, part, why);
             return false;
         }
     }
-    return wrong ? refuse_list(option, text) : true;
+    return wrong ? plan_refuse_list(option, text, SLOW_MAX_LIST) : true;
 }
 
 static bool read_net(struct slow_options *o, const char *text)
@@ -247,10 +188,10 @@ static int take_number(struct slow_options *o, const char *name, const char *tex
                    {"--server-cores", 1, 4096, &j->machines.server_cores}};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         if (strcmp(counts[i].name, name) == 0)
-            return read_count(name, text, counts[i].most, counts[i].to) ? 0 : -1;
+            return plan_count(name, text, counts[i].most, counts[i].to) ? 0 : -1;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(numbers[i].name, name) == 0)
-            return read_number(name, text, numbers[i].least, numbers[i].most, numbers[i].to) ? 0 : -1;
+            return plan_number(name, text, numbers[i].least, numbers[i].most, numbers[i].to) ? 0 : -1;
     return 1;
 }
 
@@ -269,9 +210,9 @@ static int take_value(struct slow_options *o, struct later *later, const char *n
     if (strcmp(name, "--codec") == 0)
         return read_codecs(o, name, text) ? 0 : -1;
     if (strcmp(name, "--period") == 0)
-        return read_counts(name, text, 1000000, o->periods, &o->n_periods) ? 0 : -1;
+        return plan_counts(name, text, 1000000, SLOW_MAX_LIST, o->periods, &o->n_periods) ? 0 : -1;
     if (strcmp(name, "--fragments") == 0)
-        return read_counts(name, text, 1024, o->fragments, &o->n_fragments) ? 0 : -1;
+        return plan_counts(name, text, 1024, SLOW_MAX_LIST, o->fragments, &o->n_fragments) ? 0 : -1;
     if (strcmp(name, "--up") == 0 || strcmp(name, "--delay-ms") == 0) {
         *(name[2] == 'u' ? &later->up : &later->delay) = text;
         return 0;
@@ -306,7 +247,7 @@ static int finish(struct slow_options *o, const struct later *later)
 {
     double delay_ms = o->link.delay_s * 1e3;
     if ((later->up != NULL && !plan_read_link("up", later->up, &o->link.up_s)) ||
-        (later->delay != NULL && !read_number("--delay-ms", later->delay, 0, 1e6, &delay_ms)))
+        (later->delay != NULL && !plan_number("--delay-ms", later->delay, 0, 1e6, &delay_ms)))
         return -1;
     o->link.delay_s = delay_ms * 1e-3;
     o->job.step_s *= 1e-3;
@@ -327,8 +268,8 @@ int slow_parse(int argc, char **argv, struct slow_options *o)
     struct later later = {NULL, NULL};
     *o = (struct slow_options){
         .job = {.chunk_floats = 131072, .workers = 4, .lanes = 2, .machines.per_machine = 1}, .target = 95};
-    read_counts("--period", "32,64,128", 1e6, o->periods, &o->n_periods);
-    read_counts("--fragments", "1,2,4,8", 1024, o->fragments, &o->n_fragments);
+    plan_counts("--period", "32,64,128", 1e6, SLOW_MAX_LIST, o->periods, &o->n_periods);
+    plan_counts("--fragments", "1,2,4,8", 1024, SLOW_MAX_LIST, o->fragments, &o->n_fragments);
     read_codecs(o, "--codec", "raw,fp16,int8,int4,topk:0.03");
     read_net(o, "lenet");
     read_method(o, "diloco");
