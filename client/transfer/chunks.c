@@ -111,6 +111,7 @@ void psc_pieces_start(struct psc *c, const struct psc_transfer *t)
             psc_wire_expect(c, t, i, k, piece);
         }
     }
+    psc_coded_begin(c, t);
     psc_pieces_rewind(c);
 }
 
@@ -248,6 +249,15 @@ static uint32_t next_piece(struct psc *c, const struct psc_transfer *t, uint32_t
     return p->next == p->last && psc_keeps_turn(c, t) ? p->end : p->next;
 }
 
+/* Brings what is to be sent of a piece to the host. PSC_EDEVICE. */
+static int fetch(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k, struct ps_range r)
+{
+    if (t->send == NULL)
+        return PSC_OK;
+    return psc_coded_is_for(c, t) ? psc_coded_fetch(c, lane, k)
+                                  : psc_stage_fetch(c, t, ps_range_intersect(r, c->transfer_state.scope));
+}
+
 /* *sent: false if the transport has less room than the window. PSC_EDEVICE. */
 static int send_chunk(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k, bool *sent)
 {
@@ -270,7 +280,7 @@ static int send_chunk(struct psc *c, const struct psc_transfer *t, uint32_t lane
                                  : psc_transfer_moves(t) ? t->fragment
                                                          : 0,
                          .center_version = ts->counts.center_version};
-    int rc = t->send != NULL ? psc_stage_fetch(c, t, ps_range_intersect(r, ts->scope)) : PSC_OK;
+    int rc = fetch(c, t, lane, k, r);
     if (rc != PSC_OK)
         return rc;
     const void *body = t->send != NULL ? psc_wire_body(c, t, lane, k, r) : NULL;
@@ -361,6 +371,24 @@ static int take_error(struct psc *c, const struct psc_transfer *t, uint32_t lane
                    (const char *)m->body);
 }
 
+/* Decodes an answer, or has the device decode it. One in a codec for moves is added to what is known. */
+static int take_floats(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k,
+                       const struct ps_frame *f, const struct ps_codec *codec, const struct ps_message *m,
+                       const float **floats)
+{
+    struct ps_range r = {f->begin, f->count};
+    int rc = PSC_OK;
+    if (c->memory.device == NULL)
+        *floats = psc_wire_floats(c, codec, m, r);
+    else if (codec->for_moves)
+        rc = psc_stage_moves(c, codec, m->body, m->body_bytes, r, floats);
+    else
+        rc = psc_stage_answer(c, codec, m->body, m->body_bytes, r.count, floats);
+    if (rc == PSC_OK && (f->flags & PS_FLAG_REPLAYED) == 0)
+        psc_wire_know(c, t, lane, k, r, *floats);
+    return rc;
+}
+
 static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lane,
                        const struct ps_frame *head, const struct ps_message *m)
 {
@@ -395,10 +423,8 @@ static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lan
     if ((f.flags & PS_FLAG_DROPPED) == 0)
         psc_wire_landed(c, t, lane, (uint32_t)k, r);
     if (has_body) {
-        const float *floats = psc_wire_floats(c, codec, m, r);
-        if ((f.flags & PS_FLAG_REPLAYED) == 0)
-            psc_wire_know(c, t, lane, (uint32_t)k, r, floats);
-        int rc = psc_stage_answer(c, &floats, r.count);
+        const float *floats;
+        int rc = take_floats(c, t, lane, (uint32_t)k, &f, codec, m, &floats);
         if (rc != PSC_OK)
             return rc;
         t->landed(c, (struct ps_range){in.begin - ts->scope.begin, in.count}, floats + (in.begin - r.begin),

@@ -206,9 +206,22 @@ static int check_all(struct psc *c, const struct psc_work *work, const struct ps
                : find_bad(c, work, t, psc_scope_of(c, t), "nothing was sent", err);
 }
 
+bool psc_watch(struct psc *c, const float *message, struct ps_range part)
+{
+    if (c->memory.device != NULL)
+        c->memory.kind->watch(c->work.queue, message + part.begin, part.count, part.begin);
+    return c->memory.device != NULL;
+}
+
 int psc_transfer_check(struct psc *c, const struct psc_transfer *t, struct ps_error *err)
 {
-    return check_all(c, &c->work, t, err);
+    uint64_t bad = UINT64_MAX;
+    if (!t->watched)
+        return check_all(c, &c->work, t, err);
+    int rc = psc_device_result(c->memory.kind->search_end(c->work.queue, &bad, err));
+    return rc != PSC_OK || bad == UINT64_MAX
+               ? rc
+               : refuse_value(c, t, psc_scope_of(c, t), bad, "nothing was sent", err);
 }
 
 /* Before the first byte is sent. In place the lanes check each value as they move it, which saves one pass
@@ -218,6 +231,19 @@ static int check_values(struct psc *c, const struct psc_transfer *t)
     c->transfer_state.unchecked = c->transfer_state.in_place;
     return c->transfer_state.unchecked ? PSC_OK
                                        : check_all(c, &c->transfer_state.work, t, &c->transfer_state.error);
+}
+
+/* The device has looked for them as it encoded. */
+static int check_coded(struct psc *c, const struct psc_transfer *t)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    uint64_t bad = UINT64_MAX;
+    ts->unchecked = false;
+    int rc = t->name != NULL ? psc_coded_searched(c, &bad, &ts->error) : PSC_OK;
+    if (rc == PSC_OK && bad == UINT64_MAX)
+        return PSC_OK;
+    psc_wire_withdraw(c);
+    return rc != PSC_OK ? rc : refuse_value(c, t, ts->scope, bad, "nothing was sent", &ts->error);
 }
 
 static int reopen_links(struct psc *c, const struct psc_transfer *t, bool moved)
@@ -255,8 +281,8 @@ static int prepare_for_welcome(struct psc *c)
 }
 
 /* Adapts the transfer to a changed method. All chunks of an exchange belong to one method, so it has landed
- * either whole or not at all. If it has landed, what was not answered is pulled. Transfers that no rule
- * applies start again. */
+ * either whole or not at all. If it has landed, what was not answered is pulled. One that was made for the
+ * new method already, and transfers that no rule applies, start again. */
 static int take_swap(struct psc *c, struct psc_transfer *t)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
@@ -268,8 +294,11 @@ static int take_swap(struct psc *c, struct psc_transfer *t)
     int rc = prepare_for_welcome(c);
     if (rc != PSC_OK)
         return rc;
-    if (!landed && psc_transfer_moves(t))
-        return PSC_OK; /* its message is for the method before: check_generation fails */
+    if (!landed && psc_transfer_moves(t)) {
+        if (t->generation == ts->welcome.generation) /* else check_generation fails */
+            psc_pieces_start(c, t);
+        return PSC_OK;
+    }
     if (landed) {
         t->kind = PS_FRAME_PULL;
         t->send = NULL;
@@ -523,18 +552,20 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
     if (rc != PSC_OK)
         return rc;
     psc_pieces_choose(c, t);
-    if ((rc = check_values(c, t)) != PSC_OK)
+    bool coded = psc_coded_is_for(c, t);
+    if (!coded && (rc = check_values(c, t)) != PSC_OK)
+        return rc;
+    if (t->restarts && c->worker.vectors[PSC_VECTOR_ERROR] != NULL)
+        psc_zero(&ts->work, c->worker.vectors[PSC_VECTOR_ERROR], c->shard.n_floats);
+    psc_pieces_start(c, t);
+    if (coded && (rc = check_coded(c, t)) != PSC_OK)
         return rc;
     ts->seq += (uint32_t)ts->seq == UINT32_MAX ? 2 : 1; /* landed_seq is never 0 */
-    if (t->restarts && c->worker.vectors[PSC_VECTOR_ERROR] != NULL)
-        memset(c->worker.vectors[PSC_VECTOR_ERROR], 0,
-               c->shard.n_floats * sizeof *c->worker.vectors[PSC_VECTOR_ERROR]);
     ts->transfer_version = 0;
     memset(ts->part_versions, 0, sizeof ts->part_versions);
     ts->begun = ts->refused = false;
     atomic_store_explicit(&c->session.shared.under_way, t->kind != PS_FRAME_PULL && t->kind != PS_FRAME_OFFER,
                           memory_order_relaxed);
-    psc_pieces_start(c, t);
     if ((rc = run_transfer(c, &under_way)) != PSC_OK || ts->links.leaving) {
         /* This includes the end of a drain: nothing may remain in flight. */
         psc_links_close(c);
