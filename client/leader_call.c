@@ -75,14 +75,17 @@ static bool is_mean(const struct psc *c, const struct ps_segment *s)
 /* Multiplies the values that are to become a mean. */
 static void scale_means(struct psc *c, struct ps_range r, float factor)
 {
+    psc_passes_begin(&c->work);
     for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
          p = ps_role_run_next(p, r))
         if (is_mean(c, p.segment))
             psc_scale(&c->work, c->group.sum + p.range.begin, factor, p.range.count);
+    psc_passes_end(&c->work);
 }
 
 static void put(struct psc *c, struct ps_range r, const float *message)
 {
+    psc_passes_begin(&c->work);
     for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
          p = ps_role_run_next(p, r)) {
         float *to = c->group.sum + p.range.begin;
@@ -91,6 +94,7 @@ static void put(struct psc *c, struct ps_range r, const float *message)
         else
             psc_copy(&c->work, to, message + (p.range.begin - r.begin), p.range.count);
     }
+    psc_passes_end(&c->work);
 }
 
 /* The leader's c->group.sum becomes what it sends of r. */

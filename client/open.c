@@ -508,9 +508,7 @@ void psc_close(struct psc *c)
         free(ts->progress[i].based);
         free(ts->progress[i].says_based);
     }
-    free(ts->wire.room);
-    free(ts->wire.known);
-    free(ts->wire.sent_known);
+    psc_wire_finish(c);
     ps_manifest_destroy(c->manifest);
     free(ts->scratch);
     psc_stage_finish(c);

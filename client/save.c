@@ -242,8 +242,7 @@ static int bring_to_host(struct psc *c, struct contents *s, float **room)
     int rc = PSC_OK;
     float *at = *room;
     for (size_t i = 0; i < N_ALL && rc == PSC_OK; i++) {
-        bool of_host = i == 1 + PSC_VECTOR_ERROR || i >= AT_SENT_ERROR;
-        if (s->vectors[i] == NULL || of_host)
+        if (s->vectors[i] == NULL)
             continue;
         rc = psc_vector_read(c, at, s->vectors[i], n_floats);
         s->vectors[i] = at;
@@ -447,10 +446,7 @@ static int restore_vector(struct psc *c, enum psc_vector k, const void *from)
     float *to = c->worker.vectors[k];
     if (from == NULL || to == NULL)
         return PSC_OK;
-    if (psc_vector_is_on_device(c, k))
-        return psc_vector_write(c, to, from, c->shard.n_floats);
-    memcpy(to, from, c->shard.n_floats * sizeof *to);
-    return PSC_OK;
+    return psc_vector_write(c, to, from, c->shard.n_floats);
 }
 
 static int restore_vectors(struct psc *c, const struct psc_state_parts *p, float *x)

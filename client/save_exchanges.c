@@ -270,8 +270,9 @@ static void restore_chunk(struct psc *c, const struct psc_state_parts *p, uint32
         known = p->sent_known != NULL && (bits & PSC_STATE_WAS_KNOWN) != 0;
         from = p->sent_known;
     }
-    if (known)
-        memcpy(ts->wire.known + chunk.begin, from + chunk.begin * sizeof(float), chunk.count * sizeof(float));
+    if (known) /* else the server answers with the whole center */
+        known = psc_vector_write(c, ts->wire.known + chunk.begin,
+                                 (const void *)(from + chunk.begin * sizeof(float)), chunk.count) == PSC_OK;
     set_known(ts, lane, k, known);
 }
 
@@ -280,8 +281,7 @@ static void tell_known(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_transfer t = {.kind = PS_FRAME_KNOWN, .send = ts->wire.known, .clock = c->worker.clock};
-    bool may = ts->welcome.takes_known && c->memory.device == NULL; /* transfers send a device's vectors */
-    if (may && psc_move(c, &t) == PSC_OK)
+    if (ts->welcome.takes_known && psc_move(c, &t) == PSC_OK)
         return;
     c->error.text[0] = 0;
     for (uint32_t i = 0; i < ts->shard.n_lanes; i++)

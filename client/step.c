@@ -445,10 +445,12 @@ int psc_point(struct psc *c, float *x)
         return psc_work_end(c, PSC_OK);
     if (psc_has_prefetch(c))
         psc_async_await(c, c->worker.prefetch->ticket);
+    psc_passes_begin(&c->work);
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
         const struct ps_segment *s = &c->manifest->segments[i];
         if (s->role == PS_ROLE_PARAM)
             psc_copy(&c->work, x + s->range.begin, own + s->range.begin, s->range.count);
     }
+    psc_passes_end(&c->work);
     return psc_work_end(c, PSC_OK);
 }

@@ -98,14 +98,6 @@ int cnn_use_device(const char *backend, uint32_t device, struct ps_error *err)
     return rc == 0 ? b->use_device(device, err) : rc;
 }
 
-static bool drops(const struct cnn_plan *plan)
-{
-    for (size_t i = 0; i < plan->n_layers; i++)
-        if (plan->layers[i].spec->kind == CNN_DROPOUT)
-            return true;
-    return false;
-}
-
 static int check_options(const struct cnn_net_options *opt, const struct cnn_backend *backend,
                          const struct cnn_plan *plan, struct ps_error *err)
 {
@@ -114,10 +106,6 @@ static int check_options(const struct cnn_net_options *opt, const struct cnn_bac
     if (opt->threads > CNN_MOST_CORES)
         return ps_fail(err, -EINVAL, "%u threads; allowed are 0 (all that the process may use) to %d",
                        opt->threads, CNN_MOST_CORES);
-    if (opt->first_image > 0 && backend == &cnn_backend_cuda && drops(plan))
-        return ps_fail(err, -ENOTSUP,
-                       "backend 'cuda' drops elements of whole batches only: no part that begins at image %u",
-                       opt->first_image);
     if (opt->any_order && !backend->has_any_order)
         return ps_fail(err, -ENOTSUP, "backend '%s' has deterministic algorithms only", backend->name);
     if (!(opt->label_smoothing >= 0 && opt->label_smoothing < 1))
@@ -346,7 +334,9 @@ bool cnn_net_cuts(const struct cnn_net *net, uint32_t stored_height, uint32_t st
 
 void *cnn_net_alloc(struct cnn_net *net, size_t bytes)
 {
-    return net->backend->alloc != NULL ? net->backend->alloc(bytes) : malloc(bytes);
+    enum { LINE = 64 }; /* a cache line; data sets write images that begin there around the caches */
+    return net->backend->alloc != NULL ? net->backend->alloc(bytes)
+                                       : aligned_alloc(LINE, (bytes / LINE + 1) * LINE);
 }
 
 void cnn_net_free(struct cnn_net *net, void *p)

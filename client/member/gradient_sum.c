@@ -93,6 +93,7 @@ static void put_piece(void *arg, uint64_t begin, uint64_t count)
     const struct psc_sum *s = psc_sum_newest(&c->group);
     float *sum = s->vector;
     struct ps_range r = {w->begin + begin, count};
+    psc_passes_begin(&c->work);
     for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
          p = ps_role_run_next(p, r)) {
         uint64_t at = p.range.begin, n = p.range.count;
@@ -105,6 +106,7 @@ static void put_piece(void *arg, uint64_t begin, uint64_t count)
         else
             psc_copy(&c->work, sum + at, w->g + at, n);
     }
+    psc_passes_end(&c->work);
     if (c->group.size > 1)
         psc_scale(&c->work, sum + r.begin, s->scale, count);
 }

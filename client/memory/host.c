@@ -9,6 +9,12 @@ static const struct ps_vec *vec_of(struct psc_queue *q)
     return (const struct ps_vec *)(const void *)q;
 }
 
+/* Each pass is made at once. */
+static void begin_or_end(struct psc_queue *q)
+{
+    (void)q;
+}
+
 static void axpy(struct psc_queue *q, float *y, const float *x, float a, size_t n)
 {
     vec_of(q)->axpy(y, x, a, n);
@@ -45,9 +51,22 @@ static void elastic(struct psc_queue *q, float *x, const float *center, float a,
     vec_of(q)->elastic(x, center, a, n);
 }
 
+static void approach(struct psc_queue *q, float *out, const float *center, const float *x, float a, size_t n)
+{
+    subtract(q, out, center, x, n);
+    scale(q, out, a, n);
+}
+
 static void rebase(struct psc_queue *q, float *x, float *start, const float *center, size_t n)
 {
     vec_of(q)->rebase(x, start, center, n);
+}
+
+static void rebase_mixed(struct psc_queue *q, float *x, float *start, const float *center, float a, size_t n)
+{
+    axpy(q, x, center, a, n);
+    axpy(q, x, start, -a, n);
+    copy(q, start, center, n);
 }
 
 static void heavy_ball(struct psc_queue *q, float *x, float *v, const float *g, float eta, float mu, size_t n)
@@ -59,6 +78,12 @@ static void nesterov(struct psc_queue *q, float *at, float *x, float *v, const f
                      float delta, size_t n)
 {
     vec_of(q)->nesterov(at, x, v, g, eta, delta, n);
+}
+
+static void look(struct psc_queue *q, float *at, const float *x, const float *v, float delta, size_t n)
+{
+    copy(q, at, x, n);
+    axpy(q, at, v, delta, n);
 }
 
 static void admm_message(struct psc_queue *q, float *m, const float *x, const float *lambda, const float *g,
@@ -82,16 +107,21 @@ static void admm_restart(struct psc_queue *q, float *x, float *lambda, const flo
     copy(q, x, center, n);
 }
 
-static const struct psc_kernels kernels = {.axpy = axpy,
+static const struct psc_kernels kernels = {.begin = begin_or_end,
+                                           .end = begin_or_end,
+                                           .axpy = axpy,
                                            .scale = scale,
                                            .copy = copy,
                                            .zero = zero,
                                            .subtract = subtract,
                                            .decay = decay,
                                            .elastic = elastic,
+                                           .approach = approach,
                                            .rebase = rebase,
+                                           .rebase_mixed = rebase_mixed,
                                            .heavy_ball = heavy_ball,
                                            .nesterov = nesterov,
+                                           .look = look,
                                            .admm_message = admm_message,
                                            .admm_land = admm_land,
                                            .admm_restart = admm_restart};

@@ -9,8 +9,7 @@ static void step(const struct psc_work *work, const struct psc_optimizer_vectors
 
 static void look(const struct psc_work *work, const struct psc_optimizer_vectors *p, float delta)
 {
-    psc_copy(work, p->at, p->x, p->n);
-    psc_axpy(work, p->at, p->v, delta, p->n);
+    psc_look(work, p->at, p->x, p->v, delta, p->n);
 }
 
 const struct psc_optimizer psc_optimizer_nesterov = {

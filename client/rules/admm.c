@@ -31,6 +31,7 @@ static void make_message(struct psc *c, const float *x)
 {
     const struct psc_admm *a = &c->admm;
     float *message = c->worker.vectors[PSC_VECTOR_MESSAGE], *lambda = c->worker.vectors[PSC_VECTOR_LAMBDA];
+    psc_passes_begin(&c->work);
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
         const struct ps_segment *s = &c->manifest->segments[i];
         uint64_t at = s->range.begin;
@@ -42,6 +43,7 @@ static void make_message(struct psc *c, const float *x)
         else if (s->role == PS_ROLE_BUFFER)
             psc_copy(&c->work, message + at, x + at, s->range.count);
     }
+    psc_passes_end(&c->work);
 }
 
 static void land(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
@@ -49,6 +51,7 @@ static void land(struct psc *c, struct ps_range r, const float *answer, float ra
     const struct psc_admm *a = &c->admm;
     float *lambda = c->worker.vectors[PSC_VECTOR_LAMBDA];
     (void)rate;
+    psc_passes_begin(&c->transfer_state.work);
     for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
          p = ps_role_run_next(p, r)) {
         uint64_t at = p.range.begin;
@@ -60,6 +63,7 @@ static void land(struct psc *c, struct ps_range r, const float *answer, float ra
         else if (p.segment->role == PS_ROLE_BUFFER)
             psc_copy(&c->transfer_state.work, x + at, center, p.range.count);
     }
+    psc_passes_end(&c->transfer_state.work);
 }
 
 /* The center is the mean of all workers' x - lambda. A worker that restarts from the center keeps x - lambda,
@@ -76,9 +80,11 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     double begin = ps_now_s(), eta = psc_rate(c), pull = eta * c->worker.hyper.rho;
     psc_gradient_decay(c, x, g);
     c->admm = (struct psc_admm){g, (float)eta, (float)pull, (float)(1 / (1 + pull))};
+    bool watched = psc_watch(c, c->worker.vectors[PSC_VECTOR_MESSAGE], ps_shard_whole(&c->shard));
     make_message(c, x);
     c->worker.update_s += ps_now_s() - begin;
     struct psc_transfer t = psc_exchange_of(c, c->worker.vectors[PSC_VECTOR_MESSAGE], x, n_samples);
+    t.watched = watched;
     t.landed = land;
     int rc = psc_move(c, &t);
     if (rc == PSC_OK)

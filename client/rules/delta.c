@@ -25,6 +25,7 @@ static struct ps_range part_of(const struct psc *c)
 static void make_message(struct psc *c, const float *x, const float *own, struct ps_range part)
 {
     float *message = c->worker.vectors[PSC_VECTOR_MESSAGE], *start = c->worker.vectors[PSC_VECTOR_START];
+    psc_passes_begin(&c->work);
     for (struct ps_role_run p = ps_role_run_first(c->manifest, part); p.range.count > 0;
          p = ps_role_run_next(p, part)) {
         uint64_t at = p.range.begin;
@@ -33,6 +34,7 @@ static void make_message(struct psc *c, const float *x, const float *own, struct
         else if (p.segment->role == PS_ROLE_BUFFER)
             psc_copy(&c->work, message + at, x + at, p.range.count);
     }
+    psc_passes_end(&c->work);
 }
 
 /* x <- mix x + (1 - mix) center, computed as a move towards the center. */
@@ -55,8 +57,10 @@ static void land_mixed(struct psc *c, struct ps_range r, const float *answer, fl
 /* Applied piece by piece: a piece without an answer stays unsent. own: from the beginning of the scope. */
 static void land(struct psc *c, struct ps_range r, const float *answer, float rate, float *own)
 {
+    psc_passes_begin(&c->transfer_state.work);
     (c->worker.hyper.mix > 0 ? land_mixed : psc_land_moved)(c, r, answer, rate, own);
     psc_land_moved(c, r, answer, rate, c->worker.vectors[PSC_VECTOR_START] + c->transfer_state.scope.begin);
+    psc_passes_end(&c->transfer_state.work);
 }
 
 static void land_restart(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
@@ -81,11 +85,14 @@ static int exchange_later(struct psc *c, struct psc_transfer *t, const float *ow
     int rc = psc_transfer_check(c, t, &c->error);
     if (rc != PSC_OK)
         return rc;
+    psc_passes_begin(&c->work);
     for (struct ps_role_run p = ps_role_run_first(c->manifest, part); p.range.count > 0;
          p = ps_role_run_next(p, part))
         if (p.segment->role != PS_ROLE_FROZEN)
             psc_copy(&c->work, start + p.range.begin, own + p.range.begin, p.range.count);
+    psc_passes_end(&c->work);
     t->name = NULL;
+    t->watched = false;
     t->landed = psc_land_moved;
     t->target = c->worker.vectors[PSC_VECTOR_PREFETCHED] + part.begin;
     psc_prefetch_exchange(c, t, c->worker.clock + 1, psc_overlap_defers(c));
@@ -118,14 +125,10 @@ static struct psc_transfer again(struct psc *c, const struct psc_prefetch *a)
  * there, mixed by mix. */
 static void rebase(struct psc *c, float *own, float *start, const float *answer, size_t n)
 {
-    float taken = (float)(1 - c->worker.hyper.mix);
-    if (!(c->worker.hyper.mix > 0)) {
+    if (c->worker.hyper.mix > 0)
+        psc_rebase_mixed(&c->work, own, start, answer, (float)(1 - c->worker.hyper.mix), n);
+    else
         psc_rebase(&c->work, own, start, answer, n);
-        return;
-    }
-    psc_axpy(&c->work, own, answer, taken, n);
-    psc_axpy(&c->work, own, start, -taken, n);
-    psc_copy(&c->work, start, answer, n);
 }
 
 /* x <- answer + (x - start), start <- answer. Buffers take the answer as it is, because the caller may keep
@@ -136,6 +139,7 @@ static void take_over(struct psc *c, float *x, struct psc_prefetch *a)
     const float *answer = c->worker.vectors[PSC_VECTOR_PREFETCHED];
     struct ps_range part = a->part;
     double begin = ps_now_s();
+    psc_passes_begin(&c->work);
     for (struct ps_role_run p = ps_role_run_first(c->manifest, part); p.range.count > 0;
          p = ps_role_run_next(p, part)) {
         uint64_t at = p.range.begin;
@@ -144,6 +148,7 @@ static void take_over(struct psc *c, float *x, struct psc_prefetch *a)
         else if (p.segment->role == PS_ROLE_BUFFER)
             psc_copy(&c->work, own + at, answer + at, p.range.count);
     }
+    psc_passes_end(&c->work);
     a->landed = false;
     c->pulled = true;
     c->worker.update_s += ps_now_s() - begin;
@@ -156,17 +161,21 @@ static void take_back(struct psc *c, const struct psc_prefetch *a)
     float *start = c->worker.vectors[PSC_VECTOR_START];
     const float *message = c->worker.vectors[PSC_VECTOR_MESSAGE];
     struct ps_range part = a->part;
+    psc_passes_begin(&c->work);
     for (struct ps_role_run p = ps_role_run_first(c->manifest, part); p.range.count > 0;
          p = ps_role_run_next(p, part))
         if (p.segment->role == PS_ROLE_PARAM)
             psc_axpy(&c->work, start + p.range.begin, message + p.range.begin, -1, p.range.count);
+    psc_passes_end(&c->work);
 }
 
 static int exchange(struct psc *c, float *x, float *own, size_t n_samples)
 {
     struct ps_range part = part_of(c);
+    bool watched = psc_watch(c, c->worker.vectors[PSC_VECTOR_MESSAGE], part);
     make_message(c, x, own, part);
     struct psc_transfer t = transfer_of(c, c->worker.pacing.fragment, part, own, n_samples);
+    t.watched = watched;
     t.landed = land;
     return c->worker.hyper.overlap > 0 ? exchange_later(c, &t, own, part) : exchange_now(c, &t, x, part);
 }

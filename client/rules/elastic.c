@@ -15,17 +15,20 @@
 /* x <- x - alpha (x - center): Zhang et al. 2015, eq. 5, with the alpha that the server applied. */
 static void land(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
 {
+    psc_passes_begin(&c->transfer_state.work);
     for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
          p = ps_role_run_next(p, r))
         if (p.segment->role != PS_ROLE_FROZEN)
             psc_elastic(&c->transfer_state.work, x + p.range.begin, answer + (p.range.begin - r.begin), rate,
                         p.range.count);
+    psc_passes_end(&c->transfer_state.work);
 }
 
 /* The same for an overlapped exchange, but for buffers: the caller changes them during the exchange, so the
  * center's values are kept and applied to the buffers as they are afterwards. */
 static void land_prefetched(struct psc *c, struct ps_range r, const float *answer, float rate, float *x)
 {
+    psc_passes_begin(&c->transfer_state.work);
     for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
          p = ps_role_run_next(p, r)) {
         const float *center = answer + (p.range.begin - r.begin);
@@ -34,23 +37,24 @@ static void land_prefetched(struct psc *c, struct ps_range r, const float *answe
         else if (p.segment->role == PS_ROLE_BUFFER)
             psc_copy(&c->transfer_state.work, x + p.range.begin, center, p.range.count);
     }
+    psc_passes_end(&c->transfer_state.work);
 }
 
 /* For an exchange that takes many steps: the move of x as it was sent, -alpha (x - center). */
 static void land_move(struct psc *c, struct ps_range r, const float *answer, float rate, float *move)
 {
     const float *sent = c->worker.vectors[PSC_VECTOR_MESSAGE];
+    psc_passes_begin(&c->transfer_state.work);
     for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
          p = ps_role_run_next(p, r)) {
         const float *center = answer + (p.range.begin - r.begin);
         uint64_t at = p.range.begin;
-        if (p.segment->role == PS_ROLE_PARAM) {
-            psc_subtract(&c->transfer_state.work, move + at, center, sent + at, p.range.count);
-            psc_scale(&c->transfer_state.work, move + at, rate, p.range.count);
-        } else if (p.segment->role == PS_ROLE_BUFFER) {
+        if (p.segment->role == PS_ROLE_PARAM)
+            psc_approach(&c->transfer_state.work, move + at, center, sent + at, rate, p.range.count);
+        else if (p.segment->role == PS_ROLE_BUFFER)
             psc_copy(&c->transfer_state.work, move + at, center, p.range.count);
-        }
     }
+    psc_passes_end(&c->transfer_state.work);
 }
 
 /* Makes the exchange that is due. */
@@ -106,18 +110,39 @@ static struct psc_transfer again(struct psc *c, const struct psc_prefetch *a)
     return t;
 }
 
+struct sent {
+    const struct psc *c;
+    const float *x, *own;
+};
+
+/* The worker's own parameters, and the caller's buffers. */
+static void copy_sent(void *arg, uint64_t begin, uint64_t count)
+{
+    const struct sent *s = arg;
+    const struct psc *c = s->c;
+    struct ps_range r = {begin, count};
+    psc_passes_begin(&c->work);
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
+         p = ps_role_run_next(p, r))
+        if (p.segment->role != PS_ROLE_FROZEN)
+            psc_copy(&c->work, c->worker.vectors[PSC_VECTOR_MESSAGE] + p.range.begin,
+                     (p.segment->role == PS_ROLE_BUFFER ? s->x : s->own) + p.range.begin, p.range.count);
+    psc_passes_end(&c->work);
+}
+
 /* Starts an exchange that may take many steps. */
 static int exchange_deferred(struct psc *c, const float *x, const float *own, size_t n_samples)
 {
-    float *sent = c->worker.vectors[PSC_VECTOR_MESSAGE];
-    psc_copy_moved(c, sent, own);
-    if (own != x)
-        psc_copy_buffers(c, sent, x);
+    struct sent s = {c, x, own};
+    bool watched = psc_watch(c, c->worker.vectors[PSC_VECTOR_MESSAGE], ps_shard_whole(&c->shard));
+    psc_team_run(c->team, c->shard.n_floats, copy_sent, &s);
     struct psc_transfer t = deferred_exchange(c, n_samples);
+    t.watched = watched;
     int rc = psc_transfer_check(c, &t, &c->error);
     if (rc != PSC_OK)
         return rc;
     t.name = NULL;
+    t.watched = false;
     psc_prefetch_exchange(c, &t, c->worker.clock, true);
     return PSC_OK;
 }
@@ -129,6 +154,7 @@ static void take_over(struct psc *c, float *x, struct psc_prefetch *a)
     const float *brought = brought_to(c, deferred);
     float *own = psc_own_x(c, x);
     double begin = ps_now_s();
+    psc_passes_begin(&c->work);
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
         const struct ps_segment *s = &c->manifest->segments[i];
         uint64_t at = s->range.begin;
@@ -139,6 +165,7 @@ static void take_over(struct psc *c, float *x, struct psc_prefetch *a)
         else if (s->role == PS_ROLE_PARAM && brought != c->worker.vectors[PSC_VECTOR_X])
             psc_copy(&c->work, x + at, brought + at, s->range.count);
     }
+    psc_passes_end(&c->work);
     a->landed = false;
     c->pulled = true;
     c->worker.update_s += ps_now_s() - begin;

@@ -34,6 +34,8 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
         return end_early(c, x, g);
     int rc;
     float *own = psc_own_x(c, x);
+    bool watched = psc_gradient_needs_room(c) &&
+                   psc_watch(c, c->worker.vectors[PSC_VECTOR_GRADIENT], ps_shard_whole(&c->shard));
     const float *message = psc_gradient_to_send(c, x, g);
     psc_own_step(c, x, g);
     if (c->worker.prefetch->landed)
@@ -41,11 +43,13 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     struct psc_transfer t = psc_exchange_of(
         c, message, c->worker.hyper.overlap > 0 ? c->worker.vectors[PSC_VECTOR_PREFETCHED] : own, n_samples);
     t.landed = psc_land_moved;
+    t.watched = watched;
     if (c->worker.hyper.overlap == 0) {
         if ((rc = psc_move(c, &t)) == PSC_OK)
             psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
     } else if ((rc = psc_transfer_check(c, &t, &c->error)) == PSC_OK) {
         t.name = NULL;
+        t.watched = false;
         psc_prefetch_exchange(c, &t, c->worker.clock + 1, false);
     }
     if (rc == PSC_OK)
@@ -62,10 +66,12 @@ static const float *unsent(struct psc *c, float *x)
     (void)x;
     if (!c->worker.prefetch->lost)
         return NULL;
+    psc_passes_begin(&c->work);
     for (size_t i = 0; i < c->manifest->n_segments; i++)
         if (c->manifest->segments[i].role == PS_ROLE_PARAM)
             psc_scale(&c->work, message + c->manifest->segments[i].range.begin,
                       -psc_eta_of(&c->manifest->segments[i], eta), c->manifest->segments[i].range.count);
+    psc_passes_end(&c->work);
     return message;
 }
 

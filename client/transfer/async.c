@@ -246,10 +246,22 @@ static bool is_idle(struct psc_async *m)
     return idle;
 }
 
+/* The values of its message were watched in this thread's queue. */
+static int move_checked(struct psc *c, const struct psc_transfer *t)
+{
+    struct psc_transfer checked = *t;
+    int rc = psc_transfer_check(c, t, &c->error);
+    checked.watched = false;
+    checked.name = NULL;
+    return rc == PSC_OK ? psc_move(c, &checked) : rc;
+}
+
 int psc_move(struct psc *c, const struct psc_transfer *t)
 {
     struct psc_outcome out = {.rc = PSC_OK};
     c->pulled = true;
+    if (t->watched)
+        return move_checked(c, t);
     if (!is_idle(&c->async)) {
         psc_async_await(c, psc_async_put(c, t, &out));
     } else {

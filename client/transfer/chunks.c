@@ -123,6 +123,7 @@ void psc_pieces_start(struct psc *c, struct psc_flight *f)
             psc_wire_expect(c, &f->t, i, k, piece);
         }
     }
+    psc_coded_begin(c, &f->t);
 }
 
 bool psc_pieces_are_answered(const struct psc *c, const struct psc_flight *f)
@@ -310,6 +311,15 @@ static uint16_t behind_flags(struct psc_transfer_state *ts, const struct psc_fli
     return (uint16_t)(behind * PS_FLAG_BEHIND);
 }
 
+/* Brings what is to be sent of a piece to the host. PSC_EDEVICE. */
+static int fetch(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k, struct ps_range r)
+{
+    if (t->send == NULL)
+        return PSC_OK;
+    return psc_coded_is_for(c, t) ? psc_coded_fetch(c, lane, k)
+                                  : psc_stage_fetch(c, t, ps_range_intersect(r, c->transfer_state.scope));
+}
+
 /* *sent: false if the transport has less room than the window. PSC_EDEVICE. */
 static int send_chunk(struct psc *c, const struct psc_flight *flight, uint32_t lane, uint32_t k, bool *sent)
 {
@@ -334,7 +344,7 @@ static int send_chunk(struct psc *c, const struct psc_flight *flight, uint32_t l
                                  : psc_transfer_moves(t) ? t->fragment
                                                          : 0,
                          .center_version = ts->counts.center_version};
-    int rc = t->send != NULL ? psc_stage_fetch(c, t, ps_range_intersect(r, ts->scope)) : PSC_OK;
+    int rc = fetch(c, t, lane, k, r);
     if (rc != PSC_OK)
         return rc;
     const void *body = t->send != NULL ? psc_wire_body(c, t, lane, k, r) : NULL;
@@ -430,6 +440,24 @@ static int take_error(struct psc *c, struct psc_flight *flight, uint32_t lane, c
                    (const char *)m->body);
 }
 
+/* Decodes an answer, or has the device decode it. One in a codec for moves is added to what is known. */
+static int take_floats(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k,
+                       const struct ps_frame *f, const struct ps_codec *codec, const struct ps_message *m,
+                       const float **floats)
+{
+    struct ps_range r = {f->begin, f->count};
+    int rc = PSC_OK;
+    if (c->memory.device == NULL)
+        *floats = psc_wire_floats(c, codec, m, r);
+    else if (codec->for_moves)
+        rc = psc_stage_moves(c, codec, m->body, m->body_bytes, r, floats);
+    else
+        rc = psc_stage_answer(c, codec, m->body, m->body_bytes, r.count, floats);
+    if (rc == PSC_OK && (f->flags & PS_FLAG_REPLAYED) == 0)
+        psc_wire_know(c, t, lane, k, r, *floats);
+    return rc;
+}
+
 static int take_answer(struct psc *c, uint32_t lane, const struct ps_frame *head, const struct ps_message *m)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
@@ -466,10 +494,8 @@ static int take_answer(struct psc *c, uint32_t lane, const struct ps_frame *head
     if ((f.flags & PS_FLAG_DROPPED) == 0)
         psc_wire_landed(c, t, lane, (uint32_t)k, r);
     if (has_body) {
-        const float *floats = psc_wire_floats(c, codec, m, r);
-        if ((f.flags & PS_FLAG_REPLAYED) == 0)
-            psc_wire_know(c, t, lane, (uint32_t)k, r, floats);
-        int rc = psc_stage_answer(c, &floats, r.count);
+        const float *floats;
+        int rc = take_floats(c, t, lane, (uint32_t)k, &f, codec, m, &floats);
         if (rc != PSC_OK)
             return rc;
         t->landed(c, (struct ps_range){in.begin - ts->scope.begin, in.count}, floats + (in.begin - r.begin),

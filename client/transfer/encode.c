@@ -4,13 +4,18 @@
  * answered: a resent piece has the same bytes. With error feedback (Seide et al. 2014) message m is sent as
  * encode(m + e). When the piece is answered, e becomes what was lost, m + e - decode(encode(m + e)). A piece
  * that does not land, or that was dropped because it came too late for its round, leaves e unchanged. Frozen
- * values are sent as 0, so that they do not affect the scale of their neighbours. */
+ * values are sent as 0, so that they do not affect the scale of their neighbours. Vectors of a device are
+ * encoded there, with the same bits: coded.c. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/internal.h"
 #include "client/transfer/internal.h"
 #include "proto/codecs/piece.h"
+
+/* Devices read and write floats at multiples of their size, and pin whole pages. */
+enum { PLACE_UNIT = 16, ROOM_UNIT = 4096 };
 
 /* Assigns a place to each chunk of each lane. */
 static size_t place_chunks(struct psc_transfer_state *ts)
@@ -34,7 +39,67 @@ static size_t place_bytes(const struct psc *c)
             size_t bytes = ps_piece_bytes(&ts->wire.message, c->manifest, chunk);
             most = bytes > most ? bytes : most;
         }
-    return most;
+    return (most + PLACE_UNIT - 1) / PLACE_UNIT * PLACE_UNIT;
+}
+
+static void drop_room(struct psc *c)
+{
+    struct psc_wire *w = &c->transfer_state.wire;
+    psc_coded_free_room(c);
+    free(w->room);
+    w->room = NULL;
+    w->room_bytes = 0;
+}
+
+/* For the current codec: as much as the largest so far. */
+static int make_room(struct psc *c, size_t bytes, struct ps_error *err)
+{
+    struct psc_wire *w = &c->transfer_state.wire;
+    if (bytes <= w->room_bytes)
+        return PSC_OK;
+    psc_links_close(c); /* links may still read the old room */
+    drop_room(c);
+    if ((w->room = aligned_alloc(ROOM_UNIT, (bytes + ROOM_UNIT - 1) / ROOM_UNIT * ROOM_UNIT)) == NULL)
+        return ps_fail(err, PSC_ENOMEM, "no memory for %zu bytes in codec %s", bytes, w->message.name);
+    int rc = psc_coded_make_room(c, bytes, err);
+    if (rc == PSC_OK)
+        w->room_bytes = bytes;
+    return rc;
+}
+
+static void drop_known(struct psc *c, float **known)
+{
+    if (*known != NULL && c->memory.device != NULL)
+        c->memory.kind->free(c->memory.device, *known);
+    else
+        free(*known);
+    *known = NULL;
+}
+
+static int make_known(struct psc *c, float **known, struct ps_error *err)
+{
+    const size_t bytes = c->manifest->n_floats * sizeof **known;
+    void *zeros = NULL;
+    if (c->memory.device == NULL) {
+        *known = calloc(1, bytes);
+        return *known != NULL
+                   ? PSC_OK
+                   : ps_fail(err, PSC_ENOMEM, "no memory for %zu bytes of the last answers", bytes);
+    }
+    int rc = c->memory.kind->alloc(c->memory.device, bytes, &zeros, err);
+    if (rc < 0)
+        return psc_device_result(rc);
+    c->memory.kind->order(c->memory.device, PSC_COMPUTE, PSC_UP); /* its zeros are there before */
+    *known = zeros;
+    return PSC_OK;
+}
+
+void psc_wire_finish(struct psc *c)
+{
+    struct psc_wire *w = &c->transfer_state.wire;
+    drop_room(c);
+    drop_known(c, &w->known);
+    drop_known(c, &w->sent_known);
 }
 
 int psc_wire_prepare(struct psc *c, struct ps_error *err)
@@ -47,24 +112,16 @@ int psc_wire_prepare(struct psc *c, struct ps_error *err)
     w->place_bytes = needed ? place_bytes(c) : 0;
     size_t want = needed ? place_chunks(ts) * w->place_bytes : 0;
     psc_wire_begin(c);
-    free(w->known);
-    free(w->sent_known);
-    w->known = w->sent_known = NULL;
+    drop_known(c, &w->known);
+    drop_known(c, &w->sent_known);
     bool keeps = w->answer.for_moves && c->opt.kind == PSC_WORKER,
          twice = keeps && ts->welcome.hyper.overlap > 0;
-    if ((keeps && (w->known = calloc(c->manifest->n_floats, sizeof *w->known)) == NULL) ||
-        (twice && (w->sent_known = calloc(c->manifest->n_floats, sizeof *w->known)) == NULL))
-        return ps_fail(err, PSC_ENOMEM, "no memory for %llu floats of the last answers",
-                       (unsigned long long)c->manifest->n_floats);
-    if (want <= w->room_bytes)
-        return PSC_OK;
-    psc_links_close(c); /* links may still read the old room */
-    free(w->room);
-    w->room_bytes = 0;
-    if ((w->room = malloc(want)) == NULL)
-        return ps_fail(err, PSC_ENOMEM, "no memory for %zu bytes in codec %s", want, w->message.name);
-    w->room_bytes = want;
-    return PSC_OK;
+    int rc = keeps ? make_known(c, &w->known, err) : PSC_OK;
+    if (rc == PSC_OK && twice)
+        rc = make_known(c, &w->sent_known, err);
+    if (rc == PSC_OK)
+        rc = psc_coded_prepare(c, err);
+    return rc == PSC_OK ? make_room(c, want, err) : rc;
 }
 
 void psc_wire_begin(struct psc *c)
@@ -91,7 +148,15 @@ const struct ps_codec *psc_wire_answer_codec(const struct psc *c, const struct p
     return t->kind == PS_FRAME_EXCHANGE ? &c->transfer_state.wire.answer : ps_codec_find(0);
 }
 
-/* m + e, with frozen values 0. Where m + e is not finite, m alone is sent. */
+/* m + e; a value that is not finite then is sent without e. */
+static void add_error(const struct psc *c, float *at, const float *m, const float *e, size_t n)
+{
+    c->vec->axpy(at, e, 1, n);
+    for (size_t i = c->vec->first_nonfinite(at, n); i < n; i++)
+        at[i] = isfinite(at[i]) ? at[i] : m[i];
+}
+
+/* m + e, with frozen values 0. */
 static void make_message(struct psc *c, const struct psc_transfer *t, struct ps_range r, float *out)
 {
     const float *m = psc_stage_message(c, t, c->transfer_state.scope, r.begin),
@@ -104,11 +169,8 @@ static void make_message(struct psc *c, const struct psc_transfer *t, struct ps_
             memset(at, 0, p.range.count * sizeof *at);
             continue;
         }
-        if (e == NULL)
-            continue;
-        c->vec->axpy(at, e + p.range.begin, 1, p.range.count);
-        if (c->vec->first_nonfinite(at, p.range.count) < p.range.count)
-            memcpy(at, m + (p.range.begin - r.begin), p.range.count * sizeof *at);
+        if (e != NULL)
+            add_error(c, at, m + (p.range.begin - r.begin), e + p.range.begin, p.range.count);
     }
 }
 
@@ -122,9 +184,14 @@ static bool needs_making(const struct psc *c, struct ps_range r)
            ps_piece_has_buffers(&c->transfer_state.wire.message, c->manifest, r);
 }
 
+size_t psc_wire_place(const struct psc_transfer_state *ts, uint32_t lane, uint32_t k)
+{
+    return (ts->progress[lane].place + k) * ts->wire.place_bytes;
+}
+
 static unsigned char *place_of(struct psc_transfer_state *ts, uint32_t lane, uint32_t k)
 {
-    return ts->wire.room + (ts->progress[lane].place + k) * ts->wire.place_bytes;
+    return ts->wire.room + psc_wire_place(ts, lane, k);
 }
 
 const void *psc_wire_body(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k,
@@ -135,7 +202,7 @@ const void *psc_wire_body(struct psc *c, const struct psc_transfer *t, uint32_t 
     const float *m = psc_stage_message(c, t, ts->scope, r.begin);
     if (psc_wire_codec(c, t)->in_place)
         return m;
-    if ((*word & bit) == 0) {
+    if ((*word & bit) == 0) { /* a device has encoded all of them */
         if (needs_making(c, r)) {
             make_message(c, t, r, ts->scratch);
             ps_piece_encode(&ts->wire.message, c->manifest, r, place_of(ts, lane, k), ts->scratch);
@@ -156,6 +223,10 @@ void psc_wire_landed(struct psc *c, const struct psc_transfer *t, uint32_t lane,
     bool encoded = (ts->progress[lane].encoded[k / 64] >> (k % 64) & 1) != 0;
     if (e == NULL || !encoded || !psc_transfer_moves(t))
         return;
+    if (c->memory.device != NULL) {
+        psc_coded_feed_back(c, t, lane, k, r);
+        return;
+    }
     make_message(c, t, r, ts->scratch);
     ps_piece_decode(&ts->wire.message, c->manifest, r, sent, place_of(ts, lane, k));
     c->vec->subtract(e + r.begin, ts->scratch, sent, r.count);
@@ -210,8 +281,18 @@ void psc_wire_expect(struct psc *c, const struct psc_transfer *t, uint32_t lane,
         return;
     p->says_based[k / 64] |= p->based[k / 64] & bit;
     if (ts->wire.sent_known != NULL && (p->based[k / 64] & bit) != 0)
-        memcpy(ts->wire.sent_known + r.begin, ts->wire.known + r.begin, r.count * sizeof *ts->wire.known);
+        psc_copy(&ts->work, ts->wire.sent_known + r.begin, ts->wire.known + r.begin, r.count);
     p->based[k / 64] &= ~bit;
+}
+
+void psc_wire_withdraw(struct psc *c)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    for (uint32_t i = 0; i < ts->welcome.n_lanes; i++) {
+        struct psc_lane_progress *p = &ts->progress[i];
+        for (uint32_t k = ts->flights[0].lanes[i].first; k < ts->flights[0].lanes[i].end; k++)
+            p->based[k / 64] |= p->says_based[k / 64] & UINT64_C(1) << (k % 64);
+    }
 }
 
 bool psc_wire_is_known(const struct psc_transfer_state *ts, uint32_t lane, uint32_t k)
@@ -231,6 +312,6 @@ void psc_wire_know(struct psc *c, const struct psc_transfer *t, uint32_t lane, u
     if (!is_kept(ts, t, lane, k, r))
         return;
     if (floats != ts->wire.known + r.begin)
-        memcpy(ts->wire.known + r.begin, floats, r.count * sizeof *floats);
+        psc_copy(&ts->work, ts->wire.known + r.begin, floats, r.count);
     ts->progress[lane].based[k / 64] |= UINT64_C(1) << (k % 64);
 }

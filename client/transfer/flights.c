@@ -161,14 +161,17 @@ static bool has_landed(const struct psc_transfer_state *ts, const struct psc_fli
     return f->t.kind != PS_FRAME_PULL && newest != 0 && (int32_t)behind <= 0;
 }
 
-/* The rest of an exchange that has landed is pulled. Transfers that no rule applies start again. With another
- * lane map the pieces are other ones, which several flights may share: each is marked when those before it
- * are over. */
+/* The rest of an exchange that has landed is pulled. One that was made for the new method already, and
+ * transfers that no rule applies, start again. With another lane map the pieces are other ones, which several
+ * flights may share: each is marked when those before it are over. */
 static void adapt(struct psc *c, struct psc_flight *f, bool landed, bool same_map)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    if (!landed && psc_transfer_moves(&f->t))
-        return; /* its message is for the method before: psc_flights_check ends it */
+    if (!landed && psc_transfer_moves(&f->t)) {
+        if (f->t.generation == ts->welcome.generation) /* else psc_flights_check ends it */
+            psc_pieces_start(c, f);
+        return;
+    }
     if (landed) {
         f->t.kind = PS_FRAME_PULL;
         f->t.send = NULL;

@@ -65,20 +65,45 @@ int psc_flights_check(struct psc *c);
 
 /* stage.c. Forgets the message: a new transfer begins, or the mirror has changed since. */
 void psc_stage_begin(struct psc *c);
-/* Brings r of the message to the host. PSC_EDEVICE. */
+/* Brings r of a message that is not encoded to the host. PSC_EDEVICE. */
 int psc_stage_fetch(struct psc *c, const struct psc_transfer *t, struct ps_range r);
 /* The message on the host from `at` of the vector on, as far as it was fetched. NULL: it cannot be. */
 const float *psc_stage_message(const struct psc *c, const struct psc_transfer *t, struct ps_range scope,
                                uint64_t at);
-/* *floats: an answer of n floats, then where psc_landed finds it; answered: it was applied. PSC_EDEVICE. */
-int psc_stage_answer(struct psc *c, const float **floats, size_t n);
+/* With a device: an answer of n floats in a codec; *floats: where psc_landed finds it there. answered: it was
+ * applied. PSC_EDEVICE. */
+int psc_stage_answer(struct psc *c, const struct ps_codec *codec, const void *body, size_t bytes, size_t n,
+                     const float **floats);
 void psc_stage_answered(struct psc *c);
+/* The same for piece r in a codec for moves, which the device adds to psc_wire.known. PSC_EUNSUPPORTED: it is
+ * not an encoder's. */
+int psc_stage_moves(struct psc *c, const struct ps_codec *codec, const void *body, size_t bytes,
+                    struct ps_range r, const float **floats);
 /* Copies to the target what a lane has made of r in the mirror. */
 void psc_stage_take_back(struct psc *c, const struct psc_transfer *t, struct ps_range r);
 /* ps_buffer_renew of a buffer that may be the mirror. */
 int psc_stage_renew(struct psc *c, struct ps_buffer *b, struct ps_error *err);
 
-/* encode.c. Allocates the buffer for encoded messages, for the current codecs and shard. PSC_ENOMEM with a
+/* coded.c: messages that a device encodes. Whether t's is one. */
+bool psc_coded_is_for(const struct psc *c, const struct psc_transfer *t);
+/* PSC_EUNSUPPORTED: the device does not have the codec. PSC_EDEVICE. */
+int psc_coded_prepare(struct psc *c, struct ps_error *err);
+/* For psc_wire.room, which was allocated, and is about to be freed. PSC_ENOMEM, PSC_EDEVICE. */
+int psc_coded_make_room(struct psc *c, size_t bytes, struct ps_error *err);
+void psc_coded_free_room(struct psc *c);
+/* Encodes the pieces of the transfer that are not answered. If its values must be checked (t->name),
+ * searched then tells the index of the first that is not finite, as search_end. PSC_EDEVICE. */
+void psc_coded_begin(struct psc *c, const struct psc_transfer *t);
+int psc_coded_searched(struct psc *c, uint64_t *bad, struct ps_error *err);
+/* Brings the payload of chunk k of the lane to the host. PSC_EDEVICE. */
+int psc_coded_fetch(struct psc *c, uint32_t lane, uint32_t k);
+/* psc_wire_landed on the device. */
+void psc_coded_feed_back(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k,
+                         struct ps_range r);
+
+/* encode.c. Where the payload of chunk k of the lane begins in psc_wire.room. */
+size_t psc_wire_place(const struct psc_transfer_state *ts, uint32_t lane, uint32_t k);
+/* Allocates the buffer for encoded messages, for the current codecs and shard. PSC_ENOMEM with a
  * sentence. */
 int psc_wire_prepare(struct psc *c, struct ps_error *err);
 /* Forgets what was encoded. */
@@ -107,6 +132,8 @@ const float *psc_wire_floats(struct psc *c, const struct ps_codec *codec, const 
  * with these floats, and had not landed before. */
 void psc_wire_expect(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k,
                      struct ps_range r);
+/* Nothing of the transfer in progress was sent: the copies are as certain as before. */
+void psc_wire_withdraw(struct psc *c);
 /* Whether the copy is certain now. */
 bool psc_wire_is_known(const struct psc_transfer_state *ts, uint32_t lane, uint32_t k);
 bool psc_wire_is_based(const struct psc_transfer_state *ts, uint32_t lane, uint32_t k);

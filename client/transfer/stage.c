@@ -1,12 +1,12 @@
 /* The stage: memory of the host between a device's vectors and the lanes.
  *
- * A message is copied to the mirror, where each float has its place in the vector: a block of several chunks
- * at a time in PSC_DOWN, the next block while the lanes work on this one. Chunks are sent from there, and
- * encoded from there. The mirror is memory that a server on this machine can map, so that lanes may make an
- * elastic exchange in place; what they leave is copied back to the device as it is.
+ * A message in floats (others: coded.c) is copied to the mirror, where each float has its place in the
+ * vector: a block of several chunks at a time in PSC_DOWN, the next block while the lanes work on this one.
+ * Chunks are sent from there. The mirror is memory that a server on this machine can map, so that lanes may
+ * make an elastic exchange in place; what they leave is copied back to the device as it is.
  *
- * Any other answer is copied to a slot, and from there to a slot of the device in PSC_UP, where psc_landed
- * applies it. A slot is used again when the device has passed its mark. */
+ * Any other answer is copied to a slot, and from there to a slot of the device in PSC_UP, where it is decoded
+ * and psc_landed applies it. A slot is used again when the device has passed its mark. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +14,7 @@
 #include "client/internal.h"
 #include "client/transfer/internal.h"
 #include "client/worker/worker.h"
+#include "proto/codecs/piece.h"
 
 /* Chunks of a block: copies of a few MB cost the bus nothing. */
 enum { BLOCK_CHUNKS = 4 };
@@ -46,13 +47,15 @@ static int make_slots(struct psc *c, struct ps_error *err)
     const struct psc_memory_kind *kind = c->memory.kind;
     struct psc_stage *s = &c->transfer_state.stage;
     size_t bytes = PSC_STAGE_SLOTS * (size_t)c->shard.chunk_floats * sizeof(float);
-    void *slots;
+    void *slots, *payloads;
     if (ps_buffer_alloc(bytes, &s->slots, err) < 0)
         return PSC_ENOMEM;
     int rc = kind->pin(c->memory.device, s->slots.base, bytes, err);
     s->pinned = rc == 0;
     if (rc == 0 && (rc = kind->alloc(c->memory.device, bytes, &slots, err)) == 0)
         s->device_slots = slots;
+    if (rc == 0 && (rc = kind->alloc(c->memory.device, bytes, &payloads, err)) == 0)
+        s->payloads = payloads;
     for (uint32_t i = 0; i < PSC_STAGE_SLOTS && rc == 0; i++)
         rc = kind->mark_create(c->memory.device, &s->slot_marks[i], err);
     return psc_device_result(rc);
@@ -77,7 +80,9 @@ int psc_stage_prepare(struct psc *c, struct ps_error *err)
 {
     if (c->memory.device == NULL || c->local || c->group.follows) /* those that exchange nothing */
         return PSC_OK;
-    int rc = make_mirror(c, err);
+    int rc = psc_device_result(c->memory.kind->learn(c->memory.device, c->manifest, err));
+    if (rc == PSC_OK)
+        rc = make_mirror(c, err);
     if (rc == PSC_OK)
         rc = make_slots(c, err);
     return rc == PSC_OK ? make_blocks(c, err) : rc;
@@ -89,6 +94,10 @@ void psc_stage_finish(struct psc *c)
     struct psc_stage *s = &c->transfer_state.stage;
     for (uint32_t i = 0; i < s->n_blocks; i++)
         kind->mark_destroy(c->memory.device, s->marks[i]);
+    for (uint32_t i = 0; i < PS_MAX_LANES; i++)
+        for (int k = 0; k < 2; k++)
+            if (c->transfer_state.wire.marks[i][k] != NULL)
+                kind->mark_destroy(c->memory.device, c->transfer_state.wire.marks[i][k]);
     for (uint32_t i = 0; i < PSC_STAGE_SLOTS; i++)
         if (s->slot_marks[i] != NULL)
             kind->mark_destroy(c->memory.device, s->slot_marks[i]);
@@ -151,7 +160,8 @@ static void start_block(struct psc *c, const struct psc_transfer *t, uint64_t k)
     if (block.count == 0 || s->states[k] != IS_MISSING)
         return;
     c->memory.kind->down(queue_of(c, PSC_DOWN), s->mirror + block.begin,
-                         t->send + (block.begin - c->transfer_state.scope.begin), block.count);
+                         t->send + (block.begin - c->transfer_state.scope.begin),
+                         block.count * sizeof(float));
     c->memory.kind->mark(queue_of(c, PSC_DOWN), s->marks[k]);
     s->states[k] = IS_COMING;
 }
@@ -177,20 +187,56 @@ int psc_stage_fetch(struct psc *c, const struct psc_transfer *t, struct ps_range
     return PSC_OK;
 }
 
-int psc_stage_answer(struct psc *c, const float **floats, size_t n)
+/* *at: where the next slot begins, which is free. */
+static int find_slot(struct psc *c, size_t *at)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_stage *s = &ts->stage;
-    if (c->memory.device == NULL)
-        return PSC_OK;
-    size_t at = (size_t)s->slot * c->shard.chunk_floats;
     if (s->slot_used[s->slot] &&
         c->memory.kind->wait(c->memory.device, s->slot_marks[s->slot], &ts->error) < 0)
         return PSC_EDEVICE;
-    float *host = (float *)s->slots.base + at;
-    memcpy(host, *floats, n * sizeof *host);
-    c->memory.kind->up(queue_of(c, PSC_UP), s->device_slots + at, host, n);
-    *floats = s->device_slots + at;
+    *at = (size_t)s->slot * c->shard.chunk_floats;
+    return PSC_OK;
+}
+
+int psc_stage_answer(struct psc *c, const struct ps_codec *codec, const void *body, size_t bytes, size_t n,
+                     const float **floats)
+{
+    struct psc_stage *s = &c->transfer_state.stage;
+    size_t at = 0;
+    int rc = find_slot(c, &at);
+    if (rc != PSC_OK)
+        return rc;
+    float *host = (float *)s->slots.base + at, *to = s->device_slots + at;
+    unsigned char *payload = s->payloads + at * sizeof *to;
+    memcpy(host, body, bytes);
+    c->memory.kind->up(queue_of(c, PSC_UP), codec->in_place ? (void *)to : payload, host, bytes);
+    if (!codec->in_place)
+        c->memory.kind->decode(queue_of(c, PSC_UP), codec, to, payload, n);
+    *floats = to;
+    return PSC_OK;
+}
+
+int psc_stage_moves(struct psc *c, const struct ps_codec *codec, const void *body, size_t bytes,
+                    struct ps_range r, const float **floats)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    size_t at = 0;
+    int rc = find_slot(c, &at);
+    if (rc != PSC_OK)
+        return rc;
+    float *host = (float *)ts->stage.slots.base + at;
+    unsigned char *payload = ts->stage.payloads + at * sizeof *host;
+    const struct psc_coding coding = {.codec = codec, .error = ts->wire.known, .room = payload};
+    const struct psc_coded piece = {.range = r, .as_floats = !ps_piece_is_coded(codec, c->manifest, r)};
+    memcpy(host, body, bytes);
+    const char *wrong =
+        ps_piece_check(codec, c->manifest, r, host); /* a peer may have changed the body since */
+    if (wrong != NULL)
+        return ps_fail(&ts->error, PSC_EUNSUPPORTED, "an answer in codec %s: %s", codec->name, wrong);
+    c->memory.kind->up(queue_of(c, PSC_UP), payload, host, bytes);
+    c->memory.kind->take(queue_of(c, PSC_UP), &coding, &piece);
+    *floats = ts->wire.known + r.begin;
     return PSC_OK;
 }
 
@@ -209,7 +255,7 @@ void psc_stage_take_back(struct psc *c, const struct psc_transfer *t, struct ps_
     const struct psc_transfer_state *ts = &c->transfer_state;
     if (c->memory.device != NULL)
         c->memory.kind->up(queue_of(c, PSC_UP), t->target + (r.begin - ts->scope.begin),
-                           ts->stage.mirror + r.begin, r.count);
+                           ts->stage.mirror + r.begin, r.count * sizeof(float));
 }
 
 void psc_work_goes(struct psc *c)

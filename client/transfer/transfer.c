@@ -218,9 +218,22 @@ static int check_all(struct psc *c, const struct psc_work *work, const struct ps
                : find_bad(c, work, t, psc_scope_of(c, t), "nothing was sent", err);
 }
 
+bool psc_watch(struct psc *c, const float *message, struct ps_range part)
+{
+    if (c->memory.device != NULL)
+        c->memory.kind->watch(c->work.queue, message + part.begin, part.count, part.begin);
+    return c->memory.device != NULL;
+}
+
 int psc_transfer_check(struct psc *c, const struct psc_transfer *t, struct ps_error *err)
 {
-    return check_all(c, &c->work, t, err);
+    uint64_t bad = UINT64_MAX;
+    if (!t->watched)
+        return check_all(c, &c->work, t, err);
+    int rc = psc_device_result(c->memory.kind->search_end(c->work.queue, &bad, err));
+    return rc != PSC_OK || bad == UINT64_MAX
+               ? rc
+               : refuse_value(c, t, psc_scope_of(c, t), bad, "nothing was sent", err);
 }
 
 /* Before the first byte is sent. In place the lanes check each value as they move it, which saves one pass
@@ -230,6 +243,19 @@ static int check_values(struct psc *c, const struct psc_transfer *t)
     c->transfer_state.unchecked = c->transfer_state.in_place;
     return c->transfer_state.unchecked ? PSC_OK
                                        : check_all(c, &c->transfer_state.work, t, &c->transfer_state.error);
+}
+
+/* The device has looked for them as it encoded. */
+static int check_coded(struct psc *c, const struct psc_transfer *t)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    uint64_t bad = UINT64_MAX;
+    ts->unchecked = false;
+    int rc = t->name != NULL ? psc_coded_searched(c, &bad, &ts->error) : PSC_OK;
+    if (rc == PSC_OK && bad == UINT64_MAX)
+        return PSC_OK;
+    psc_wire_withdraw(c);
+    return rc != PSC_OK ? rc : refuse_value(c, t, ts->scope, bad, "nothing was sent", &ts->error);
 }
 
 static int reopen_links(struct psc *c, bool moved)
@@ -464,24 +490,7 @@ static int run_flights(struct psc *c, const struct psc_followers *followers)
     }
 }
 
-/* Marks the transfer as the only one in progress. */
-static void begin(struct psc *c, const struct psc_transfer *t)
-{
-    struct psc_transfer_state *ts = &c->transfer_state;
-    if (t->restarts && c->worker.vectors[PSC_VECTOR_ERROR] != NULL)
-        memset(c->worker.vectors[PSC_VECTOR_ERROR], 0,
-               c->shard.n_floats * sizeof *c->worker.vectors[PSC_VECTOR_ERROR]);
-    ts->transfer_version = 0;
-    memset(ts->part_versions, 0, sizeof ts->part_versions);
-    ts->begun = ts->refused = ts->one_by_one = false;
-    atomic_store_explicit(&c->session.shared.under_way, t->kind != PS_FRAME_PULL && t->kind != PS_FRAME_OFFER,
-                          memory_order_relaxed);
-    ts->n_flights = 0;
-    psc_flight_begin(c, t);
-    psc_pieces_rewind(c);
-}
-
-/* Before it begins: a psc result. */
+/* Before it begins: a psc result. A device looks for bad values as it encodes. */
 static int prepare(struct psc *c, const struct psc_transfer *t)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
@@ -491,7 +500,28 @@ static int prepare(struct psc *c, const struct psc_transfer *t)
     if (rc != PSC_OK)
         return rc;
     psc_pieces_choose(c, t);
-    return check_values(c, t);
+    return psc_coded_is_for(c, t) ? PSC_OK : check_values(c, t);
+}
+
+/* Marks the transfer as the only one in progress. A psc result. */
+static int begin(struct psc *c, const struct psc_transfer *t)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    if (t->restarts && c->worker.vectors[PSC_VECTOR_ERROR] != NULL)
+        psc_zero(&ts->work, c->worker.vectors[PSC_VECTOR_ERROR], c->shard.n_floats);
+    ts->transfer_version = 0;
+    memset(ts->part_versions, 0, sizeof ts->part_versions);
+    ts->begun = ts->refused = ts->one_by_one = false;
+    ts->n_flights = 0;
+    psc_flight_begin(c, t);
+    psc_pieces_rewind(c);
+    int rc = psc_coded_is_for(c, t) ? check_coded(c, t) : PSC_OK;
+    if (rc != PSC_OK)
+        ts->n_flights = 0;
+    else
+        atomic_store_explicit(&c->session.shared.under_way,
+                              t->kind != PS_FRAME_PULL && t->kind != PS_FRAME_OFFER, memory_order_relaxed);
+    return rc;
 }
 
 /* One that could not begin. */
@@ -507,9 +537,10 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t, const struct p
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     int rc = prepare(c, t);
+    if (rc == PSC_OK)
+        rc = begin(c, t);
     if (rc != PSC_OK)
         return end_unbegun(c, followers, rc);
-    begin(c, t);
     if ((rc = run_flights(c, followers)) != PSC_OK || ts->links.leaving) {
         /* This includes the end of a drain: nothing may remain in flight. */
         psc_links_close(c);

@@ -60,6 +60,7 @@ struct psc_transfer {
     uint16_t flags;           /* of its frames, beside the scope's */
     const float *send;        /* [floats of the scope], or NULL */
     const char *name;         /* of `send`, when its values must be checked; NULL: they were */
+    bool watched;             /* the device has looked at them as it made them: see psc_watch */
     uint32_t samples;
     uint64_t clock;
     uint32_t generation;  /* of the method that `send` was made for, when it is a rule's message */
@@ -127,7 +128,9 @@ struct psc_lane_progress {
     uint32_t first_sent; /* the piece that was last sent because it was the first, of a message with a gate */
     uint64_t *sent;    /* bitmap over the chunks of a message with a gate: sent since the links were opened */
     uint64_t *encoded; /* bitmap over the chunks: encoded in psc_wire.room */
-    size_t place;      /* index of the lane's first chunk there */
+    /* Of what a device has encoded: batches that are being copied to the host, and those that are there. */
+    uint32_t fetching, fetched;
+    size_t place; /* index of the lane's first chunk there */
     /* Bitmaps over the chunks, if answers are moves. based: the last exchange of the chunk was answered, and
      * `known` is the result. says_based: the same when the exchange in progress began; its frames say so. */
     uint64_t *based, *says_based;
@@ -138,9 +141,11 @@ struct psc_wire {
     struct ps_codec message, answer; /* of the method in psc_transfer_state.welcome */
     unsigned char *room;             /* for the whole vector, chunk by chunk */
     size_t room_bytes;
-    size_t place_bytes; /* of a chunk there */
-    float *known;       /* [floats], with an answer codec for moves: the center as the answers have told it */
-    float *sent_known;  /* [floats], with overlap: the same, of each chunk when its last exchange began */
+    size_t place_bytes;         /* of a chunk there, a multiple of 16 */
+    unsigned char *device_room; /* the same of the device, which encodes; `room` is pinned then. NULL: none */
+    struct psc_mark *marks[PS_MAX_LANES][2]; /* of the batches that are being copied from there */
+    float *known;      /* [floats], with an answer codec for moves: the center as the answers have told it */
+    float *sent_known; /* [floats], with overlap: the same, of each chunk when its last exchange began */
 };
 
 /* Between vectors of a device and the lanes (stage.c). All 0 if the vectors are the host's. */
@@ -154,6 +159,7 @@ struct psc_stage {
     struct ps_buffer slots;  /* PSC_STAGE_SLOTS chunks */
     bool pinned;             /* they are */
     float *device_slots;     /* as many, of the device */
+    unsigned char *payloads; /* as many bytes, of the device: answers in a codec */
     struct psc_mark *slot_marks[PSC_STAGE_SLOTS];
     bool slot_used[PSC_STAGE_SLOTS];
     uint32_t slot; /* the next */
@@ -220,6 +226,9 @@ struct psc_followers {
 /* Runs the transfer to its end. A psc result; on failure transfer_state.error has the sentence. With
  * followers: starts those that may be under way beside it, and runs all of them to their end. */
 int psc_transfer_run(struct psc *c, const struct psc_transfer *t, const struct psc_followers *followers);
+/* What passes of PSC_COMPUTE write to `part` of a message is looked at by a device, until psc_transfer_check
+ * of a transfer that is `watched`. Returns whether the vectors are a device's. */
+bool psc_watch(struct psc *c, const float *message, struct ps_range part);
 /* Whether the values that it sends are finite: PSC_OK, or PSC_EVALUE with a sentence, after the server was
  * told. For the caller's thread. */
 int psc_transfer_check(struct psc *c, const struct psc_transfer *t, struct ps_error *err);
@@ -228,6 +237,9 @@ int psc_transfer_check(struct psc *c, const struct psc_transfer *t, struct ps_er
  * any thread if the vectors are the host's. */
 int psc_transfer_find_bad(struct psc *c, const struct psc_transfer *t, struct ps_range at, const char *then,
                           struct ps_error *err);
+
+/* encode.c. Frees the room of encoded messages. The links are closed. */
+void psc_wire_finish(struct psc *c);
 
 /* stage.c. Allocates the stage, if the vectors are a device's. PSC_ENOMEM, PSC_EDEVICE. */
 int psc_stage_prepare(struct psc *c, struct ps_error *err);

@@ -96,9 +96,9 @@ static int copy_pieces(struct psc *c, float *device, float *host, size_t n, bool
         size_t count = n - at < piece ? n - at : piece;
         if (is_up) {
             memcpy(pinned, host + at, count * sizeof *host);
-            kind->up(c->work.queue, device + at, pinned, count);
+            kind->up(c->work.queue, device + at, pinned, count * sizeof *host);
         } else {
-            kind->down(c->work.queue, pinned, device + at, count);
+            kind->down(c->work.queue, pinned, device + at, count * sizeof *host);
         }
         rc = kind->finish(c->work.queue, &c->error);
         if (rc == 0 && !is_up)

@@ -51,7 +51,7 @@ static void keep_error(struct psc *c, struct ps_range part)
     if (error == NULL || sent == NULL)
         return;
     psc_async_await(c, c->worker.last_of_caller);
-    memcpy(sent + part.begin, error + part.begin, part.count * sizeof *sent);
+    psc_copy(&c->work, sent + part.begin, error + part.begin, part.count);
 }
 
 static void start(struct psc *c, struct psc_prefetch *a, const struct psc_transfer *t)
@@ -84,7 +84,7 @@ void psc_prefetch_again(struct psc *c, struct psc_prefetch *a)
     float *error = c->worker.vectors[PSC_VECTOR_ERROR];
     const float *sent = c->worker.vectors[PSC_VECTOR_SENT_ERROR];
     if (error != NULL && sent != NULL)
-        memcpy(error + a->part.begin, sent + a->part.begin, a->part.count * sizeof *error);
+        psc_copy(&c->work, error + a->part.begin, sent + a->part.begin, a->part.count);
     start(c, a, &t);
 }
 

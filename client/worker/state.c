@@ -17,12 +17,6 @@ static float *own_x(struct psc *c)
     return memset(b->base, 0, bytes);
 }
 
-/* Encoding is the host's, and so is what it has lost. */
-bool psc_vector_is_on_device(const struct psc *c, int k)
-{
-    return c->memory.device != NULL && k != PSC_VECTOR_ERROR && k != PSC_VECTOR_SENT_ERROR;
-}
-
 static float *of_device(struct psc *c)
 {
     void *at = NULL;
@@ -33,9 +27,9 @@ static float *of_device(struct psc *c)
 
 bool psc_vector_make(struct psc *c, enum psc_vector k)
 {
-    c->worker.vectors[k] = psc_vector_is_on_device(c, k) ? of_device(c)
-                           : k == PSC_VECTOR_X           ? own_x(c)
-                                               : calloc(c->shard.n_floats, sizeof *c->worker.vectors[k]);
+    c->worker.vectors[k] = c->memory.device != NULL ? of_device(c)
+                           : k == PSC_VECTOR_X      ? own_x(c)
+                                                    : calloc(c->shard.n_floats, sizeof *c->worker.vectors[k]);
     return c->worker.vectors[k] != NULL;
 }
 
@@ -43,7 +37,7 @@ static void drop(struct psc *c, int k)
 {
     if (c->worker.vectors[k] == NULL)
         return;
-    if (psc_vector_is_on_device(c, k))
+    if (c->memory.device != NULL)
         c->memory.kind->free(c->memory.device, c->worker.vectors[k]);
     else if (k != PSC_VECTOR_X) /* in its buffer */
         free(c->worker.vectors[k]);
@@ -155,20 +149,24 @@ void psc_land_moved(struct psc *c, struct ps_range r, const float *answer, float
     uint64_t scope = c->transfer_state.scope.begin;
     struct ps_range at = {scope + r.begin, r.count};
     (void)rate;
+    psc_passes_begin(&c->transfer_state.work);
     for (struct ps_role_run p = ps_role_run_first(c->manifest, at); p.range.count > 0;
          p = ps_role_run_next(p, at))
         if (p.segment->role != PS_ROLE_FROZEN)
             psc_copy(&c->transfer_state.work, target + (p.range.begin - scope),
                      answer + (p.range.begin - at.begin), p.range.count);
+    psc_passes_end(&c->transfer_state.work);
 }
 
 void psc_copy_buffers(const struct psc *c, float *to, const float *from)
 {
+    psc_passes_begin(&c->work);
     for (size_t i = 0; i < c->manifest->n_segments; i++) {
         const struct ps_segment *s = &c->manifest->segments[i];
         if (s->role == PS_ROLE_BUFFER)
             psc_copy(&c->work, to + s->range.begin, from + s->range.begin, s->range.count);
     }
+    psc_passes_end(&c->work);
 }
 
 struct copy {
@@ -181,10 +179,12 @@ static void copy_moved(void *arg, uint64_t begin, uint64_t count)
 {
     const struct copy *k = arg;
     struct ps_range r = {begin, count};
+    psc_passes_begin(&k->c->work);
     for (struct ps_role_run p = ps_role_run_first(k->c->manifest, r); p.range.count > 0;
          p = ps_role_run_next(p, r))
         if (p.segment->role != PS_ROLE_FROZEN)
             psc_copy(&k->c->work, k->to + p.range.begin, k->from + p.range.begin, p.range.count);
+    psc_passes_end(&k->c->work);
 }
 
 void psc_copy_moved(const struct psc *c, float *to, const float *from)
@@ -231,6 +231,7 @@ static void step_piece(void *arg, uint64_t begin, uint64_t count)
     const struct own_pass *w = arg;
     struct psc *c = w->c;
     struct ps_range r = {begin, count};
+    psc_passes_begin(&c->work);
     for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
          p = ps_role_run_next(p, r)) {
         struct psc_optimizer_vectors point = point_of(c, p.range, w->at);
@@ -239,6 +240,7 @@ static void step_piece(void *arg, uint64_t begin, uint64_t count)
             c->optimizer->step(&c->work, &point, psc_eta_of(p.segment, w->eta),
                                (float)c->worker.hyper.momentum);
     }
+    psc_passes_end(&c->work);
 }
 
 void psc_own_step(struct psc *c, float *at, const float *g)
@@ -260,6 +262,7 @@ static void look_piece(void *arg, uint64_t begin, uint64_t count)
     struct psc *c = w->c;
     const float *own = c->worker.vectors[PSC_VECTOR_X];
     struct ps_range r = {w->begin + begin, count};
+    psc_passes_begin(&c->work);
     for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
          p = ps_role_run_next(p, r)) {
         struct psc_optimizer_vectors point = point_of(c, p.range, w->at);
@@ -268,6 +271,7 @@ static void look_piece(void *arg, uint64_t begin, uint64_t count)
         else if (p.segment->role == PS_ROLE_BUFFER)
             psc_copy(&c->work, w->at + p.range.begin, own + p.range.begin, p.range.count);
     }
+    psc_passes_end(&c->work);
 }
 
 void psc_own_lookahead(struct psc *c, float *at, struct ps_range r)

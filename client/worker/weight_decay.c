@@ -45,6 +45,7 @@ static void decay_piece(void *arg, uint64_t begin, uint64_t count)
     struct psc *c = w->c;
     float *to = c->worker.vectors[PSC_VECTOR_GRADIENT];
     struct ps_range r = {w->begin + begin, count};
+    psc_passes_begin(&c->work);
     for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
          p = ps_role_run_next(p, r)) {
         const struct ps_segment *s = p.segment;
@@ -55,6 +56,7 @@ static void decay_piece(void *arg, uint64_t begin, uint64_t count)
         else if (w->sends && s->role != PS_ROLE_FROZEN)
             psc_copy(&c->work, to + at, (s->role == PS_ROLE_BUFFER ? w->x : w->g) + at, p.range.count);
     }
+    psc_passes_end(&c->work);
 }
 
 void psc_gradient_decay(struct psc *c, const float *x, const float *g)

@@ -180,8 +180,6 @@ void psc_prefetch_again(struct psc *c, struct psc_prefetch *a);
  * was enqueued, and waits. PSC_ENOMEM, PSC_EDEVICE. */
 int psc_vector_read(struct psc *c, float *host, const float *x, size_t n);
 int psc_vector_write(struct psc *c, float *x, const float *host, size_t n);
-/* Whether vector k, allocated or not, is a device's. */
-bool psc_vector_is_on_device(const struct psc *c, int k);
 /* Frees the vectors and buffers without another owner. */
 void psc_buffers_finish(struct psc *c);
 

@@ -62,7 +62,7 @@ int cnn_cuda_send_step(struct cnn_cuda *d, const struct cnn_draw *draw, struct p
 {
     struct cnn_philox_key key = cnn_dropout_key(draw->seed);
 
-    *d->host.step = (struct cnn_cuda_step){draw->step, {key.v[0], key.v[1]}};
+    *d->host.step = (struct cnn_cuda_step){draw->step, draw->first_image, {key.v[0], key.v[1]}};
     return cnn_cuda_check(up(d, d->step, d->host.step, sizeof *d->step), "sending the step", NULL, err);
 }
 

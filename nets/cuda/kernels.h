@@ -16,7 +16,7 @@ struct cnn_cuda_bf16 {
 /* Parameters that change from step to step. They are in device memory, so that a captured graph reads the
  * current ones. */
 struct cnn_cuda_step {
-    uint64_t draw_step;
+    uint64_t draw_step, first_image;
     uint32_t dropout_key[2];
 };
 

@@ -149,12 +149,17 @@ VALUE_KERNEL(k_activate_back)
  * [C][H][W] order: a thread handles the four elements of a block. */
 VALUE_KERNEL(k_dropout)(struct cnn_cuda_dropout p, const struct cnn_cuda_step *s, const VALUE *in, VALUE *out)
 {
-    EACH(q, (p.n + 3) / 4)
+    const uint64_t first = s->first_image * p.c * p.places; /* elements of the images before */
+    EACH(q, (first + p.n + 3) / 4 - first / 4)
     {
-        uint32_t v[4] = {(uint32_t)q, p.layer, (uint32_t)s->draw_step, (uint32_t)(s->draw_step >> 32)};
+        uint64_t block = first / 4 + q;
+        uint32_t v[4] = {(uint32_t)block, p.layer, (uint32_t)s->draw_step, (uint32_t)(s->draw_step >> 32)};
         philox(v, s->dropout_key[0], s->dropout_key[1]);
-        for (uint32_t k = 0; k < 4 && q * 4 + k < p.n; k++)
-            store(out[q * 4 + k], v[k] >= p.dropped_below ? number(in[q * 4 + k]) * p.scale : 0);
+        for (uint32_t k = 0; k < 4; k++) {
+            uint64_t i = block * 4 + k - first; /* before the first: larger than all */
+            if (i < p.n)
+                store(out[i], v[k] >= p.dropped_below ? number(in[i]) * p.scale : 0);
+        }
     }
 }
 
@@ -164,7 +169,8 @@ VALUE_KERNEL(k_dropout_planes)
 {
     EACH(i, p.n)
     {
-        uint64_t image = i / p.c / p.places, e = (image * p.c + i % p.c) * p.places + i / p.c % p.places;
+        uint64_t image = s->first_image + i / p.c / p.places;
+        uint64_t e = (image * p.c + i % p.c) * p.places + i / p.c % p.places;
         uint32_t v[4] = {(uint32_t)(e / 4), p.layer, (uint32_t)s->draw_step, (uint32_t)(s->draw_step >> 32)};
         philox(v, s->dropout_key[0], s->dropout_key[1]);
         uint32_t low = e & 1 ? v[1] : v[0], high = e & 1 ? v[3] : v[2]; /* v[e % 4], in registers */

@@ -64,7 +64,7 @@ static int read_image(const struct cnn_images *set, const struct cnn_entry *e, s
     if (rc == 0 && (width != CNN_CIFAR_SIDE || height != CNN_CIFAR_SIDE))
         rc = ps_fail(&why, -EBADMSG, "an image of %u x %u pixels; allowed: 32 x 32", width, height);
     if (rc == 0)
-        rc = format->decode(&s->decoder, s->file, len, 1, CNN_ALL_ROWS, &why);
+        rc = format->decode(&s->decoder, s->file, len, 1, NULL, &why);
     if (rc != 0)
         return ps_fail(err, rc, "%.100s/%.120s: %.250s", set->what, cnn_list_name(&set->list, e->path),
                        why.text);

@@ -142,9 +142,12 @@ uint32_t cnn_room_close_up(const struct cnn_room *room, const struct cnn_batch_m
     return kept;
 }
 
+/* Where a cache line begins, so that images may begin there too. */
 static void *make_room(const struct cnn_batch_memory *memory, size_t bytes)
 {
-    return memory->alloc != NULL ? memory->alloc(memory->arg, bytes) : malloc(bytes);
+    enum { LINE = 64 };
+    return memory->alloc != NULL ? memory->alloc(memory->arg, bytes)
+                                 : aligned_alloc(LINE, (bytes / LINE + 1) * LINE);
 }
 
 static void drop_room(const struct cnn_batch_memory *memory, void *p)

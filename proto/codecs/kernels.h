@@ -50,6 +50,10 @@ struct ps_codec_kernels {
     struct ps_codec_loops bf16, trunc16, int8;
 };
 
+/* topk.c: how many of n values travel. */
+struct ps_codec;
+size_t ps_topk_kept(const struct ps_codec *c, size_t n);
+
 /* The rows built into this program, the plain one first; *n of them. */
 const struct ps_codec_kernels *const *ps_codec_kernels_rows(size_t *n);
 /* Whether this CPU can run the row. */

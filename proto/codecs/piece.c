@@ -34,6 +34,12 @@ size_t ps_piece_bytes(const struct ps_codec *c, const struct ps_manifest *m, str
     return is_coded(c, r, n_buffers) ? coded_bytes(c, r, n_buffers) : r.count * sizeof(float);
 }
 
+/* A payload as long as the floats is the floats, in every codec. */
+bool ps_piece_is_coded(const struct ps_codec *c, const struct ps_manifest *m, struct ps_range r)
+{
+    return is_coded(c, r, count_buffers(c, m, r)) && c->payload_bytes(c, r.count) < r.count * sizeof(float);
+}
+
 bool ps_piece_has_buffers(const struct ps_codec *c, const struct ps_manifest *m, struct ps_range r)
 {
     return count_buffers(c, m, r) > 0;

@@ -14,6 +14,8 @@
 size_t ps_piece_bytes(const struct ps_codec *c, const struct ps_manifest *m, struct ps_range r);
 /* Whether the piece holds values that do not travel in the codec. */
 bool ps_piece_has_buffers(const struct ps_codec *c, const struct ps_manifest *m, struct ps_range r);
+/* Whether the payload begins with that of the codec; else it is the floats. */
+bool ps_piece_is_coded(const struct ps_codec *c, const struct ps_manifest *m, struct ps_range r);
 /* x[r.count] is spent: its buffers are 0 afterwards. */
 void ps_piece_encode(const struct ps_codec *c, const struct ps_manifest *m, struct ps_range r, void *payload,
                      float *x);

@@ -11,7 +11,7 @@
 #include "proto/codecs/codec.h"
 #include "proto/codecs/kernels.h"
 
-static size_t kept_of(const struct ps_codec *c, size_t n)
+size_t ps_topk_kept(const struct ps_codec *c, size_t n)
 {
     return (size_t)(((uint64_t)n * c->fraction_ppm + 999999) / 1000000);
 }
@@ -23,18 +23,18 @@ static size_t list_bytes(size_t n, size_t k)
 
 static bool is_list(const struct ps_codec *c, size_t n)
 {
-    return list_bytes(n, kept_of(c, n)) < n * sizeof(float);
+    return list_bytes(n, ps_topk_kept(c, n)) < n * sizeof(float);
 }
 
 static size_t payload_bytes(const struct ps_codec *c, size_t n)
 {
-    return is_list(c, n) ? list_bytes(n, kept_of(c, n)) : n * sizeof(float);
+    return is_list(c, n) ? list_bytes(n, ps_topk_kept(c, n)) : n * sizeof(float);
 }
 
 static void encode(const struct ps_codec *c, void *payload, const float *x, size_t n)
 {
     if (is_list(c, n))
-        ps_codec_kernels_best()->topk->encode(payload, x, n, kept_of(c, n));
+        ps_codec_kernels_best()->topk->encode(payload, x, n, ps_topk_kept(c, n));
     else
         memcpy(payload, x, n * sizeof *x);
 }
@@ -42,7 +42,7 @@ static void encode(const struct ps_codec *c, void *payload, const float *x, size
 static void decode(const struct ps_codec *c, float *x, const void *payload, size_t n)
 {
     if (is_list(c, n))
-        ps_codec_kernels_best()->topk->decode(x, payload, n, kept_of(c, n));
+        ps_codec_kernels_best()->topk->decode(x, payload, n, ps_topk_kept(c, n));
     else
         memcpy(x, payload, n * sizeof *x);
 }
@@ -69,7 +69,7 @@ static const char *check(const struct ps_codec *c, const void *payload, size_t n
         return "the scale is not a number from 0 to the largest float / 127";
     for (size_t b = 0; b < n_blocks; b++)
         listed += counts[b];
-    if (listed != kept_of(c, n))
+    if (listed != ps_topk_kept(c, n))
         return "the counts of its blocks do not add up to the values that travel";
     places = counts + n_blocks;
     for (size_t b = 0; b < n_blocks; places += counts[b++]) {

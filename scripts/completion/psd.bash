@@ -94,6 +94,7 @@ _psd_values() {
         esac
         ;;
     psbench:--codec | psbench:--answer-codec) printf '%s\n' raw fp16 bf16 trunc16 int8 ;;
+    psbench:--memory) printf '%s\n' host cuda ;;
     psbench:--admission) printf '%s\n' fcfs hogwild ;;
     psbench:--transport) printf '%s\n' tcp ipc ;;
     psworker:--algorithm | psbench:--algorithm) printf '%s\n' ring tree auto ;;

@@ -308,6 +308,33 @@ START_TEST(diverged_worker_may_take_the_center_anew)
 }
 END_TEST
 
+/* The method changes between two steps, which psc_set_method has waited for: the step's exchange is the first
+ * transfer to learn of the lanes and the codec. Under hogwild each lane has the whole center. */
+static const char *const changes[] = {"method=hogwild-sgd", "codec.message=fp16",
+                                      "method=hogwild-sgd\ncodec.message=fp16"};
+
+START_TEST(the_first_step_of_a_changed_method_moves_the_center)
+{
+    start_psd((const char *[]){"method=async-sgd", "schedule={kind: constant, warmup_steps: 0}",
+                               "learning_rate=0.5", "lanes=2", "chunk_floats=1024", NULL});
+    for (int i = 0; i < N; i++) {
+        x[0][i] = (float)(i % 100);
+        g[i] = (float)(i % 3);
+    }
+    struct psc *c = join(x[0]);
+    step_ok(c, x[0], g);
+    ck_assert_msg(psc_set_method(c, changes[_i]) == PSC_OK, "%s", psc_error(c));
+    for (int step = 2; step <= 3; step++) {
+        step_ok(c, x[0], g);
+        for (int i = 0; i < N; i++)
+            assert_quick(x[0][i] == (float)(i % 100) - 0.5f * (float)step * (float)(i % 3));
+    }
+    ck_assert_int_eq(psc_pull(c, NULL, center), PSC_OK);
+    ck_assert_mem_eq(center, x[0], sizeof center);
+    psc_close(c);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-step");
@@ -321,6 +348,7 @@ int main(void)
     tcase_add_test(tc, sgd_with_one_worker_is_plain_sgd);
     tcase_add_test(tc, exchange_by_hand_gives_what_the_rule_answers);
     tcase_add_test(tc, diverged_worker_may_take_the_center_anew);
+    tcase_add_loop_test(tc, the_first_step_of_a_changed_method_moves_the_center, 0, (int)ROWS(changes));
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

@@ -212,6 +212,7 @@ cudaError_t launch(const void *host, dim3 grid, dim3 block, void **arguments, cu
         block.y != 1 || block.z != 1)
         return error(cudaErrorInvalidConfiguration);
     auto thread = k->bind(arguments);
+    counts().launches++;
     return put(stream, k->name, [=] { run_kernel(k, grid, block, thread); });
 }
 

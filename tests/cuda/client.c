@@ -3,6 +3,7 @@
  * worker sums have one order. Between the steps the host waits for nothing, so that the order of copies and
  * kernels is the stand-in's: STANDIN_ORDER. CUDA_CLIENT_SEEDS=FIRST:COUNT: only random orders, a row each. */
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -49,14 +50,47 @@ static const struct row more[] = {
     {"int8 with error feedback",
      {"method=async-sgd", "codec.message=int8", "codec.error_feedback=true", "overlap=true"}},
     {"top-k moves", {"method=downpour", "period=2", "codec.message=topk:0.1", "codec.error_feedback=true"}},
+    {"fp16 and feedback",
+     {"method=downpour", "period=2", "codec.message=fp16", "codec.answer=fp16", "codec.error_feedback=true"}},
+    {"trunc16, many chunks of one lane",
+     {"method=async-easgd", "period=1", "alpha=0.25", "codec.message=trunc16", "codec.answer=int8",
+      "lanes=1"}},
+    {"int8 of one lane, feedback, over tcp",
+     {"method=async-sgd", "codec.message=int8", "codec.error_feedback=true", "lanes=1"},
+     .transport = "tcp"},
+    {"bf16, feedback, momentum, overlap of 3",
+     {"method=async-easgd", "optimizer=nesterov", "momentum=0.5", "period=4", "alpha=0.25", "overlap=3",
+      "codec.message=bf16", "codec.error_feedback=true"}},
+    {"int4 both ways, feedback",
+     {"method=downpour", "workers=1", "period=2", "codec.message=int4", "codec.answer=int4",
+      "codec.error_feedback=true"}},
+    {"int4, overlap", {"method=downpour", "period=2", "overlap=true", "codec.message=int4"}},
+    {"top-k both ways, fragments",
+     {"method=diloco", "workers=1", "period=4", "fragments=4", "codec.message=topk:0.02",
+      "codec.answer=topk:0.2", "codec.error_feedback=true"}},
+    {"admm, int8", {"method=admm", "workers=1", "codec.message=int8"}},
     {"admm, weight decay", {"method=admm", "workers=1", "weight_decay=0.01"}},
     {"elastic, then moves", {"method=eamsgd", "period=2"}, .change = "method=downpour\n"},
     {"moves, then gradients", {"method=downpour"}, .change = "method=async-sgd\n"},
+    {"gradients, then hogwild", {"method=async-sgd"}, .change = "method=hogwild-sgd\ncodec.message=int8\n"},
     {"gradients, then admm", {"method=async-sgd"}, .change = "method=admm\nworkers=1\n"},
+    {"int8, then top-k, with feedback",
+     {"method=async-sgd", "codec.message=int8", "codec.error_feedback=true"},
+     .change = "codec.message=topk:0.1\n"},
+    {"raw, then int4 with feedback",
+     {"method=async-sgd"},
+     .change = "method=async-msgd\ncodec.message=int4\ncodec.error_feedback=true\n"},
     {"elastic, saved", {"method=eamsgd", "period=2", "alpha=0.25"}, .saves = true},
     {"moves, overlap of 3, saved", {"method=downpour", "period=4", "overlap=3"}, .saves = true},
     {"feedback, saved",
      {"method=downpour", "period=2", "codec.message=int8", "codec.error_feedback=true"},
+     .saves = true},
+    {"answers that are moves, saved",
+     {"method=downpour", "workers=1", "period=2", "codec.message=topk:0.1", "codec.answer=int4",
+      "codec.error_feedback=true"},
+     .saves = true},
+    {"feedback, overlap of 3, saved",
+     {"method=downpour", "period=4", "overlap=3", "codec.message=topk:0.1", "codec.error_feedback=true"},
      .saves = true},
 };
 
@@ -375,13 +409,17 @@ START_TEST(memory_of_another_device_is_refused)
 }
 END_TEST
 
-/* The device finds the value, and names it as the host does. In place a lane would find it. */
+/* The device finds the value, and names it as the host does: in a pass of its own, as it makes the message,
+ * or as it encodes it. In place a lane would find it. */
+static const char *const checked[] = {
+    "method=async-sgd\n", "method=async-sgd\nweight_decay=0.01\n", "method=async-sgd\ncodec.message=int8\n",
+    "method=async-sgd\ncodec.message=topk:0.1\ncodec.error_feedback=true\n"};
+
 START_TEST(a_value_that_is_not_finite_is_not_sent)
 {
     float *x, *g, center[N], diverged[N];
-    const char *const settings[] = {"method=async-sgd\n"};
     struct psc *c = join(&x, &g);
-    assert_ok(c, psc_set_method(c, settings[0]));
+    assert_ok(c, psc_set_method(c, checked[_i]));
     memcpy(diverged, gradients[1], sizeof diverged);
     diverged[5000] = 1 / 0.0f; /* frozen: it is not sent */
     diverged[8123] = 0 / 0.0f;
@@ -463,6 +501,124 @@ START_TEST(memory_that_cannot_be_pinned_is_told)
 }
 END_TEST
 
+/* ---- what is counted, where there is a stand-in */
+
+struct counted {
+    uint64_t up_bytes, down_bytes, launches, passes;
+};
+
+static struct counted count(void)
+{
+    void (*counts)(uint64_t out[4]) = NULL;
+    uint64_t now[4] = {0};
+    *(void **)&counts = dlsym(RTLD_DEFAULT, "standin_counts");
+    if (counts != NULL)
+        counts(now);
+    return (struct counted){now[0], now[1], now[2], now[3]};
+}
+
+/* What a step has done since. */
+static struct counted since(struct counted before)
+{
+    struct counted now = count();
+    return (struct counted){now.up_bytes - before.up_bytes, now.down_bytes - before.down_bytes,
+                            now.launches - before.launches, now.passes - before.passes};
+}
+
+static const struct {
+    const char *codec;
+    double least, most; /* bytes of a float */
+} bus[] = {
+    {"raw", 4, 4},     {"bf16", 2, 2},     {"trunc16", 2, 2},     {"fp16", 2, 2},
+    {"int8", 1, 1.02}, {"int4", 0.5, 1.1}, {"topk:0.1", 0.2, 0.8}}; /* the model's buffers travel as floats */
+
+/* Both ways the bus carries the payloads, and of a search what it has found. */
+START_TEST(the_bus_carries_payloads)
+{
+    struct psc_info before = {.size = sizeof before}, after = {.size = sizeof after};
+    char message[48], answer[48];
+    const bool moves = strncmp(bus[_i].codec, "int4", 4) == 0 || strncmp(bus[_i].codec, "topk", 4) == 0;
+    const char *const settings[] = {"learning_rate=0.0625",      RIG_CUT, "method=async-sgd", message, answer,
+                                    "codec.error_feedback=true", NULL};
+    float *x, *g;
+    snprintf(message, sizeof message, "codec.message=%s", bus[_i].codec);
+    snprintf(answer, sizeof answer, "codec.answer=%s", moves ? "raw" : bus[_i].codec);
+    roll();
+    rig_start(&psd, settings);
+    struct psc *c = join(&x, &g);
+    assert_ok(c, psc_step(c, x, g, 8));
+    assert_ok(c, psc_info(c, &before));
+    struct counted at = count();
+    assert_ok(c, psc_step(c, x, g, 8));
+    assert_ok(c, psc_info(c, &after));
+    struct counted made = since(at);
+    const uint64_t sent = after.bytes_sent - before.bytes_sent,
+                   received = after.bytes_received - before.bytes_received;
+    const double floats = (double)(moves ? received : received * 4 / (uint64_t)bus[_i].least) / 4;
+    printf("%s: %llu bytes of %.0f floats to the host, %llu to the device\n", bus[_i].codec,
+           (unsigned long long)made.down_bytes, floats, (unsigned long long)made.up_bytes);
+    if (made.launches > 0) {
+        const uint64_t at_least = _i == 0 ? N * sizeof *x : sent; /* floats are copied with the frozen ones */
+        ck_assert_uint_ge(made.down_bytes, at_least + sizeof(uint64_t));
+        ck_assert_uint_lt(made.down_bytes,
+                          at_least + sizeof(uint64_t) + 16 * N / 1024); /* between payloads */
+        ck_assert_uint_eq(made.up_bytes, received);
+    }
+    ck_assert((double)sent >= bus[_i].least * floats * 0.99 && (double)sent <= bus[_i].most * floats);
+    psc_close(c);
+    daemon_remove(&psd);
+}
+END_TEST
+
+/* Weights, of which each has a bias that does not decay, and statistics behind it. */
+enum { LAYERS = 60, LAYER_FLOATS = 100 };
+
+START_TEST(a_step_is_a_few_launches_for_any_number_of_tensors)
+{
+    static const char *const settings[] = {"method=eamsgd",     "period=1000", "learning_rate=0.0625",
+                                           "weight_decay=0.01", RIG_CUT,       NULL};
+    static struct psc_tensor tensors[3 * LAYERS];
+    static char names[3 * LAYERS][16];
+    static float zeros[LAYERS * LAYER_FLOATS];
+    static const uint64_t counts[3] = {70, 10, 20};
+    struct psc_options opt;
+    struct psc *c;
+    float *x, *g;
+    uint64_t at = 0;
+    for (size_t i = 0; i < 3 * LAYERS; i++) {
+        snprintf(names[i], sizeof names[i], "tensor-%zu", i);
+        tensors[i] = (struct psc_tensor){names[i],
+                                         at,
+                                         {counts[i % 3]},
+                                         1,
+                                         i % 3 == 2 ? PSC_BUFFER : PSC_PARAM,
+                                         i % 3 == 0 ? PSC_DECAY : PSC_NO_DECAY};
+        at += counts[i % 3];
+    }
+    rig_start(&psd, settings);
+    psc_options_init(&opt, sizeof opt);
+    opt.server = psd.endpoint;
+    assert_ok(c, try_open(&opt, &c));
+    assert_ok(c, psc_alloc(c, at, &x));
+    assert_ok(c, psc_alloc(c, at, &g));
+    assert_ok(c, psc_write(c, x, zeros, at));
+    assert_ok(c, psc_begin(c, tensors, 3 * LAYERS, x));
+    for (int t = 0; t < 3; t++)
+        assert_ok(c, psc_step(c, x, g, 8));
+    struct counted before = count();
+    assert_ok(c, psc_step(c, x, g, 8));
+    struct counted made = since(before);
+    printf("a step over %d tensors: %llu passes in %llu launches\n", 3 * LAYERS,
+           (unsigned long long)made.passes, (unsigned long long)made.launches);
+    if (made.launches > 0) {
+        ck_assert_uint_eq(made.passes, 3 * LAYERS); /* 60 decays and 120 parts of the optimizer's step */
+        ck_assert_uint_le(made.launches, 5);
+    }
+    psc_close(c);
+    daemon_remove(&psd);
+}
+END_TEST
+
 static int count_seeds(void)
 {
     const char *seeds = getenv("CUDA_CLIENT_SEEDS");
@@ -477,7 +633,7 @@ int main(void)
     int seeds = count_seeds();
     Suite *s = suite_create("cuda-client");
     TCase *rows = tcase_create("steps"), *orders = tcase_create("orders"),
-          *refusals = tcase_create("refusals");
+          *refusals = tcase_create("refusals"), *counts = tcase_create("counts");
 
     tcase_set_timeout(rows, 300);
     tcase_set_timeout(orders, 300);
@@ -489,14 +645,17 @@ int main(void)
         tcase_add_test(refusals, what_it_cannot_do_is_refused_at_open);
         tcase_add_test(refusals, memory_of_the_host_is_refused);
         tcase_add_test(refusals, memory_of_another_device_is_refused);
-        tcase_add_test(refusals, a_value_that_is_not_finite_is_not_sent);
+        tcase_add_loop_test(refusals, a_value_that_is_not_finite_is_not_sent, 0, (int)ROWS(checked));
         tcase_add_test(refusals, a_fault_of_the_device_is_told_with_cudas_words);
         tcase_add_test(refusals, last_errors_are_left_to_whom_they_belong);
         tcase_add_test(refusals, a_device_that_hangs_is_not_waited_for_without_end);
         tcase_add_test(refusals, memory_that_cannot_be_pinned_is_told);
+        tcase_add_loop_test(counts, the_bus_carries_payloads, 0, (int)ROWS(bus));
+        tcase_add_test(counts, a_step_is_a_few_launches_for_any_number_of_tensors);
     }
     suite_add_tcase(s, rows);
     suite_add_tcase(s, orders);
     suite_add_tcase(s, refusals);
+    suite_add_tcase(s, counts);
     return unit_run(s);
 }

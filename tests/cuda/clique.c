@@ -28,6 +28,9 @@ static const struct row more[] = {
      {"method=sync-easgd", "clique.mode=vectors", "optimizer=nesterov", "momentum=0.5", "alpha=0.0625",
       "overlap=true"}},
     {"d-sync with psd", {"method=d-sync", "clique.publish=2"}},
+    {"gradients in int8 with feedback",
+     {"method=async-msgd", "codec.message=int8", "codec.answer=int8", "codec.error_feedback=true"},
+     .parts = true},
 };
 
 static const struct row *row_of(size_t i)

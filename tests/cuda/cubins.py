@@ -13,20 +13,24 @@ import sys
 import tempfile
 
 ARCHS = ("80", "90", "100")
+SOURCES = ("nets/cuda/launch.cu", "client/memory/cuda/launch.cu")
 
 
 def compile_all(nvcc, root):
     """{(kernel, arch): (registers, stack bytes, spilled bytes)}"""
     gencode = [word for a in ARCHS for word in ("-gencode", f"arch=compute_{a},code=sm_{a}")]
     gencode += ["-gencode", f"arch=compute_{ARCHS[-1]},code=compute_{ARCHS[-1]}"]
-    with tempfile.TemporaryDirectory() as folder:
-        command = [nvcc, "-std=c++17", "-O2", "-fmad=false", "-I", root, "-Xptxas", "-v", "-c", *gencode,
-                   os.path.join(root, "nets/cuda/launch.cu"), "-o", os.path.join(folder, "launch.o")]
-        run = subprocess.run(command, capture_output=True, text=True)
-    if run.returncode != 0:
-        sys.exit(run.stderr)
+    said = []
+    for source in SOURCES:
+        with tempfile.TemporaryDirectory() as folder:
+            command = [nvcc, "-std=c++17", "-O2", "-fmad=false", "-I", root, "-Xptxas", "-v", "-c", *gencode,
+                       os.path.join(root, source), "-o", os.path.join(folder, "launch.o")]
+            run = subprocess.run(command, capture_output=True, text=True)
+        if run.returncode != 0:
+            sys.exit(run.stderr)
+        said += run.stderr.splitlines()
     rows, key, stack = {}, None, (0, 0)
-    for line in run.stderr.splitlines():
+    for line in said:
         if m := re.search(r"Compiling entry function '(\w+)' for 'sm_(\w+)'", line):
             key = (m[1], m[2])
         elif m := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
@@ -40,10 +44,13 @@ def compile_all(nvcc, root):
 def kernels_of(root):
     """The names of all kernels: those of values.cuh are compiled for each type of values."""
     def named(file, pattern):
-        with open(os.path.join(root, "nets/cuda", file), encoding="ascii") as f:
+        with open(os.path.join(root, file), encoding="ascii") as f:
             return set(re.findall(pattern, f.read(), re.M))
-    values = named("values.cuh", r"^VALUE_KERNEL\((\w+)\)")
-    return named("kernels.cuh", r"^(?:KERNEL |LOSS_KERNEL\()(\w+)[(,]") | values | {k + "_bf16" for k in values}
+    values = named("nets/cuda/values.cuh", r"^VALUE_KERNEL\((\w+)\)")
+    found = values | {k + "_bf16" for k in values}
+    for file in ("nets/cuda/kernels.cuh", "client/memory/cuda/kernels.cuh", "client/memory/cuda/codecs.cuh"):
+        found |= named(file, r"^(?:KERNEL |LOSS_KERNEL\()(\w+)[(,]")
+    return found
 
 
 def main():

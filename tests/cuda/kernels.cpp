@@ -7,6 +7,8 @@
 #include "tests/cuda/words.h"
 
 #include "client/memory/cuda/kernels.cuh"
+
+#include "client/memory/cuda/codecs.cuh"
 #include "nets/cuda/kernels.cuh"
 
 namespace standin
@@ -17,12 +19,36 @@ template <class T> static T turned(T value, const char *)
     return value;
 }
 
-template <class T> static T *turned(T *p, const char *name)
+template <class T> static T *turned(T *p, const char *name, size_t count = 1)
 {
     if (device_of(p) >= 0 && device_of(p) != device())
         fail("%s: %p is memory of device %d, and the kernel runs on device %d", name, (const void *)p,
              device_of(p), device());
-    return numbers(p, name);
+    return numbers(p, name, count);
+}
+
+// Tables with vectors in them.
+static psc_passes turned(psc_passes t, const char *name)
+{
+    counts().passes += t.n;
+    t.first = turned(t.first, name);
+    for (psc_pass *p = t.at; p < t.at + t.n; p++) {
+        p->to = turned(p->to, name, p->n);
+        p->also = turned(p->also, name, p->n);
+        for (const float *&in : p->in)
+            in = turned(in, name, p->n);
+    }
+    return t;
+}
+
+static psc_code turned(psc_code c, const char *name)
+{
+    c.message = turned(c.message, name);
+    c.error = turned(c.error, name);
+    c.segments = turned(c.segments, name, c.n_segments);
+    c.room = turned(c.room, name);
+    c.first = turned(c.first, name);
+    return c;
 }
 
 template <class... A, size_t... I>
@@ -80,20 +106,24 @@ static const Kernel kernels[] = {
     ROW(k_norm_measured, false),
     ROW(k_norm_running, false),
     ROW(k_norm_back_end, false),
-    ROW(kv_axpy, false),
-    ROW(kv_scale, false),
-    ROW(kv_copy, false),
-    ROW(kv_subtract, false),
-    ROW(kv_decay, false),
-    ROW(kv_elastic, false),
-    ROW(kv_rebase, false),
-    ROW(kv_heavy_ball, false),
-    ROW(kv_nesterov, false),
-    ROW(kv_admm_message, false),
-    ROW(kv_admm_land, false),
-    ROW(kv_admm_restart, false),
+    ROW(kv_passes, false),
     ROW(kv_search, false),
+    ROW(kv_encode, false),
+    ROW(kv_encode_int8, true),
+    ROW(kv_encode_int4, true),
+    ROW(kv_encode_topk, true),
+    ROW(kv_feed_back, false),
+    ROW(kv_feed_back_topk, true),
+    ROW(kv_take_moves, false),
+    ROW(kv_take_topk, true),
+    ROW(kv_decode, false),
 };
+
+Counts &counts()
+{
+    static Counts all;
+    return all;
+}
 
 const Kernel *kernel_named(const char *name)
 {
@@ -104,3 +134,12 @@ const Kernel *kernel_named(const char *name)
 }
 
 } // namespace standin
+
+// up, down: bytes; launches; passes.
+extern "C" void standin_counts(uint64_t out[4])
+{
+    standin::Guard guard;
+    const standin::Counts &c = standin::counts();
+    const uint64_t all[] = {c.up_bytes, c.down_bytes, c.launches, c.passes};
+    memcpy(out, all, sizeof all);
+}

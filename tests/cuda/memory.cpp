@@ -293,6 +293,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
         fail("cudaMemcpyAsync: the kind of copy is not what the pointers are");
     void *t = numbers_at(to, bytes, "cudaMemcpyAsync"), *f = numbers_at(from, bytes, "cudaMemcpyAsync");
     count_copy(is_device(to) ? from : to);
+    if (is_device(to) != is_device(from))
+        (is_device(to) ? counts().up_bytes : counts().down_bytes) += bytes;
     return put(stream, "cudaMemcpyAsync", [=] { memcpy(t, f, bytes); });
 }
 

@@ -15,6 +15,7 @@
 // What breaks a rule ends the process with a sentence. What this cannot show is said in docs/GPU.md.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 
 #include <cuda_runtime_api.h>
@@ -66,6 +67,13 @@ struct Kernel {
     std::function<void()> (*bind)(void **arguments);
 };
 const Kernel *kernel_named(const char *name); // NULL: there is none
+
+// What the process has done so far: bytes that were copied between the host and devices, launches, and the
+// passes over vectors that client/memory/cuda has made in them. Tests find standin_counts by its name.
+struct Counts {
+    uint64_t up_bytes, down_bytes, launches, passes;
+};
+Counts &counts();
 
 // blocks.cpp
 void run_kernel(const Kernel *k, dim3 grid, dim3 block, const std::function<void()> &thread);

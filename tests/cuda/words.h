@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <vector_types.h>
 
+#undef __grid_constant__
 #undef __global__
 #undef __device__
 #undef __shared__
+#define __grid_constant__
 #define __global__
 #define __device__ static
 // One block runs at a time: its shared memory is a section of its own, which blocks.cpp fills anew.
@@ -20,6 +22,12 @@ static inline unsigned long long atomicMin(unsigned long long *p, unsigned long 
 {
     unsigned long long before = *p;
     *p = v < before ? v : before;
+    return before;
+}
+static inline unsigned atomicAdd(unsigned *p, unsigned v)
+{
+    unsigned before = *p;
+    *p = before + v;
     return before;
 }
 static inline void __syncthreads()

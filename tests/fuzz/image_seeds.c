@@ -9,7 +9,7 @@
 #include "tests/fuzz/seeds.h"
 #include "tests/nets/data/tar_bytes.h"
 
-enum { WIDTH = 24, HEIGHT = 20 };
+enum { WIDTH = 56, HEIGHT = 44 }; /* several blocks */
 
 static void make_pixels(uint8_t rgb[WIDTH * HEIGHT * 4])
 {

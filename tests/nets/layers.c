@@ -225,6 +225,34 @@ START_TEST(dropout_is_inverted_and_off_when_scoring)
 }
 END_TEST
 
+/* Of a net whose batch is a part of a larger one, from its fourth image on: the elements before it are not a
+ * multiple of four, as a generator's block has. */
+START_TEST(a_part_of_a_batch_drops_what_the_whole_drops)
+{
+    static const struct cnn_shape shapes[] = {{3, 3, 3}, {5, 1, 1}, {1, 3, 3}};
+    const struct cnn_layer_spec drop = {.kind = CNN_DROPOUT, .name = "d", .rate = 0.5f};
+    const struct cnn_draw draw = {.seed = 1, .step = 1, .first_image = 3};
+    const char *backend = tested_backend((size_t)_i);
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        const size_t n = (size_t)shapes[s].c * shapes[s].h * shapes[s].w;
+        struct cnn_layer layer = {.spec = &drop, .in = shapes[s]};
+        struct ps_error err = {""};
+        uint8_t keep[27];
+        struct probe p;
+        probe_create(&p, backend, &drop, shapes[s], 1);
+        cnn_net_destroy(p.net);
+        struct cnn_net_options opt = {
+            .model = &p.model, .backend = backend, .batch = 1, .threads = 1, .first_image = draw.first_image};
+        ck_assert_msg(cnn_net_create(&opt, &p.net, &err) == 0, "%s", err.text);
+        cnn_dropout_mask(&layer, &draw, 0, n, keep);
+        for (size_t at = 0; at < n; at++)
+            ck_assert_double_eq_tol(probe_value(&p, at, true), keep[at] ? 2 * (double)p.bed.images[at] : 0,
+                                    TOLERANCE);
+        probe_destroy(&p);
+    }
+}
+END_TEST
+
 /* Each gradient draws anew, and the draws repeat with seed and step. */
 START_TEST(dropout_can_be_repeated)
 {
@@ -364,6 +392,7 @@ TCase *layers_case(int n_backends)
     tcase_add_loop_test(t, batchnorm_scores_by_running_statistics, 0, n_backends);
     tcase_add_loop_test(t, concat_keeps_the_order_of_its_inputs, 0, n_backends);
     tcase_add_loop_test(t, dropout_is_inverted_and_off_when_scoring, 0, n_backends);
+    tcase_add_loop_test(t, a_part_of_a_batch_drops_what_the_whole_drops, 0, n_backends);
     tcase_add_loop_test(t, dropout_can_be_repeated, 0, n_backends);
     tcase_add_test(t, dropout_masks_are_independent);
     tcase_add_loop_test(t, groups_are_convolutions_side_by_side, 0, n_backends);

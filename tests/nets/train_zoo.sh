@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # train_zoo: each of the seeds' nets trains 50 steps through psd with two workers on synthetic images. The loss falls, and a
-# run that ends after 10 steps and goes on has the center of one that did not, bit for bit.
+# run that ends after 10 steps and goes on has the center of one that did not, bit for bit. Needs jq.
 # $1: psd, $2: psworker; then --steps N --part M for other numbers of steps, and nets as NET|DATA|RATE instead of those below.
 set -euo pipefail
 
@@ -71,8 +71,13 @@ sum_of() { # STATE_DIR
     tail -c +$((header + 9)) "$file" | sha256sum
 }
 
-losses_of() { # LOG: at the end of the first part, and of the second
-    grep '"event":"finished"' "$1" | grep -o '"loss":[0-9.eE+-]*' | cut -d: -f2 | tr '\n' ' '
+# The mean over the steps of the first part, and of the second: an event's loss is that of the steps since the one before.
+losses_of() { # LOG
+    jq -rnR '[inputs | fromjson? | select(.event == "progress" or .event == "finished")]
+        | reduce .[] as $e ({at: 0, sum: 0, n: 0, means: []};
+            ($e.step - .at) as $steps | .sum += $e.loss * $steps | .n += $steps | .at = $e.step
+            | if $e.event == "finished" then .means += [.sum / .n] | .sum = 0 | .n = 0 else . end)
+        | .means | join(" ")' "$1"
 }
 
 for row in "${rows[@]}"; do

@@ -39,5 +39,8 @@ passes=$(((epochs + 3) / 4))
 train pretrained seven 7 "$epochs" "$@" >/dev/null
 fresh=$(train fresh others "$n_others" "$passes" "$@")
 init=$(train init others "$n_others" "$passes" "$@" -- --init "$folder/pretrained/state/checkpoints/best.safetensors" --init-skip 'fc.*')
+for accuracy in "$fresh" "$init"; do
+    [[ $accuracy =~ ^[0-9]+(\.[0-9]+)?$ ]] || { echo "transfer: a training has no accuracy" >&2; exit 1; }
+done
 echo "transfer: on $n_others classes after $passes passes: $init from the center of seven others, $fresh from scratch"
 awk -v a="$init" -v b="$fresh" 'BEGIN { exit !(a > b) }'

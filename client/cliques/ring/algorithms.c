@@ -10,8 +10,9 @@
  *     alpha (p - 1 - 2 L) / (beta (2 L - (p - 1)/p)) bytes
  *
  * In practice members also wait for each other's processes, in the ring at every hop: where they share cores
- * the tree is faster for longer vectors, and for two members, too. So `auto` times both with sums of a few
- * sizes, once, at setup; member 0 decides and tells the others. The equations serve beyond the longest one.
+ * the tree is faster for longer vectors, and for two members, too. So `auto` times both with sums of several
+ * sizes (choice.c), once, at setup; member 0 decides what to time, and tells the others that and the limits.
+ * The equations serve beyond the longest one.
  *
  * A call that only compares goes by the tree if any does: members whose calls differ in size must not choose
  * differently. */
@@ -19,13 +20,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/cliques/ring/choice.h"
 #include "client/cliques/ring/tree.h"
 #include "proto/clock.h"
 
-enum { PROBES = 5 };
-const size_t psc_probe_bytes[PSC_N_PROBES] = {1 << 10, 1 << 13, 1 << 16, 1 << 18}; /* ascending */
-static const int probe_calls[PSC_N_PROBES] = {8, 8, 4, 1}; /* one after the other, as callers make them */
-enum { MOST_FLOATS = (1 << 18) / sizeof(float) };
+enum { BARRIERS = 5 };
 
 static const double least_beta = 1e-11; /* seconds a byte: no memory is faster than 100 GB/s */
 
@@ -47,35 +46,61 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int time_calls(struct psc_ring *r, uint8_t algorithm, const struct psc_collective *op, int calls,
+static const struct psc_collective barrier = {.kind = PSC_BARRIER};
+
+/* The values of member 0 at all members. */
+static int tell(struct psc_ring *r, void *data, size_t bytes, struct ps_error *err)
+{
+    const struct psc_collective op = {.kind = PSC_BROADCAST, .data = data, .n = bytes, .type = PSC_BYTES};
+    return psc_ring_run(r, &op, err);
+}
+
+/* Seconds of a call, until all members have ended the last one: member 0 may be the first. All members begin
+ * together. */
+static int time_calls(struct psc_ring *r, uint8_t algorithm, const struct psc_collective *op, uint32_t calls,
                       double *took_s, struct ps_error *err)
 {
     int rc = PSC_OK;
-    r->algorithm = algorithm;
     double begin = ps_now_s();
-    for (int k = 0; k < calls && rc == PSC_OK; k++)
+    r->algorithm = algorithm;
+    for (uint32_t k = 0; k < calls && rc == PSC_OK; k++)
         rc = psc_ring_run(r, op, err);
-    *took_s = (ps_now_s() - begin) / calls;
     r->algorithm = PSC_ALGORITHM_RING;
+    rc = rc == PSC_OK ? psc_ring_run(r, &barrier, err) : rc;
+    *took_s = (ps_now_s() - begin) / calls;
     return rc;
 }
 
-/* The medians of a few calls by each. They take turns, so that other work on the machine meets both. */
-static int probe(struct psc_ring *r, const struct psc_collective *op, int calls, double *ring_s,
-                 double *tree_s, struct ps_error *err)
+static int time_pair(struct psc_ring *r, float *x, const struct psc_probe *p, double *ring_s, double *tree_s,
+                     struct ps_error *err)
 {
-    double ring[PROBES], tree[PROBES];
-    for (int k = 0; k < PROBES; k++) {
-        int rc = time_calls(r, PSC_ALGORITHM_RING, op, calls, &ring[k], err);
-        if (rc == PSC_OK)
-            rc = time_calls(r, PSC_ALGORITHM_TREE, op, calls, &tree[k], err);
-        if (rc != PSC_OK)
-            return rc;
+    const struct psc_collective sum = {.kind = PSC_ALLREDUCE,
+                                       .data = x,
+                                       .n = psc_probe_bytes[p->index] / sizeof *x,
+                                       .codec = ps_codec_named("raw")};
+    int rc = psc_ring_run(r, &barrier, err);
+    for (uint32_t k = 0; k < 2 && rc == PSC_OK; k++) {
+        bool tree = (k == 0) == (p->tree_first == 1);
+        rc = time_calls(r, tree ? PSC_ALGORITHM_TREE : PSC_ALGORITHM_RING, &sum, p->calls,
+                        tree ? tree_s : ring_s, err);
     }
-    qsort(ring, PROBES, sizeof *ring, by_value);
-    qsort(tree, PROBES, sizeof *tree, by_value);
-    *ring_s = ring[PROBES / 2];
-    *tree_s = tree[PROBES / 2];
+    return rc;
+}
+
+/* The median, at member 0. */
+static int time_barrier(struct psc_ring *r, double *took_s, struct ps_error *err)
+{
+    double took[BARRIERS];
+    int rc = psc_ring_run(r, &barrier, err); /* the first use of the connections */
+    for (int k = 0; k < BARRIERS && rc == PSC_OK; k++) {
+        double begin = ps_now_s();
+        rc = psc_ring_run(r, &barrier, err);
+        took[k] = ps_now_s() - begin;
+    }
+    if (rc != PSC_OK)
+        return rc;
+    qsort(took, BARRIERS, sizeof *took, by_value);
+    *took_s = took[BARRIERS / 2];
     return PSC_OK;
 }
 
@@ -97,52 +122,63 @@ uint64_t psc_tree_parts_bytes(uint32_t members, double alpha, double beta)
     return limit(members, 2, alpha, beta);
 }
 
-uint64_t psc_tree_crossing(const double ring_s[PSC_N_PROBES], const double tree_s[PSC_N_PROBES], double part,
-                           uint64_t beyond)
+/* What member 0 tells the others: a pair of measures, or the limits. */
+struct word {
+    struct psc_probe probe;
+    uint32_t ends; /* 1: the limits, 0: the pair */
+    struct psc_tree_limits limits;
+};
+
+static bool is_valid(const struct word *w)
 {
-    double before = 0, at = 0;
-    for (int i = 0; i < PSC_N_PROBES; i++) {
-        double bytes = (double)psc_probe_bytes[i];
-        double ratio = fmax(tree_s[i], 1e-9) / fmax(part * ring_s[i], 1e-9);
-        if (ratio >= 1)
-            return i == 0 ? 0 : (uint64_t)(at * pow(bytes / at, log(1 / before) / log(ratio / before)));
-        before = ratio;
-        at = bytes;
-    }
-    return beyond > psc_probe_bytes[PSC_N_PROBES - 1] ? beyond : psc_probe_bytes[PSC_N_PROBES - 1] + 1;
+    return w->ends == 1 || (w->ends == 0 && w->probe.index < PSC_N_PROBES && w->probe.calls > 0 &&
+                            w->probe.calls <= PSC_PROBE_CALLS && w->probe.tree_first <= 1);
 }
 
 /* A barrier is p - 1 messages one after the other; a sum takes 2 (p - 1) alpha + 2 (p - 1)/p bytes beta. */
-static int measure(struct psc_ring *r, float *x, struct ps_error *err)
+static struct psc_tree_limits conclude(uint32_t members, const struct psc_choice *c, double barrier_s)
 {
-    const struct psc_collective barrier = {.kind = PSC_BARRIER};
-    double p = r->members, barrier_s, ignored_s, ring_s[PSC_N_PROBES], tree_s[PSC_N_PROBES];
-    int rc = probe(r, &barrier, 1, &barrier_s, &ignored_s, err); /* also the first use of every connection */
-    for (int i = 0; i < PSC_N_PROBES && rc == PSC_OK; i++) {
-        const struct psc_collective sum = {.kind = PSC_ALLREDUCE,
-                                           .data = x,
-                                           .n = psc_probe_bytes[i] / sizeof *x,
-                                           .codec = ps_codec_named("raw")};
-        rc = probe(r, &sum, probe_calls[i], &ring_s[i], &tree_s[i], err);
+    double p = members, bytes, ring_s;
+    psc_choice_longest(c, &bytes, &ring_s);
+    double alpha = barrier_s / (p - 1), beta = (ring_s - 2 * barrier_s) / (2 * (p - 1) / p * bytes);
+    return (struct psc_tree_limits){.bytes = psc_choice_limit(c, 1, psc_tree_bytes(members, alpha, beta)),
+                                    .parts_bytes =
+                                        psc_choice_limit(c, 0.5, psc_tree_parts_bytes(members, alpha, beta))};
+}
+
+static int measure(struct psc_ring *r, float *x, struct psc_choice *c, struct ps_error *err)
+{
+    double barrier_s, ring_s, tree_s;
+    int rc = time_barrier(r, &barrier_s, err);
+    while (rc == PSC_OK) {
+        struct word w = {.ends = 0};
+        w.ends = r->rank == 0 && !psc_choice_next(c, &w.probe);
+        if (w.ends == 1)
+            w.limits = conclude(r->members, c, barrier_s);
+        if ((rc = tell(r, &w, sizeof w, err)) != PSC_OK)
+            return rc;
+        if (!is_valid(&w)) {
+            r->op = &barrier; /* the call that the error names */
+            return psc_ring_fail(r, "rank 0 wants to time sums that do not exist");
+        }
+        if (w.ends == 1) {
+            r->limits = w.limits;
+            return PSC_OK;
+        }
+        if ((rc = time_pair(r, x, &w.probe, &ring_s, &tree_s, err)) == PSC_OK && r->rank == 0)
+            psc_choice_note(c, &w.probe, ring_s, tree_s);
     }
-    if (rc != PSC_OK)
-        return rc;
-    double alpha = barrier_s / (p - 1);
-    double beta = (ring_s[PSC_N_PROBES - 1] - 2 * barrier_s) /
-                  (2 * (p - 1) / p * (double)psc_probe_bytes[PSC_N_PROBES - 1]);
-    r->limits.bytes = psc_tree_crossing(ring_s, tree_s, 1, psc_tree_bytes(r->members, alpha, beta));
-    r->limits.parts_bytes =
-        psc_tree_crossing(ring_s, tree_s, 0.5, psc_tree_parts_bytes(r->members, alpha, beta));
-    const struct psc_collective tell = {
-        .kind = PSC_BROADCAST, .data = &r->limits, .n = sizeof r->limits, .type = PSC_BYTES};
-    return psc_ring_run(r, &tell, err);
+    return rc;
 }
 
 static int take_measures(struct psc_ring *r, struct ps_error *err)
 {
-    float *x = calloc(MOST_FLOATS, sizeof *x);
-    int rc = x != NULL ? measure(r, x, err) : ps_fail(err, PSC_ENOMEM, "no memory to measure connections");
+    float *x = calloc(1, psc_probe_bytes[PSC_N_PROBES - 1]);
+    struct psc_choice *c = calloc(1, sizeof *c);
+    int rc = x != NULL && c != NULL ? measure(r, x, c, err)
+                                    : ps_fail(err, PSC_ENOMEM, "no memory to measure connections");
     free(x);
+    free(c);
     return rc;
 }
 

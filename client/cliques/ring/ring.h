@@ -194,9 +194,10 @@ void psc_fold_at(const struct psc_ring *r, struct psc_span s, const unsigned cha
 unsigned char *psc_bytes_at(const struct psc_ring *r, struct psc_span s);
 /* Prepares the flow for a segment. */
 void psc_flow_load(const struct psc_ring *r, struct psc_flow *f, struct psc_span block, uint32_t index);
-/* Send or receive the rest of the loaded segment. Positive: some bytes; 0: none now; -errno. receive:
- * -EPROTO: the head is not the expected one, and is in `arrived`. */
-int psc_flow_send(struct psc_flow *f, int fd);
+/* Send or receive the rest of the loaded segment. Positive: some bytes; 0: none now; -errno. more: another
+ * segment follows at once, so that its beginning fills the last packet of this one. receive: -EPROTO: the
+ * head is not the expected one, and is in `arrived`. */
+int psc_flow_send(struct psc_flow *f, int fd, bool more);
 int psc_flow_receive(struct psc_flow *f, int fd, unsigned char arrived[PSC_HEAD_BYTES]);
 static inline bool psc_flow_is_whole(const struct psc_flow *f)
 {

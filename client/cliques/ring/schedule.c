@@ -212,10 +212,10 @@ static bool is_past(const struct psc_flow *f, uint32_t stripe, uint32_t hop)
     return psc_flow_ended(f) || f->time > time || (f->time == time && f->hop > hop);
 }
 
-/* The block sent at hop h was received at hop h - 1, or is the member's own. */
-static bool may_send(const struct psc_ring *r, const struct psc_ring_link *l)
+/* The block sent at hop h was received at hop h - 1, or is the member's own. f: of the link, or further on.
+ */
+static bool may_send(const struct psc_ring *r, const struct psc_ring_link *l, const struct psc_flow *f)
 {
-    const struct psc_flow *f = &l->out;
     bool own = f->hop == 0 || f->hop - 1 < r->schedule.in_begin;
     return own || is_past(&l->in, stripe_of(f), f->hop - 1);
 }
@@ -231,7 +231,7 @@ static bool may_receive(const struct psc_ring *r, const struct psc_ring_link *l)
 
 bool psc_flow_wants_out(struct psc_ring *r, struct psc_ring_link *l)
 {
-    return !psc_flow_ended(&l->out) && (l->out.loaded || may_send(r, l));
+    return !psc_flow_ended(&l->out) && (l->out.loaded || may_send(r, l, &l->out));
 }
 
 bool psc_flow_wants_in(struct psc_ring *r, struct psc_ring_link *l)
@@ -277,12 +277,12 @@ static int vectors_of(const struct psc_flow *f, unsigned char *head, struct iove
     return n;
 }
 
-int psc_flow_send(struct psc_flow *f, int fd)
+int psc_flow_send(struct psc_flow *f, int fd, bool more)
 {
     struct iovec v[2];
     struct msghdr m = {.msg_iov = v};
     m.msg_iovlen = (size_t)vectors_of(f, f->head, v);
-    ssize_t k = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t k = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0));
     if (k < 0)
         return errno == EAGAIN || errno == EINTR ? 0 : -errno;
     f->done += (size_t)k;
@@ -306,14 +306,22 @@ int psc_flow_receive(struct psc_flow *f, int fd, unsigned char arrived[PSC_HEAD_
     return 1;
 }
 
+/* Whether the segment after the loaded one can be sent, too. */
+static bool has_more(const struct psc_ring *r, const struct psc_ring_link *l)
+{
+    struct psc_flow next = {.time = l->out.time, .hop = l->out.hop, .left = l->out.left};
+    advance(r, &next, r->schedule.out_begin, r->schedule.out_end);
+    return !psc_flow_ended(&next) && may_send(r, l, &next);
+}
+
 int psc_flow_out(struct psc_ring *r, struct psc_ring_link *l)
 {
     struct psc_flow *f = &l->out;
-    if (psc_flow_ended(f) || (!f->loaded && !may_send(r, l)))
+    if (psc_flow_ended(f) || (!f->loaded && !may_send(r, l, f)))
         return 0;
     if (!f->loaded)
         load_out(r, l);
-    int rc = psc_flow_send(f, l->next);
+    int rc = psc_flow_send(f, l->next, has_more(r, l));
     if (rc < 0)
         return psc_ring_lost(r, psc_ring_next(r), rc);
     if (psc_flow_is_whole(f))

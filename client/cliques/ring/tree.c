@@ -131,9 +131,9 @@ static bool is_slot_free(const struct psc_ring *r, const struct psc_tree_link *l
     return true;
 }
 
-static bool may_pass(const struct psc_tree_link *l)
+static bool may_pass(const struct psc_tree_link *l, uint32_t s)
 {
-    return is_past(&l->gather, l->pass.time);
+    return is_past(&l->gather, s);
 }
 
 /* It is sent only after this member's own values. */
@@ -142,9 +142,8 @@ static bool may_take_result(const struct psc_ring *r, const struct psc_tree_link
     return is_past(&l->pass, l->result.time) && is_slot_free(r, l, l->result.time);
 }
 
-static bool may_spread(const struct psc_ring *r, const struct psc_tree_link *l, uint32_t i)
+static bool may_spread(const struct psc_ring *r, const struct psc_tree_link *l, uint32_t s)
 {
-    uint32_t s = l->spread[i].time;
     if (!is_root(r->tree))
         return is_past(&l->result, s);
     return is_past(&l->gather, s) && (r->plain || l->encoded > s || is_slot_free(r, l, s));
@@ -223,10 +222,11 @@ static void land_result(struct psc_ring *r, struct psc_tree_link *l)
     advance(f);
 }
 
-/* The loaded segment of a flow to a neighbour, or from one. Positive: something moved. */
-static int send_to(struct psc_ring *r, struct psc_tree_link *l, struct psc_flow *f, uint32_t peer)
+/* The loaded segment of a flow to a neighbour, or from one. Positive: something moved. more: the next one can
+ * be sent, too, if there is one. */
+static int send_to(struct psc_ring *r, struct psc_tree_link *l, struct psc_flow *f, uint32_t peer, bool more)
 {
-    int rc = psc_flow_send(f, l->fd[peer]);
+    int rc = psc_flow_send(f, l->fd[peer], more && f->left > 1);
     if (rc < 0)
         return psc_ring_lost(r, r->tree->rank[peer], rc);
     if (psc_flow_is_whole(f))
@@ -258,10 +258,10 @@ static int move_up(struct psc_ring *r, struct psc_tree_link *l, uint32_t link)
         if (psc_flow_is_whole(&l->gather))
             land_gather(r, l);
     }
-    if (wants(&l->pass, may_pass(l))) {
+    if (wants(&l->pass, may_pass(l, l->pass.time))) {
         if (!l->pass.loaded)
             load_pass(r, l, link);
-        if ((out = send_to(r, l, &l->pass, r->tree->towards)) < 0)
+        if ((out = send_to(r, l, &l->pass, r->tree->towards, may_pass(l, l->pass.time + 1))) < 0)
             return out;
     }
     return in | out;
@@ -280,11 +280,11 @@ static int move_down(struct psc_ring *r, struct psc_tree_link *l)
     }
     for (uint32_t i = 0; i < r->tree->n_peers; i++) {
         struct psc_flow *f = &l->spread[i];
-        if (!wants(f, may_spread(r, l, i)))
+        if (!wants(f, may_spread(r, l, f->time)))
             continue;
         if (!f->loaded)
             load_spread(r, l, f);
-        if ((rc = send_to(r, l, f, i)) < 0)
+        if ((rc = send_to(r, l, f, i, may_spread(r, l, f->time + 1))) < 0)
             return rc;
         moved |= rc;
     }
@@ -323,12 +323,12 @@ static void list_waits(struct psc_ring *r, struct psc_waits *w)
         short events[PSC_TREE_PEERS + 1] = {0};
         if (!psc_flow_ended(&l->gather))
             events[l->from] |= POLLIN;
-        if (wants(&l->pass, may_pass(l)))
+        if (wants(&l->pass, may_pass(l, l->pass.time)))
             events[t->towards] |= POLLOUT;
         if (wants(&l->result, may_take_result(r, l)))
             events[t->towards] |= POLLIN;
         for (uint32_t k = 0; k < t->n_peers; k++)
-            if (wants(&l->spread[k], may_spread(r, l, k)))
+            if (wants(&l->spread[k], may_spread(r, l, l->spread[k].time)))
                 events[k] |= POLLOUT;
         for (uint32_t k = 0; k < t->n_peers; k++) {
             if (events[k] == 0)

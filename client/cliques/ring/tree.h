@@ -49,13 +49,6 @@ extern const struct psc_algorithm psc_algorithm_tree;
 uint64_t psc_tree_bytes(uint32_t members, double alpha, double beta);
 /* The same for calls with parts, of all bytes. */
 uint64_t psc_tree_parts_bytes(uint32_t members, double alpha, double beta);
-/* The same by measured seconds of sums of psc_probe_bytes, over the ring and over the tree: where the tree
- * becomes the slower one, between two sizes as a straight line between logarithms. part: of the ring's time
- * that the call takes. beyond: the answer if the tree is the faster one at the last size, too. */
-enum { PSC_N_PROBES = 4 };
-extern const size_t psc_probe_bytes[PSC_N_PROBES];
-uint64_t psc_tree_crossing(const double ring_s[PSC_N_PROBES], const double tree_s[PSC_N_PROBES], double part,
-                           uint64_t beyond);
 
 /* The parent of a member above 0. */
 static inline uint32_t psc_tree_parent(uint32_t rank)

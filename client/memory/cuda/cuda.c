@@ -1,6 +1,7 @@
 /* cuda.c: the memory of an NVIDIA GPU: streams, copies, and what is waited for. */
 #include "client/memory/cuda/cuda.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -39,7 +40,7 @@ bool psc_cuda_failed(struct psc_device *d, cudaError_t e, const char *what)
     return true;
 }
 
-static int check(struct psc_device *d, struct ps_error *err)
+int psc_cuda_check(struct psc_device *d, struct ps_error *err)
 {
     if (!atomic_load_explicit(&d->failed, memory_order_acquire))
         return 0;
@@ -159,7 +160,7 @@ static bool has_room(struct psc_device *d)
     return true;
 }
 
-static int alloc(struct psc_device *d, size_t bytes, void **out, struct ps_error *err)
+int psc_cuda_alloc(struct psc_device *d, size_t bytes, void **out, struct ps_error *err)
 {
     void *p = NULL;
     psc_cuda_enter(d);
@@ -235,19 +236,17 @@ static void order(struct psc_device *d, enum psc_queue_use first, enum psc_queue
         psc_cuda_failed(d, cudaStreamWaitEvent(d->queues[later].stream, event, 0), "waiting for an event");
 }
 
-static void down(struct psc_queue *q, float *host, const float *device, size_t n)
+static void down(struct psc_queue *q, void *host, const void *device, size_t bytes)
 {
     psc_cuda_enter(q->device);
-    psc_cuda_failed(q->device,
-                    cudaMemcpyAsync(host, device, n * sizeof *host, cudaMemcpyDeviceToHost, q->stream),
+    psc_cuda_failed(q->device, cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, q->stream),
                     "a copy to the host");
 }
 
-static void up(struct psc_queue *q, float *device, const float *host, size_t n)
+static void up(struct psc_queue *q, void *device, const void *host, size_t bytes)
 {
     psc_cuda_enter(q->device);
-    psc_cuda_failed(q->device,
-                    cudaMemcpyAsync(device, host, n * sizeof *host, cudaMemcpyHostToDevice, q->stream),
+    psc_cuda_failed(q->device, cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, q->stream),
                     "a copy to the device");
 }
 
@@ -277,6 +276,7 @@ static void mark_destroy(struct psc_device *d, struct psc_mark *m)
 
 static void mark(struct psc_queue *q, struct psc_mark *m)
 {
+    assert(q->passes.n == 0);
     psc_cuda_enter(q->device);
     psc_cuda_failed(q->device, cudaEventRecord(event_of(m), q->stream), "recording an event");
 }
@@ -299,7 +299,7 @@ static int wait_for(struct psc_device *d, cudaEvent_t event, struct ps_error *er
             ps_sleep_us(NAP_US);
     }
     psc_cuda_failed(d, e, "waiting for its work");
-    return check(d, err);
+    return psc_cuda_check(d, err);
 }
 
 static int wait(struct psc_device *d, struct psc_mark *m, struct ps_error *err)
@@ -307,8 +307,9 @@ static int wait(struct psc_device *d, struct psc_mark *m, struct ps_error *err)
     return wait_for(d, event_of(m), err);
 }
 
-static int finish(struct psc_queue *q, struct ps_error *err)
+int psc_cuda_finish(struct psc_queue *q, struct ps_error *err)
 {
+    assert(q->passes.n == 0);
     psc_cuda_enter(q->device);
     psc_cuda_failed(q->device, cudaEventRecord(q->end, q->stream), "recording an event");
     return wait_for(q->device, q->end, err);
@@ -318,6 +319,16 @@ static void search_begin(struct psc_queue *q)
 {
     psc_cuda_enter(q->device);
     psc_cuda_failed(q->device, cudaMemsetAsync(q->first, 0xff, sizeof *q->first, q->stream), "a search");
+    q->watched = NULL;
+    q->n_watched = 0;
+}
+
+static void watch(struct psc_queue *q, const float *x, size_t n, uint64_t at)
+{
+    search_begin(q);
+    q->watched = x;
+    q->n_watched = n;
+    q->watched_at = at;
 }
 
 static void search(struct psc_queue *q, const float *x, size_t n, uint64_t at)
@@ -328,11 +339,13 @@ static void search(struct psc_queue *q, const float *x, size_t n, uint64_t at)
 
 static int search_end(struct psc_queue *q, uint64_t *at, struct ps_error *err)
 {
+    q->watched = NULL;
+    q->n_watched = 0;
     psc_cuda_enter(q->device);
     psc_cuda_failed(q->device,
                     cudaMemcpyAsync(q->found, q->first, sizeof *q->first, cudaMemcpyDeviceToHost, q->stream),
                     "a search");
-    int rc = finish(q, err);
+    int rc = psc_cuda_finish(q, err);
     if (rc == 0)
         *at = *q->found;
     return rc;
@@ -345,7 +358,7 @@ const struct psc_cuda_module psc_cuda_module = {PSD_VERSION,
                                                  .open = open_device,
                                                  .close = close_device,
                                                  .queue = queue,
-                                                 .alloc = alloc,
+                                                 .alloc = psc_cuda_alloc,
                                                  .free = free_block,
                                                  .owns = owns,
                                                  .pin = pin,
@@ -358,7 +371,14 @@ const struct psc_cuda_module psc_cuda_module = {PSD_VERSION,
                                                  .mark = mark,
                                                  .wait = wait,
                                                  .search_begin = search_begin,
+                                                 .watch = watch,
                                                  .search = search,
                                                  .search_end = search_end,
-                                                 .finish = finish,
-                                                 .check = check}};
+                                                 .codes = psc_cuda_codes,
+                                                 .learn = psc_cuda_learn,
+                                                 .encode = psc_cuda_encode_pieces,
+                                                 .feed_back = psc_cuda_feed_back_pieces,
+                                                 .decode = psc_cuda_decode_floats,
+                                                 .take = psc_cuda_take_piece,
+                                                 .finish = psc_cuda_finish,
+                                                 .check = psc_cuda_check}};

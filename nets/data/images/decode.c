@@ -10,7 +10,7 @@ enum { N_FORMATS = sizeof formats / sizeof *formats };
 void cnn_decoder_finish(struct cnn_decoder *d)
 {
     cnn_jpeg_destroy(d->jpeg);
-    free(d->rgb);
+    free(d->memory);
 }
 
 const struct cnn_picture_format *cnn_picture_find(const uint8_t *bytes, size_t len, struct ps_error *err)
@@ -34,15 +34,19 @@ int cnn_picture_size(const struct cnn_picture_format *f, struct cnn_decoder *d, 
     return rc;
 }
 
+/* Where a row begins at a multiple of 32 bytes, libjpeg-turbo writes it around the caches, which takes longer
+ * for a picture that fits into them and is read at once. From an odd address, no row of an even width does.
+ */
 int cnn_decoder_reserve(struct cnn_decoder *d, size_t bytes, struct ps_error *err)
 {
     if (bytes <= d->room)
         return 0;
-    uint8_t *rgb = malloc(bytes);
-    if (rgb == NULL)
+    uint8_t *memory = malloc(bytes + 1);
+    if (memory == NULL)
         return ps_fail(err, -ENOMEM, "no memory for a picture of %zu bytes", bytes);
-    free(d->rgb);
-    d->rgb = rgb;
+    free(d->memory);
+    d->memory = memory;
+    d->rgb = memory + 1;
     d->room = bytes;
     return 0;
 }

@@ -20,12 +20,18 @@ struct cnn_picture {
     uint32_t width, height;
 };
 
+/* A part of a picture. */
+struct cnn_part {
+    uint32_t left, top, width, height;
+};
+
 struct cnn_jpeg;
 
 /* For one thread; zero-initialised. */
 struct cnn_decoder {
     struct cnn_jpeg *jpeg; /* NULL before the first JPEG */
-    uint8_t *rgb;          /* the last picture */
+    uint8_t *memory;       /* holds rgb */
+    uint8_t *rgb;          /* the last picture; at an odd address, see decode.c */
     size_t room;           /* bytes of rgb */
     uint32_t width, height;
 };
@@ -36,20 +42,19 @@ static inline struct cnn_picture cnn_decoder_picture(const struct cnn_decoder *d
 }
 
 /* A file format: one source file here and one row in the table of decode.c. Both functions return 0, -EBADMSG
- * with a sentence about the bytes, or -ENOMEM. */
+ * with a sentence about the bytes, or -ENOMEM. If `size` was the decoder's last call, with the same bytes,
+ * `decode` does not read the header again: the bytes must not change in between. */
 struct cnn_picture_format {
     const char *name;
     const char *magic; /* the first bytes of a file */
     size_t n_magic;
     int (*size)(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uint32_t *width, uint32_t *height,
                 struct ps_error *err);
-    /* Fills the picture: the image at 1/scale of its size, rounded up. rows: how many of its first rows are
-     * wanted; later rows are undefined. */
-    int (*decode)(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uint32_t scale, uint32_t rows,
-                  struct ps_error *err);
+    /* Fills the picture: the image at 1/scale of its size, rounded up. part: the pixels that are wanted,
+     * which lie in the picture; the others are undefined. NULL: all. */
+    int (*decode)(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uint32_t scale,
+                  const struct cnn_part *part, struct ps_error *err);
 };
-
-enum { CNN_ALL_ROWS = UINT32_MAX };
 
 extern const struct cnn_picture_format cnn_picture_jpeg, cnn_picture_png;
 

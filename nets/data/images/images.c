@@ -210,7 +210,7 @@ int cnn_images_scaled(const struct cnn_images *set, const struct cnn_entry *e, s
     bool is_small = width <= side || height <= side;
     struct cnn_window window = cnn_view_whole(width, height, side, &view_width, &view_height);
     rc = format->decode(&s->decoder, s->file, len, is_small ? 1 : cnn_window_scale(&window, width, height),
-                        CNN_ALL_ROWS, err);
+                        NULL, err);
     *out = cnn_decoder_picture(&s->decoder);
     if (rc != 0 || is_small)
         return rc;
@@ -244,8 +244,9 @@ static int find_picture(const struct cnn_images *set, struct cnn_images_scratch 
         return rc;
     *window = cnn_images_window(set, id, view, width, height, draws);
     uint32_t scale = cnn_window_scale(window, width, height);
-    uint32_t rows = cnn_window_rows(window, (height + scale - 1) / scale, view->height);
-    rc = format->decode(&s->decoder, s->file, len, scale, rows, why);
+    struct cnn_part part = cnn_window_part(window, (width + scale - 1) / scale, (height + scale - 1) / scale,
+                                           view->width, view->height);
+    rc = format->decode(&s->decoder, s->file, len, scale, &part, why);
     *picture = cnn_decoder_picture(&s->decoder);
     return rc;
 }

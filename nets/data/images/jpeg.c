@@ -1,5 +1,9 @@
 /* JPEG with libjpeg-turbo, which decodes at a fraction of the size for a fraction of the work. Uses its
- * libjpeg API, because the TurboJPEG API cannot stop after the last row that is needed. */
+ * libjpeg API, because the TurboJPEG API cannot decode a part of an image. As TurboJPEG does by default, it
+ * uses the accurate inverse DCT (JDCT_ISLOW) and smooth upsampling of colours.
+ *
+ * Rows below the part that is wanted are not decoded. Of blocks above and beside it, only the entropy code is
+ * decoded. The pixels of the part are the same as in the whole image, bit for bit. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdbool.h>
@@ -12,12 +16,16 @@
 
 #include "nets/data/images/decode.h"
 
-enum { MAX_SCANS = 500, ROWS_AT_ONCE = 4, END_BYTES = 1 << 16 };
+/* EDGE: upsampling uses the next pixel on both sides, so that the first and last columns of a part differ.
+ * LEAST_WIDTH: it is of another kind for a part of very few columns. */
+enum { MAX_SCANS = 500, ROWS_AT_ONCE = 4, END_BYTES = 1 << 16, EDGE = 1, LEAST_WIDTH = 16 };
 
 struct cnn_jpeg {
     struct jpeg_decompress_struct c;
     struct jpeg_error_mgr errors;
     struct jpeg_progress_mgr progress;
+    const uint8_t *bytes; /* the file whose header was read; NULL: none */
+    size_t len;
     jmp_buf failed;
     char text[JMSG_LENGTH_MAX];
 };
@@ -85,10 +93,25 @@ static struct cnn_jpeg *jpeg_of(struct cnn_decoder *d, struct ps_error *err)
     return d->jpeg;
 }
 
-static int end_badly(struct cnn_jpeg *j, struct ps_error *err)
+static void end(struct cnn_jpeg *j)
 {
     jpeg_abort_decompress(&j->c);
+    j->bytes = NULL;
+}
+
+static int end_badly(struct cnn_jpeg *j, struct ps_error *err)
+{
+    end(j);
     return ps_fail(err, -EBADMSG, "JPEG: %.200s", j->text);
+}
+
+static void read_header(struct cnn_jpeg *j, const uint8_t *bytes, size_t len)
+{
+    end(j); /* of the last file, if its size was all that was wanted */
+    jpeg_mem_src(&j->c, bytes, len);
+    jpeg_read_header(&j->c, TRUE);
+    j->bytes = bytes;
+    j->len = len;
 }
 
 static int jpeg_size(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uint32_t *width,
@@ -99,11 +122,9 @@ static int jpeg_size(struct cnn_decoder *d, const uint8_t *bytes, size_t len, ui
         return -ENOMEM;
     if (setjmp(j->failed) != 0)
         return end_badly(j, err);
-    jpeg_mem_src(&j->c, bytes, len);
-    jpeg_read_header(&j->c, TRUE);
+    read_header(j, bytes, len);
     *width = j->c.image_width;
     *height = j->c.image_height;
-    jpeg_abort_decompress(&j->c);
     return 0;
 }
 
@@ -127,7 +148,7 @@ static bool has_end(const uint8_t *bytes, size_t len)
     return false;
 }
 
-static void start(struct cnn_jpeg *j, struct cnn_decoder *d, uint32_t scale)
+static int start(struct cnn_jpeg *j, struct cnn_decoder *d, uint32_t scale, struct ps_error *err)
 {
     bool is_cmyk = j->c.jpeg_color_space == JCS_CMYK || j->c.jpeg_color_space == JCS_YCCK;
     j->c.out_color_space = is_cmyk ? JCS_CMYK : JCS_RGB;
@@ -136,22 +157,63 @@ static void start(struct cnn_jpeg *j, struct cnn_decoder *d, uint32_t scale)
     jpeg_start_decompress(&j->c);
     d->width = j->c.output_width;
     d->height = j->c.output_height;
+    return cnn_decoder_reserve(d, (size_t)d->width * d->height * (size_t)j->c.output_components, err);
 }
 
-static void read_rows(struct cnn_jpeg *j, uint32_t n_rows, uint8_t *out)
+/* For images of one scan, with the samplings of cameras. In a file of several scans, missing coefficients are
+ * made from neighbours. Other samplings are rare, and libjpeg-turbo 2.1 has errors in parts of some of them
+ * (its issue 669). */
+static bool can_skip(struct jpeg_decompress_struct *c)
 {
-    size_t stride = (size_t)j->c.output_width * (size_t)j->c.output_components;
-    for (uint32_t y = 0; y < n_rows;) {
+    const jpeg_component_info *of = c->comp_info;
+    if (jpeg_has_multiple_scans(c) || (c->num_components != 1 && c->num_components != 3))
+        return false;
+    for (int i = c->num_components == 3 ? 1 : 0; i < c->num_components; i++)
+        if (of[i].h_samp_factor != 1 || of[i].v_samp_factor != 1)
+            return false;
+    return of[0].h_samp_factor <= 2 && of[0].v_samp_factor <= 2;
+}
+
+/* Limits decoding to the blocks of the part's columns. Returns the first column that is decoded. */
+static uint32_t skip_columns(struct cnn_jpeg *j, const struct cnn_part *part)
+{
+    uint32_t last = part->left + part->width;
+    JDIMENSION left = part->left > EDGE ? part->left - EDGE : 0;
+    JDIMENSION width = (last + EDGE < j->c.output_width ? last + EDGE : j->c.output_width) - left;
+    if (width < LEAST_WIDTH)
+        return 0;
+    jpeg_crop_scanline(&j->c, &left, &width); /* moves left to where a block begins */
+    return left;
+}
+
+/* Reads rows y to end - 1, from column `left`. */
+static void read_rows(struct cnn_jpeg *j, const struct cnn_decoder *d, uint32_t y, uint32_t end,
+                      uint32_t left)
+{
+    size_t components = (size_t)j->c.output_components, stride = d->width * components;
+    while (y < end) {
         JSAMPROW rows[ROWS_AT_ONCE];
-        uint32_t n = n_rows - y < ROWS_AT_ONCE ? n_rows - y : ROWS_AT_ONCE;
+        uint32_t n = end - y < ROWS_AT_ONCE ? end - y : ROWS_AT_ONCE;
         for (uint32_t i = 0; i < n; i++)
-            rows[i] = out + (y + i) * stride;
+            rows[i] = d->rgb + (y + i) * stride + left * components;
         y += jpeg_read_scanlines(&j->c, rows, n);
     }
 }
 
-static int jpeg_decode(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uint32_t scale, uint32_t rows,
-                       struct ps_error *err)
+static void read_part(struct cnn_jpeg *j, const struct cnn_decoder *d, const struct cnn_part *part)
+{
+    uint32_t first = 0, left = 0, end = part->top + part->height;
+    if (can_skip(&j->c)) {
+        left = skip_columns(j, part);
+        first = jpeg_skip_scanlines(&j->c, part->top);
+    }
+    read_rows(j, d, first, end, left);
+    if (j->c.output_components == 4) /* which cannot skip */
+        from_cmyk(d->rgb, (size_t)d->width * end);
+}
+
+static int jpeg_decode(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uint32_t scale,
+                       const struct cnn_part *part, struct ps_error *err)
 {
     struct cnn_jpeg *j = jpeg_of(d, err);
     if (j == NULL)
@@ -160,16 +222,13 @@ static int jpeg_decode(struct cnn_decoder *d, const uint8_t *bytes, size_t len, 
         return ps_fail(err, -EBADMSG, "JPEG: the file is truncated: it has no end marker");
     if (setjmp(j->failed) != 0)
         return end_badly(j, err);
-    jpeg_mem_src(&j->c, bytes, len);
-    jpeg_read_header(&j->c, TRUE);
-    start(j, d, scale);
-    size_t pixels = (size_t)d->width * d->height, components = (size_t)j->c.output_components;
-    int rc = cnn_decoder_reserve(d, pixels * components, err);
+    if (j->bytes != bytes || j->len != len)
+        read_header(j, bytes, len);
+    int rc = start(j, d, scale, err);
+    const struct cnn_part whole = {0, 0, d->width, d->height};
     if (rc == 0)
-        read_rows(j, rows < d->height ? rows : d->height, d->rgb);
-    if (rc == 0 && components == 4)
-        from_cmyk(d->rgb, pixels);
-    jpeg_abort_decompress(&j->c);
+        read_part(j, d, part != NULL ? part : &whole);
+    end(j);
     return rc;
 }
 

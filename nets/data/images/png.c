@@ -26,13 +26,13 @@ static int png_size(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uin
 }
 
 /* libpng cannot scale: decodes the whole image */
-static int png_decode(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uint32_t scale, uint32_t rows,
-                      struct ps_error *err)
+static int png_decode(struct cnn_decoder *d, const uint8_t *bytes, size_t len, uint32_t scale,
+                      const struct cnn_part *part, struct ps_error *err)
 {
     const png_color black = {0, 0, 0};
     png_image image;
     int rc = begin(&image, bytes, len, err);
-    (void)rows;
+    (void)part;
     if (rc == 0)
         rc = cnn_decoder_reserve(d, (size_t)image.width * image.height * 3, err);
     if (rc == 0) {

@@ -12,8 +12,7 @@ struct cnn_resampler {
     uint32_t *at;     /* the pixel at or before each column of the view */
     uint8_t *table;   /* of the loops */
     uint8_t *weights; /* interpolation weight of each column of the view */
-    uint8_t *row;     /* a row interpolated between two rows of the picture */
-    uint8_t *line;    /* a row of the view */
+    uint8_t *rows[2]; /* each interpolated between two rows of the picture */
 };
 
 void cnn_resampler_finish(struct cnn_resampler *r);
@@ -22,8 +21,9 @@ void cnn_resampler_finish(struct cnn_resampler *r);
  * view. */
 uint32_t cnn_window_scale(const struct cnn_window *w, uint32_t image_width, uint32_t image_height);
 
-/* How many of the first rows of a picture of that height are needed for a view of `height` rows. */
-uint32_t cnn_window_rows(const struct cnn_window *w, uint32_t picture_height, uint32_t height);
+/* The part of a picture of that size that a view of `width` x `height` pixels needs. */
+struct cnn_part cnn_window_part(const struct cnn_window *w, uint32_t picture_width, uint32_t picture_height,
+                                uint32_t width, uint32_t height);
 
 /* Writes the view [height][width][3] of the window in the picture, which may have any scale, with bilinear
  * interpolation. The bits depend only on the arguments. -ENOMEM with a sentence. */

@@ -18,7 +18,7 @@ static void blend(const uint8_t *top, const uint8_t *low, uint8_t weight, size_t
         out[i] = between(top[i], low[i], weight);
 }
 
-static void pick(const uint8_t *row, const struct cnn_columns *columns, uint8_t *out)
+static void pick_row(const uint8_t *row, const struct cnn_columns *columns, uint8_t *out)
 {
     for (uint32_t x = 0; x < columns->n; x++, out += 3) {
         const uint8_t *a = row + 3 * (size_t)columns->at[x];
@@ -27,4 +27,10 @@ static void pick(const uint8_t *row, const struct cnn_columns *columns, uint8_t 
     }
 }
 
-const struct cnn_resample_loops cnn_resample_plain = {"plain", prepare, blend, pick};
+static void pick(const uint8_t *const rows[2], const struct cnn_columns *columns, uint8_t *const out[2])
+{
+    pick_row(rows[0], columns, out[0]);
+    pick_row(rows[1], columns, out[1]);
+}
+
+const struct cnn_resample_loops cnn_resample_plain = {"plain", prepare, blend, pick, NULL};

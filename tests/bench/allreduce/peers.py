@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Allreduce of our ring, tree and auto beside gloo (PyTorch), MPI over TCP and MPI's shared memory, in one run.
+"""Allreduce of our ring, tree and auto beside gloo (PyTorch) and MPI, all over TCP, in one run. Beside them ours over
+unix sockets, and MPI's shared memory.
 
 For each number of ranks all contenders' processes are started once. They then take turns, in an order that rotates: a turn
 is a few calls of one size, timed from a barrier to the last rank's end, while all others wait for their FIFOs and use no CPU
@@ -27,10 +28,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 LENET_BYTES = 4 * 431080
 TURN_BYTES, LIMIT_S = 64e6, 600.0
-OURS, PEERS = ("ring", "tree", "auto"), ("gloo", "mpi-tcp")
+OURS, PEERS, BESIDE = ("ring", "tree", "auto"), ("gloo", "mpi-tcp"), ("auto-unix", "mpi-shm")
 
 
 def gloo_rank(prefix: str) -> None:
@@ -59,6 +61,11 @@ def gloo_rank(prefix: str) -> None:
             if rank == 0:
                 print(f"{took.item():.9f}", flush=True)
     dist.destroy_process_group()
+
+
+class Cost(NamedTuple):
+    cpu_s: float
+    switches: float
 
 
 class Contender:
@@ -92,10 +99,16 @@ class Contender:
         pids = [process.pid for process in self.processes]
         for pid in pids:
             pids += parents.get(pid, [])
-        self.threads = [task / "schedstat" for pid in pids for task in Path(f"/proc/{pid}/task").glob("*")]
+        self.threads = [task for pid in pids for task in Path(f"/proc/{pid}/task").glob("*")]
 
-    def cpu_s(self) -> float:
-        return sum(int(thread.read_text().split()[0]) for thread in self.threads) * 1e-9
+    def cost(self) -> Cost:
+        """CPU seconds and context switches of all ranks so far."""
+        cpu_s, switches = 0.0, 0
+        for thread in self.threads:
+            cpu_s += int((thread / "schedstat").read_text().split()[0]) * 1e-9
+            lines = (thread / "status").read_text().splitlines()
+            switches += sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
+        return Cost(cpu_s, switches)
 
     def turn(self, floats: int, calls: int) -> float:
         for fifo in self.fifos:
@@ -126,8 +139,10 @@ def free_port() -> int:
 
 def start_ours(name: str, folder: Path, ranks: int, build: Path) -> Contender:
     c = Contender(name, folder, ranks)
+    algorithm, _, road = name.partition("-")
     c.start(
-        [str(build / "tests/bench/psbench"), "allreduce", "--turns", c.prefix, "--ranks", str(ranks), "--algorithm", name]
+        [str(build / "tests/bench/psbench"), "allreduce", "--turns", c.prefix, "--ranks", str(ranks)]
+        + ["--algorithm", algorithm, "--road", road or "tcp"]
     )
     return c
 
@@ -160,7 +175,7 @@ def start_mpi(name: str, folder: Path, ranks: int, build: Path) -> Contender:
 
 def start_all(folder: Path, ranks: int, build: Path, python: str | None) -> list[Contender]:
     """One after the other: auto measures when it begins, and is not to measure the start of the others."""
-    starts: list[Callable[[], Contender]] = [partial(start_ours, name, folder, ranks, build) for name in OURS]
+    starts: list[Callable[[], Contender]] = [partial(start_ours, name, folder, ranks, build) for name in (*OURS, "auto-unix")]
     if python:
         starts.append(partial(start_gloo, folder, ranks, python))
     if shutil.which("mpirun") is not None and (build / "tests/bench/psbench-mpi").exists():
@@ -172,13 +187,13 @@ def start_all(folder: Path, ranks: int, build: Path, python: str | None) -> list
     return contenders
 
 
-def measure(contenders: list[Contender], n_bytes: int, repeats: int) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """Milliseconds of a call, of each contender and turn; and its CPU time of a call, of all ranks together."""
+def measure(contenders: list[Contender], n_bytes: int, repeats: int) -> tuple[dict[str, list[float]], dict[str, Cost]]:
+    """Milliseconds of a call, of each contender and turn; and what a call costs all ranks together."""
     ranks = contenders[0].ranks
     # So many that scheduling shows, and so few that float32 holds the sums.
     calls = max(1, min(int(TURN_BYTES / n_bytes), int(100 / math.log2(ranks))))
     times: dict[str, list[float]] = {c.name: [] for c in contenders}
-    cpu: dict[str, float] = {}
+    begun: dict[str, Cost] = {}
     for k in range(repeats + 1):  # the first turn warms up
         first = k % len(contenders)
         for c in contenders[first:] + contenders[:first]:
@@ -187,13 +202,15 @@ def measure(contenders: list[Contender], n_bytes: int, repeats: int) -> tuple[di
                 times[c.name].append(took)
             else:
                 c.find_threads()
-                cpu[c.name] = -c.cpu_s()
+                begun[c.name] = c.cost()
+    costs = {}
     for c in contenders:
-        cpu[c.name] = (cpu[c.name] + c.cpu_s()) * 1e3 / (repeats * calls)
-    return times, cpu
+        now, then, made = c.cost(), begun[c.name], repeats * calls
+        costs[c.name] = Cost((now.cpu_s - then.cpu_s) / made, (now.switches - then.switches) / made)
+    return times, costs
 
 
-def row_of(ranks: int, n_bytes: int, times: dict[str, list[float]], cpu: dict[str, float]) -> dict[str, object]:
+def row_of(ranks: int, n_bytes: int, times: dict[str, list[float]], costs: dict[str, Cost]) -> dict[str, object]:
     median = {name: statistics.median(t) for name, t in times.items()}
     best_of_ours = min(median[name] for name in OURS)
     peers = {name: median[name] for name in PEERS if name in median}
@@ -201,7 +218,8 @@ def row_of(ranks: int, n_bytes: int, times: dict[str, list[float]], cpu: dict[st
     for name, t in times.items():
         row[name] = {"median_ms": round(median[name], 4), "min_ms": round(min(t), 4), "max_ms": round(max(t), 4)}
     # With what fills the vectors. On a crowded machine more threads get more of the cores, so that times alone mislead.
-    row["cpu_ms"] = {name: round(ms, 4) for name, ms in cpu.items()}
+    row["cpu_ms"] = {name: round(cost.cpu_s * 1e3, 4) for name, cost in costs.items()}
+    row["switches"] = {name: round(cost.switches, 1) for name, cost in costs.items()}
     # Of the same turn, so that what loads the machine loads both.
     row["auto_to_best_of_ours"] = round(median["auto"] / best_of_ours, 3)
     if peers:
@@ -218,12 +236,12 @@ def size_name(n_bytes: int) -> str:
 
 
 def print_table(rows: list[dict[str, object]]) -> None:
-    names = [n for n in (*OURS, "gloo", "mpi-tcp", "mpi-shm") if n in rows[0]]
-    print("\nMilliseconds of a call, and of CPU time of all ranks together:\n")
+    names = [n for n in (*OURS, *PEERS, *BESIDE) if n in rows[0]]
+    print("\nMilliseconds of a call, CPU milliseconds and context switches of all ranks together:\n")
     print(f"| ranks | bytes | {' | '.join(names)} | auto / best of ours | auto / best peer |")
     print("|" + "---|" * (4 + len(names)))
     for row in rows:
-        cells = [f"{row[n]['median_ms']:.4g} / {row['cpu_ms'][n]:.3g}" for n in names]  # type: ignore[index]
+        cells = [f"{row[n]['median_ms']:.4g} / {row['cpu_ms'][n]:.3g} / {row['switches'][n]:.0f}" for n in names]  # type: ignore[index]
         peer = f"{row['auto_to_best_peer']} ({row['best_peer']})" if "best_peer" in row else "-"
         print(f"| {row['ranks']} | {size_name(int(str(row['bytes'])))} | {' | '.join(cells)} | "
               f"{row['auto_to_best_of_ours']} | {peer} |")  # fmt: skip

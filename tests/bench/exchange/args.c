@@ -14,7 +14,7 @@ static const char usage_text[] =
     "usage: psbench exchange [--transport tcp|ipc|shm|rdma] [--in-place] [--floats 431080] [--workers 1]\n"
     "                        [--seconds 5] [--count N] [--compute-ms 0] [--servers 1] [--lanes 2]\n"
     "                        [--chunk-floats 131072] [--window 2] [--admission fcfs] [--codec raw]\n"
-    "                        [--answer-codec raw] [--curve] [--psd PROGRAM] [--json]\n"
+    "                        [--answer-codec raw] [--memory host|cuda] [--curve] [--psd PROGRAM] [--json]\n"
     "  --transport T   tcp on loopback (default), ipc: UNIX sockets, shm: shared memory, rdma\n"
     "  --in-place      x is in psc_alloc's memory, and psc_step exchanges it with rule elastic: over shm "
     "the\n"
@@ -24,6 +24,7 @@ static const char usage_text[] =
     "  --admission A   fcfs (default) or hogwild\n"
     "  --codec C       encoding of messages: raw (default), fp16, bf16, trunc16 or int8; --answer-codec: "
     "answers\n"
+    "  --memory M      where the workers' vectors lie: host (default), or cuda: on a GPU\n"
     "  --curve         with keys: peers authenticate, and the traffic is encrypted\n"
     "  --count N       N exchanges of each worker instead of --seconds\n";
 
@@ -80,6 +81,16 @@ static int take_transport(const char **out)
     return 0;
 }
 
+static int take_memory(const char **out)
+{
+    if (strcmp(optarg, "host") != 0 && strcmp(optarg, "cuda") != 0) {
+        fprintf(stderr, "psbench exchange: --memory is '%s'; allowed are host and cuda\n", optarg);
+        return 2;
+    }
+    *out = optarg;
+    return 0;
+}
+
 static int take_option(struct bench_exchange_options *opt, int letter)
 {
     switch (letter) {
@@ -89,6 +100,8 @@ static int take_option(struct bench_exchange_options *opt, int letter)
         return take_codec("--codec", &opt->codec);
     case 'r':
         return take_codec("--answer-codec", &opt->answer_codec);
+    case 'y':
+        return take_memory(&opt->memory);
     case 'p':
         opt->psd = optarg;
         return 0;
@@ -127,6 +140,7 @@ int bench_exchange_parse(int argc, char **argv, struct bench_exchange_options *o
                                           {"admission", required_argument, NULL, 'a'},
                                           {"codec", required_argument, NULL, 'm'},
                                           {"answer-codec", required_argument, NULL, 'r'},
+                                          {"memory", required_argument, NULL, 'y'},
                                           {"json", no_argument, NULL, 'j'},
                                           {"curve", no_argument, NULL, 'C'},
                                           {"help", no_argument, NULL, 'h'},

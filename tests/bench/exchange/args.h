@@ -10,7 +10,7 @@ enum { BENCH_MAX_WORKERS = 64 };
 struct bench_exchange_options {
     uint64_t floats, workers, count, servers, lanes, chunk_floats, window;
     double seconds, compute_ms;
-    const char *transport, *psd, *admission, *codec, *answer_codec;
+    const char *transport, *psd, *admission, *codec, *answer_codec, *memory;
     bool json, curve, in_place;
     char key[128]; /* the workers' key file, with --curve */
 };

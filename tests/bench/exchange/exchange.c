@@ -62,8 +62,28 @@ static bool read_all(int fd, void *p, size_t n)
     return true;
 }
 
-/* *x: memory of psc_alloc with --in-place, otherwise of malloc. */
-static int join(const struct bench_exchange_options *opt, const char *server, struct psc **c, float **x)
+/* *x: memory of psc_alloc with --in-place or on a device, otherwise of malloc. *other, the answer or the
+ * gradient, is zeros. */
+static int make_vectors(const struct bench_exchange_options *opt, struct psc *c, float **x, float **other)
+{
+    bool on_device = strcmp(opt->memory, "host") != 0;
+    float *values = malloc(opt->floats * sizeof *values);
+    *x = NULL;
+    *other = on_device ? NULL : calloc(opt->floats, sizeof **other);
+    int rc = opt->in_place || on_device ? psc_alloc(c, opt->floats, x) : PSC_OK;
+    if (rc == PSC_OK && on_device)
+        rc = psc_alloc(c, opt->floats, other);
+    if (rc == PSC_OK && *x == NULL)
+        *x = malloc(opt->floats * sizeof **x);
+    for (size_t i = 0; i < opt->floats; i++)
+        values[i] = (float)(i % 1000) * 1e-3f;
+    rc = rc == PSC_OK ? psc_write(c, *x, values, opt->floats) : rc;
+    free(values);
+    return rc;
+}
+
+static int join(const struct bench_exchange_options *opt, const char *server, struct psc **c, float **x,
+                float **other)
 {
     struct psc_options po;
     struct psc_tensor tensor = {.name = "x", .n_dims = 1, .shape = {opt->floats}};
@@ -71,11 +91,10 @@ static int join(const struct bench_exchange_options *opt, const char *server, st
     po.server = server;
     po.key_file = opt->curve ? opt->key : NULL;
     po.transport = opt->transport;
+    po.memory = opt->memory;
     int rc = psc_open(&po, c);
-    if (rc == PSC_OK && opt->in_place)
-        rc = psc_alloc(*c, opt->floats, x);
-    for (size_t i = 0; i < opt->floats && rc == PSC_OK; i++)
-        (*x)[i] = (float)(i % 1000) * 1e-3f;
+    if (rc == PSC_OK)
+        rc = make_vectors(opt, *c, x, other);
     return rc == PSC_OK ? psc_begin(*c, &tensor, 1, *x) : rc;
 }
 
@@ -125,14 +144,13 @@ static void worker_main(const struct bench_exchange_options *opt, const char *se
     struct psc *c = NULL;
     struct result r = {0};
     struct psc_info info = {.size = sizeof info};
-    float *x = malloc(opt->floats * sizeof *x),
-          *other = calloc(opt->floats, sizeof *x); /* answer or gradient */
+    float *x = NULL, *other = NULL;
     double *latencies = malloc(MAX_LATENCIES * sizeof *latencies);
     uint64_t sent = 0, received = 0;
     double took_s;
     char byte = 0;
 
-    r.rc = join(opt, server, &c, &x);
+    r.rc = join(opt, server, &c, &x, &other);
     for (int i = 0; i < 2 && r.rc == PSC_OK; i++) /* warm-up: touches every page and buffer */
         r.rc = exchange(opt, c, x, other, &took_s);
     if (psc_info(c, &info) == PSC_OK)
@@ -248,7 +266,8 @@ static void report(const struct bench_exchange_options *opt, const struct totals
     double loop = limit_elastic(opt->floats, 0.5);
     if (opt->json)
         printf(
-            "{\"bench\":\"exchange\",\"transport\":\"%s\",\"in_place\":%s,\"curve\":%s,\"floats\":%llu,"
+            "{\"bench\":\"exchange\",\"transport\":\"%s\",\"memory\":\"%s\",\"in_place\":%s,\"curve\":%s,"
+            "\"floats\":%llu,"
             "\"workers\":%llu,"
             "\"servers\":%llu,\"lanes\":%"
             "llu,\"admission\":\"%s\",\"codec\":\"%s\",\"answer_codec\":\"%s\",\"wire_mb_up\":%.4f,\"wire_mb_"
@@ -259,7 +278,7 @@ static void report(const struct bench_exchange_options *opt, const struct totals
             "mb\":%.1f,"
             "\"limit_tcp_gb_s_both\":%.3f,\"limit_tcp_p50_us\":%.1f,\"limit_fused_gb_s\":%.3f,\"limit_loop_"
             "gb_s_both\":%.3f}\n",
-            opt->transport, opt->in_place ? "true" : "false", opt->curve ? "true" : "false",
+            opt->transport, opt->memory, opt->in_place ? "true" : "false", opt->curve ? "true" : "false",
             (unsigned long long)opt->floats, (unsigned long long)opt->workers,
             (unsigned long long)opt->servers, (unsigned long long)opt->lanes, opt->admission, opt->codec,
             opt->answer_codec, t->wire_up * 1e-6, t->wire_down * 1e-6, t->exchanges,
@@ -268,7 +287,8 @@ static void report(const struct bench_exchange_options *opt, const struct totals
             isfinite(tcp_p50) ? tcp_p50 : 0, fused, loop);
     else
         printf(
-            "%llu floats (%.1f MB), %llu worker%s, %s%s%s, %llu server%s of %llu lanes, %s, codecs %s and %s "
+            "%llu floats (%.1f MB) of the %s, %llu worker%s, %s%s%s, %llu server%s of %llu lanes, %s, codecs "
+            "%s and %s "
             "(%.3f and %.3f MB "
             "an "
             "exchange): %.0f exchanges in %.2f s, %.0f a "
@@ -279,7 +299,8 @@ static void report(const struct bench_exchange_options *opt, const struct totals
             "  latency p50 %.1f us, p99 %.1f us (a round trip of TCP sockets alone, 64 KB at most: %.1f us); "
             "%.0f chunks sent again\n"
             "  server: %.3f CPU s/GB, %.1f MB resident, %+.1f MB during the run\n",
-            (unsigned long long)opt->floats, (double)opt->floats * 4e-6, (unsigned long long)opt->workers,
+            (unsigned long long)opt->floats, (double)opt->floats * 4e-6,
+            strcmp(opt->memory, "host") == 0 ? "host" : "device", (unsigned long long)opt->workers,
             opt->workers > 1 ? "s" : "", opt->transport, opt->in_place ? " in place" : "",
             opt->curve ? " encrypted" : "", (unsigned long long)opt->servers, opt->servers > 1 ? "s" : "",
             (unsigned long long)opt->lanes, opt->admission, opt->codec, opt->answer_codec, t->wire_up * 1e-6,
@@ -356,6 +377,7 @@ int bench_exchange(int argc, char **argv)
                                          .window = 2,
                                          .seconds = 5,
                                          .admission = "fcfs",
+                                         .memory = "host",
                                          .codec = "raw",
                                          .answer_codec = "raw"};
     char lanes[32], chunk[48], window[48], floats[64], admission[64], message[32], answer[32];

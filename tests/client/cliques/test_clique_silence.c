@@ -123,10 +123,12 @@ static void fall_silent(struct rig_member *m)
         ps_sleep_us(UINT64_C(1000) * TIMEOUT_MS * (uint64_t)s->timeouts[m->index]);
         int rc = psc_allreduce(m->q, x, s->n, NULL);
         ck_assert_double_ge(ps_now_s() - begin, least_s);
-        /* What telling takes. Into a clogged socket the system moves the last bytes in its own time; silence
-         * begins behind them, where their sender alone waits for the silent member, as in a tree. */
-        double last_s = s->n > 100000 ? 1e-3 * TIMEOUT_MS : 0;
-        ck_assert_double_lt(ps_now_s() - begin, least_s + last_s + 1);
+        /* What telling takes. Into a clogged socket the system moves the last bytes in its own time, in one
+         * move or a few; silence begins behind them, where their sender alone waits for the silent member, as
+         * in a tree. */
+        double last_s = s->n > 100000 ? 3e-3 * TIMEOUT_MS : 0, took_s = ps_now_s() - begin;
+        ck_assert_msg(took_s < least_s + last_s + 1, "%s: rank %d of %d: %g s: %s", m->rig->kind->name,
+                      m->index, s->members, took_s, psc_clique_error(m->q));
         crowd_expect_failure(m, rc, says, 1);
     }
     free(x);

@@ -145,35 +145,6 @@ START_TEST(auto_takes_the_shorter_way)
 }
 END_TEST
 
-/* By times that are those of the formulas, whose crossing lies between two sizes; and by others. */
-START_TEST(auto_finds_where_the_tree_becomes_slower)
-{
-    const double alpha = 5e-5, beta = 2e-9, p = 8, hops = 3;
-    double ring[PSC_N_PROBES], tree[PSC_N_PROBES];
-    for (int i = 0; i < PSC_N_PROBES; i++) {
-        double bytes = (double)psc_probe_bytes[i];
-        ring[i] = 2 * (p - 1) * alpha + 2 * (p - 1) / p * bytes * beta;
-        tree[i] = 2 * hops * (alpha + bytes * beta);
-    }
-    double expected = (double)psc_tree_bytes(8, alpha, beta);
-    double found = (double)psc_tree_crossing(ring, tree, 1, 0);
-    ck_assert_msg(found > 0.5 * expected && found < 2 * expected, "%.0f; expected %.0f", found, expected);
-    for (int i = 0; i < PSC_N_PROBES;
-         i++) { /* of a pair: the tree's time is above the ring's exactly there */
-        double pair[PSC_N_PROBES] = {1, 1, 1, 1}, at[PSC_N_PROBES] = {0.5, 0.5, 0.5, 0.5};
-        for (int k = i; k < PSC_N_PROBES; k++)
-            at[k] = 2;
-        uint64_t limit = psc_tree_crossing(pair, at, 1, 0);
-        ck_assert_uint_le(limit, psc_probe_bytes[i]);
-        ck_assert(i == 0 ? limit == 0 : limit > psc_probe_bytes[i - 1]);
-    }
-    const double fast[PSC_N_PROBES] = {1, 1, 1, 1}, slow[PSC_N_PROBES] = {3, 3, 3, 3};
-    ck_assert_uint_gt(psc_tree_crossing(slow, fast, 1, 0), psc_probe_bytes[PSC_N_PROBES - 1]);
-    ck_assert_uint_eq(psc_tree_crossing(slow, fast, 1, 1 << 30), 1 << 30);
-    ck_assert_uint_eq(psc_tree_crossing(slow, fast, 0.25, 1 << 30), 0);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("clique-tree");
@@ -182,7 +153,6 @@ int main(void)
     tcase_add_loop_test(tcase, a_reduce_is_the_trees_to_every_root, 2, RIG_MAX_MEMBERS + 1);
     tcase_add_test(tcase, the_algorithm_may_change_between_calls);
     tcase_add_test(tcase, auto_takes_the_shorter_way);
-    tcase_add_test(tcase, auto_finds_where_the_tree_becomes_slower);
     suite_add_tcase(suite, tcase);
     return unit_run(suite);
 }

@@ -16,6 +16,8 @@ static char folder[64];
 
 struct file_bytes jpeg_of(enum jpeg_kind kind, const uint8_t *rgb, uint32_t width, uint32_t height)
 {
+    static const int samplings[] = {TJSAMP_444, TJSAMP_420, TJSAMP_422,  TJSAMP_440,
+                                    TJSAMP_411, TJSAMP_444, TJSAMP_GRAY, TJSAMP_444};
     tjhandle handle = tjInitCompress();
     unsigned char *out = NULL, *cmyk = NULL;
     unsigned long len = 0;
@@ -28,11 +30,8 @@ struct file_bytes jpeg_of(enum jpeg_kind kind, const uint8_t *rgb, uint32_t widt
         }
     }
     ck_assert_int_eq(tjCompress2(handle, from, (int)width, 0, (int)height,
-                                 kind == JPEG_CMYK ? TJPF_CMYK : TJPF_RGB, &out, &len,
-                                 kind == JPEG_GREY   ? TJSAMP_GRAY
-                                 : kind == JPEG_HALF ? TJSAMP_420
-                                                     : TJSAMP_444,
-                                 95, kind == JPEG_PROGRESSIVE ? TJFLAG_PROGRESSIVE : 0),
+                                 kind == JPEG_CMYK ? TJPF_CMYK : TJPF_RGB, &out, &len, samplings[kind], 95,
+                                 kind == JPEG_PROGRESSIVE ? TJFLAG_PROGRESSIVE : 0),
                      0);
     struct file_bytes f = {malloc(len), len};
     memcpy(f.bytes, out, len);

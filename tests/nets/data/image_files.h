@@ -11,8 +11,19 @@ struct file_bytes {
     size_t len;
 };
 
-/* JPEG_PLAIN has its colours at full resolution, JPEG_HALF at half of it, as cameras have. */
-enum jpeg_kind { JPEG_PLAIN, JPEG_HALF, JPEG_PROGRESSIVE, JPEG_GREY, JPEG_CMYK };
+/* JPEG_PLAIN has its colours at full resolution, JPEG_HALF at half of it, as cameras have; JPEG_WIDE at half
+ * of the columns, JPEG_TALL at half of the rows, JPEG_QUARTER at a quarter of the columns. */
+enum jpeg_kind {
+    JPEG_PLAIN,
+    JPEG_HALF,
+    JPEG_WIDE,
+    JPEG_TALL,
+    JPEG_QUARTER,
+    JPEG_PROGRESSIVE,
+    JPEG_GREY,
+    JPEG_CMYK,
+    N_JPEG_KINDS
+};
 enum png_kind { PNG_PLAIN, PNG_16_BIT, PNG_ALPHA, PNG_PALETTE, PNG_GREY };
 
 /* rgb: [height][width][3]. PNG_PALETTE has room for 256 colours. The caller frees the bytes. */
