@@ -213,6 +213,13 @@ static bool is_foreign(struct service *v, const Ps__ToClient *m)
     return foreign;
 }
 
+/* A server without tracks has one exchange of this client under way at a time. */
+static void take_landed(struct psc_shared *s, const Ps__Welcome *w)
+{
+    for (size_t k = 0; k < PS_MAX_TRACKS; k++)
+        s->landed_seq[k] = k < w->n_landed_on_tracks ? w->landed_on_tracks[k] : w->landed_seq;
+}
+
 static void on_welcome(struct service *v, const Ps__ToClient *m)
 {
     struct psc_session *session = v->session;
@@ -228,7 +235,7 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
     pthread_mutex_lock(&s->lock);
     bool again = s->epoch > 0, swapped = again && welcome.generation != s->welcome.generation;
     s->welcome = welcome;
-    s->landed_seq = m->welcome->landed_seq;
+    take_landed(s, m->welcome);
     s->workers = m->welcome->workers;
     s->job = m->welcome->job;
     s->keeps_best = m->welcome->keeps_best;

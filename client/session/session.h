@@ -78,12 +78,13 @@ struct psc_shared {
     bool has_nonfinite; /* a vector was refused: the server is to be told */
     uint64_t nonfinite_clock, nonfinite_index;
     uint64_t reconnects;
-    uint64_t revivals;        /* times that the server came back from a checkpoint */
-    uint64_t revival;         /* of the last Welcome; 0: the session was never revived in that server's run */
-    uint64_t save_version;    /* the center's version when the server last asked to save */
-    uint64_t heard;           /* answers to heartbeats, and Welcomes */
-    uint64_t beats;           /* heartbeats sent */
-    uint64_t landed_seq;      /* exchanges up to this one had landed when the newest Welcome was sent */
+    uint64_t revivals;     /* times that the server came back from a checkpoint */
+    uint64_t revival;      /* of the last Welcome; 0: the session was never revived in that server's run */
+    uint64_t save_version; /* the center's version when the server last asked to save */
+    uint64_t heard;        /* answers to heartbeats, and Welcomes */
+    uint64_t beats;        /* heartbeats sent */
+    /* Exchanges on each track up to this one had landed when the newest Welcome was sent. */
+    uint64_t landed_seq[PS_MAX_TRACKS];
     uint64_t waiting_seq;     /* the exchange of which the server last said that it holds chunks back */
     uint32_t waiting_chunks;  /* how many */
     int give_up;              /* the transfer in progress is to end with this result; PSC_OK: it continues */

@@ -94,8 +94,9 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
     if (m == NULL || m->schedule == NULL || w->n_lanes < 1 || w->n_lanes > PS_MAX_LANES ||
         w->window_chunks < 1 || m->schedule->kind >= PS_N_SCHEDULES || m->period < 1 || w->incarnation == 0 ||
         m->fragments > PS_MAX_FRAGMENTS || m->fragments > m->period || !takes_overlap(m) ||
-        w->parts > PS_MAX_PARTS || (w->parts > 1 && w->n_lanes % w->parts != 0) ||
-        m->clique_mode > PS_CLIQUE_VECTORS || m->pipeline > PS_MAX_PIPELINE || !(m->mix >= 0 && m->mix < 1))
+        w->tracks > PS_MAX_TRACKS || w->parts > PS_MAX_PARTS ||
+        (w->parts > 1 && w->n_lanes % w->parts != 0) || m->clique_mode > PS_CLIQUE_VECTORS ||
+        m->pipeline > PS_MAX_PIPELINE || !(m->mix >= 0 && m->mix < 1))
         return ps_fail(err, PSC_EUNSUPPORTED, "the server's Welcome is incomplete");
     *r = (struct psc_welcome){
         .client = w->client,
@@ -110,6 +111,7 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
         .rho = m->rho,
         .error_feedback = m->error_feedback,
         .takes_known = w->takes_known,
+        .tracks = w->tracks > 1 ? w->tracks : 1,
         .hyper = {.learning_rate = m->learning_rate,
                   .alpha = m->alpha,
                   .rho = m->rho,

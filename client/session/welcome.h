@@ -12,6 +12,7 @@
 #include "proto/model/shard.h"
 #include "proto/security/curve.h"
 #include "proto/transports/transport.h"
+#include "proto/wire/frame.h"
 #include "ps.pb-c.h"
 
 /* A transport on which every lane listens. */
@@ -42,6 +43,7 @@ struct psc_welcome {
     struct ps_codec message, answer; /* of exchanges */
     bool error_feedback;
     bool takes_known;      /* lanes take PS_FRAME_KNOWN */
+    uint32_t tracks;       /* exchanges of fragments that may be under way at a time */
     struct ps_hyper hyper; /* alpha as of this Welcome */
 };
 

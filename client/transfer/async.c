@@ -19,17 +19,17 @@ static struct psc_started *slot_of(struct psc_async *m, uint64_t ticket)
 }
 
 /* With the lock held. */
-static void finish_oldest(struct psc *c, int rc)
+static void finish_oldest(struct psc_async *m, const struct psc_flight *f)
 {
-    struct psc_async *m = &c->async;
     struct psc_started *s = slot_of(m, m->finished + 1);
+    int rc = f->rc;
     bool is_inner = rc == PSC_METHOD_CHANGED || (rc == PSC_ABORTED && s->transfer.round != PSC_ROUND_NONE);
     s->out->rc = is_inner && s->out == &s->own ? PSC_EREFUSED : rc; /* else the true result */
-    s->out->rate = c->transfer_state.counts.rate;
-    s->out->version = c->transfer_state.transfer_version;
+    s->out->rate = f->rate;
+    s->out->version = f->version;
     s->out->error.text[0] = 0;
     if (rc != PSC_OK)
-        s->out->error = c->transfer_state.error;
+        s->out->error = f->error;
     m->finished++;
     if (rc != PSC_OK && m->failed_ticket == 0 && s->out == &s->own) {
         m->failed_ticket = m->finished;
@@ -57,36 +57,61 @@ static int failure_before(struct psc *c, const struct psc_transfer *t, struct ps
     return rc;
 }
 
-/* What follows it in its round of keys or its cycle of fragments is not sent. */
-static void note_failure(struct psc *c, const struct psc_transfer *t, int rc)
+/* With the lock held. What follows it in its round of keys or its cycle of fragments is not sent. */
+static void note_failure(struct psc *c, const struct psc_transfer *t, const struct psc_flight *f)
+{
+    struct psc_async *m = &c->async;
+    if (t->round != PSC_ROUND_NONE) {
+        m->round_rc = f->rc;
+        m->failure_told = false;
+        m->round_key = (uint32_t)(t->tensor - c->manifest->tensors);
+        m->round_error = f->error;
+    } else if (t->is_fragment && m->fragments_rc == PSC_OK) {
+        m->fragments_rc = f->rc;
+        m->fragments_error = f->error;
+    }
+}
+
+/* The transfer behind those in progress. */
+static const struct psc_transfer *next_in_queue(struct psc *c)
+{
+    struct psc_async *m = &c->async;
+    const struct psc_transfer *next = NULL;
+    pthread_mutex_lock(&m->lock);
+    uint64_t ticket = m->finished + c->transfer_state.n_flights + 1;
+    if (ticket <= m->issued && !m->stop && m->fragments_rc == PSC_OK)
+        next = &slot_of(m, ticket)->transfer; /* unchanged until the transfer has ended */
+    pthread_mutex_unlock(&m->lock);
+    return next;
+}
+
+static void end_oldest(struct psc *c, const struct psc_flight *f, bool was_sent)
 {
     struct psc_async *m = &c->async;
     pthread_mutex_lock(&m->lock);
-    if (t->round != PSC_ROUND_NONE) {
-        m->round_rc = rc;
-        m->failure_told = false;
-        m->round_key = (uint32_t)(t->tensor - c->manifest->tensors);
-        m->round_error = c->transfer_state.error;
-    } else if (t->is_fragment) {
-        m->fragments_rc = rc;
-        m->fragments_error = c->transfer_state.error;
-    }
+    const struct psc_transfer *t = &slot_of(m, m->finished + 1)->transfer;
+    m->list_error = f->error;
+    m->list_rc = t->more ? f->rc : PSC_OK;
+    if (f->rc != PSC_OK && was_sent)
+        note_failure(c, t, f);
+    finish_oldest(m, f);
     pthread_mutex_unlock(&m->lock);
 }
 
-static int run_next(struct psc *c, const struct psc_transfer *t)
+static void ended(struct psc *c, const struct psc_flight *f)
 {
-    struct psc_async *m = &c->async;
-    struct psc_transfer_state *ts = &c->transfer_state;
-    struct ps_error before;
-    int rc = failure_before(c, t, &before);
-    if (rc != PSC_OK)
-        ts->error = before;
-    else if ((rc = psc_transfer_run(c, t)) != PSC_OK)
-        note_failure(c, t, rc);
-    m->list_error = ts->error;
-    m->list_rc = t->more ? rc : PSC_OK;
-    return rc;
+    end_oldest(c, f, true);
+}
+
+static void run_next(struct psc *c, const struct psc_transfer *t)
+{
+    static const struct psc_followers followers = {next_in_queue, ended};
+    struct psc_flight unsent = {.rate = c->transfer_state.counts.rate};
+    unsent.rc = failure_before(c, t, &unsent.error);
+    if (unsent.rc != PSC_OK)
+        end_oldest(c, &unsent, false);
+    else
+        psc_transfer_run(c, t, &followers);
 }
 
 static void *async_thread(void *arg)
@@ -101,9 +126,8 @@ static void *async_thread(void *arg)
         }
         struct psc_started *s = slot_of(m, m->finished + 1); /* unchanged until the transfer has ended */
         pthread_mutex_unlock(&m->lock);
-        int rc = run_next(c, &s->transfer);
+        run_next(c, &s->transfer);
         pthread_mutex_lock(&m->lock);
-        finish_oldest(c, rc);
     }
     pthread_mutex_unlock(&m->lock);
     return NULL;
@@ -176,6 +200,8 @@ uint64_t psc_async_put(struct psc *c, const struct psc_transfer *t, struct psc_o
     s->own.rc = PSC_OK;
     s->out = out != NULL ? out : &s->own;
     ps_cond_wake(&m->queued);
+    if (m->finished + 1 < ticket) /* it may be sent beside those in progress */
+        eventfd_write(c->session.wake_fd, 1);
     pthread_mutex_unlock(&m->lock);
     return ticket;
 }
@@ -241,7 +267,7 @@ int psc_move(struct psc *c, const struct psc_transfer *t)
     } else {
         double begin = ps_now_s();
         psc_work_goes(c);
-        out.rc = psc_transfer_run(c, t);
+        out.rc = psc_transfer_run(c, t, NULL);
         psc_work_returns(c);
         c->worker.exchange_s += ps_now_s() - begin;
         if (out.rc != PSC_OK)

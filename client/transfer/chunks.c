@@ -22,6 +22,7 @@ int psc_lanes_prepare(struct psc *c, struct ps_error *err)
     if (ps_manifest_cut(c->manifest, welcome->n_parts, &shard, err) < 0)
         return PSC_EMANIFEST;
     ts->shard = shard;
+    ts->tracks = welcome->tracks;
     for (uint32_t i = 0; i < PS_MAX_LANES; i++) {
         struct psc_lane_progress *p = &ts->progress[i];
         uint32_t n_chunks = i < shard.n_lanes ? ps_shard_n_chunks(&shard, i) : 0;
@@ -63,9 +64,10 @@ void psc_pieces_rewind(struct psc *c)
     struct psc_transfer_state *ts = &c->transfer_state;
     for (uint32_t i = 0; i < ts->welcome.n_lanes; i++) {
         struct psc_lane_progress *p = &ts->progress[i];
-        p->next = p->first;
+        for (uint32_t k = 0; k < ts->n_flights; k++)
+            ts->flights[k].lanes[i].next = ts->flights[k].lanes[i].first;
         p->in_flight = 0;
-        p->first_sent = p->end;
+        p->first_sent = ts->n_flights > 0 ? ts->flights[0].lanes[i].end : 0;
         if (p->sent != NULL)
             memset(p->sent, 0, (ps_shard_n_chunks(&ts->shard, i) / 64 + 1) * sizeof *p->sent);
     }
@@ -84,42 +86,59 @@ struct ps_range psc_cover_of(const struct psc *c, const struct psc_transfer *t)
     return t->is_fragment && t->kind == PS_FRAME_PULL ? ps_shard_whole(&c->shard) : psc_scope_of(c, t);
 }
 
+/* Whether the transfer has nothing to do with the piece. */
+static bool is_idle(const struct psc *c, const struct psc_flight *f, uint32_t lane, uint32_t k,
+                    struct ps_range piece)
+{
+    bool moves = psc_transfer_spares_frozen(&f->t);
+    return (moves && ps_manifest_is_frozen(c->manifest, piece)) ||
+           ps_range_intersect(piece, f->scope).count == 0 ||
+           (f->t.kind == PS_FRAME_KNOWN && !psc_wire_is_known(&c->transfer_state, lane, k));
+}
+
 /* Marks the pieces of the scope as unanswered; of an exchange, those that move. */
-void psc_pieces_start(struct psc *c, const struct psc_transfer *t)
+void psc_pieces_start(struct psc *c, struct psc_flight *f)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    bool moves = psc_transfer_spares_frozen(t);
-    psc_wire_begin(c);
     psc_stage_begin(c);
-    ts->scope = psc_scope_of(c, t);
-    ts->cover = psc_cover_of(c, t);
+    f->scope = psc_scope_of(c, &f->t);
+    f->cover = psc_cover_of(c, &f->t);
+    f->unmarked = false;
+    psc_flight_take_up(ts, f);
     for (uint32_t i = 0; i < ts->welcome.n_lanes; i++) {
-        struct psc_lane_progress *p = &ts->progress[i];
-        uint32_t n = ps_shard_pieces(&ts->shard, i, ts->cover, &p->first);
-        p->end = p->first + n;
-        p->n_left = 0;
-        p->last = p->first;
-        for (uint32_t k = p->first; k < p->end; k++) {
-            struct ps_range piece = ps_shard_piece(&ts->shard, i, ts->cover, k);
-            bool idle = (moves && ps_manifest_is_frozen(c->manifest, piece)) ||
-                        ps_range_intersect(piece, ts->scope).count == 0 ||
-                        (t->kind == PS_FRAME_KNOWN && !psc_wire_is_known(ts, i, k));
+        uint64_t *answered = ts->progress[i].answered;
+        struct psc_flight_lane *l = &f->lanes[i];
+        uint32_t n = ps_shard_pieces(&ts->shard, i, f->cover, &l->first);
+        l->end = l->first + n;
+        l->n_left = 0;
+        l->next = l->last = l->first;
+        for (uint32_t k = l->first; k < l->end; k++) {
+            struct ps_range piece = ps_shard_piece(&ts->shard, i, f->cover, k);
+            bool idle = is_idle(c, f, i, k, piece);
             uint64_t bit = UINT64_C(1) << (k % 64);
-            p->answered[k / 64] = idle ? p->answered[k / 64] | bit : p->answered[k / 64] & ~bit;
-            p->n_left += !idle;
-            p->last = idle ? p->last : k;
-            psc_wire_expect(c, t, i, k, piece);
+            answered[k / 64] = idle ? answered[k / 64] | bit : answered[k / 64] & ~bit;
+            l->n_left += !idle;
+            l->last = idle ? l->last : k;
+            psc_wire_renew(c, i, k);
+            psc_wire_expect(c, &f->t, i, k, piece);
         }
     }
-    psc_coded_begin(c, t);
-    psc_pieces_rewind(c);
+    psc_coded_begin(c, &f->t);
+}
+
+bool psc_pieces_are_answered(const struct psc *c, const struct psc_flight *f)
+{
+    for (uint32_t i = 0; i < c->transfer_state.welcome.n_lanes; i++)
+        if (f->lanes[i].n_left > 0)
+            return false;
+    return !f->unmarked;
 }
 
 bool psc_pieces_all_answered(const struct psc *c)
 {
     const struct psc_transfer_state *ts = &c->transfer_state;
-    for (uint32_t i = 0; i < ts->welcome.n_lanes; i++)
-        if (ts->progress[i].n_left > 0)
+    for (uint32_t i = 0; i < ts->n_flights; i++)
+        if (!ts->flights[i].over && !psc_pieces_are_answered(c, &ts->flights[i]))
             return false;
     return true;
 }
@@ -192,21 +211,22 @@ bool psc_pieces_are_held(const struct psc *c, const struct psc_transfer *t)
     const struct psc_transfer_state *ts = &c->transfer_state;
     const struct psc_gate *gate = gate_of(t);
     for (uint32_t i = 0; gate != NULL && i < ts->welcome.n_lanes; i++)
-        for (uint32_t w = 0; w * 64 < ts->progress[i].end; w++)
+        for (uint32_t w = 0; w * 64 < ts->flights[0].lanes[i].end; w++)
             if (open_pieces(&ts->progress[i], gate, i, w) != 0)
                 return false;
     return gate != NULL;
 }
 
-/* The last piece that is open and not sent; p->end: there is none. */
-static uint32_t last_open(const struct psc_lane_progress *p, const struct psc_gate *gate, uint32_t lane)
+/* The last piece that is open and not sent; end: there is none. */
+static uint32_t last_open(const struct psc_lane_progress *p, const struct psc_gate *gate, uint32_t lane,
+                          uint32_t end)
 {
-    for (uint32_t w = p->end / 64 + 1; w-- > 0;) {
-        uint64_t bits = w * 64 < p->end ? open_pieces(p, gate, lane, w) & ~p->sent[w] : 0;
+    for (uint32_t w = end / 64 + 1; w-- > 0;) {
+        uint64_t bits = w * 64 < end ? open_pieces(p, gate, lane, w) & ~p->sent[w] : 0;
         if (bits != 0)
             return w * 64 + 63 - (uint32_t)__builtin_clzll(bits);
     }
-    return p->end;
+    return end;
 }
 
 static bool is_sent(const struct psc_lane_progress *p, uint32_t k)
@@ -214,39 +234,81 @@ static bool is_sent(const struct psc_lane_progress *p, uint32_t k)
     return p->sent[k / 64] >> (k % 64) & 1;
 }
 
-static bool is_in_flight(const struct psc_lane_progress *p, uint32_t k)
+static bool is_in_flight(const struct psc_lane_progress *p, uint32_t k, uint32_t end)
 {
-    return k < p->end && is_sent(p, k) && !is_answered(p, k);
+    return k < end && is_sent(p, k) && !is_answered(p, k);
 }
 
 /* The last piece that is open: backpropagation ends with the first. Where exchanges wait for those of others,
  * one place of the window is kept for the first piece that is not sent. So of all who have ended their step,
  * in whatever order they computed, the first piece that any of them waits for is under way, and no two wait
  * for each other. */
-static uint32_t next_through(struct psc *c, const struct psc_gate *gate, uint32_t lane)
+static uint32_t next_through(struct psc *c, struct psc_flight_lane *l, const struct psc_gate *gate,
+                             uint32_t lane)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_lane_progress *p = &ts->progress[lane];
-    bool kept = psc_among_members(c), taken = is_in_flight(p, p->first_sent);
+    bool kept = psc_among_members(c), taken = is_in_flight(p, p->first_sent, l->end);
     if (!kept || p->in_flight - taken + 1 < ts->links.window_chunks)
-        return last_open(p, gate, lane);
-    while (p->next < p->end && (is_answered(p, p->next) || is_sent(p, p->next)))
-        p->next++;
-    if (taken || p->next == p->end || (psc_gate_word(gate, lane, p->next / 64) >> (p->next % 64) & 1) == 0)
-        return p->end;
-    p->first_sent = p->next;
-    return p->next;
+        return last_open(p, gate, lane, l->end);
+    while (l->next < l->end && (is_answered(p, l->next) || is_sent(p, l->next)))
+        l->next++;
+    if (taken || l->next == l->end || (psc_gate_word(gate, lane, l->next / 64) >> (l->next % 64) & 1) == 0)
+        return l->end;
+    p->first_sent = l->next;
+    return l->next;
 }
 
-/* p->end: nothing may be sent now. */
-static uint32_t next_piece(struct psc *c, const struct psc_transfer *t, uint32_t lane)
+/* The end of its pieces: nothing may be sent now. */
+static uint32_t next_piece(struct psc *c, struct psc_flight *f, uint32_t lane)
 {
-    struct psc_lane_progress *p = &c->transfer_state.progress[lane];
-    if (gate_of(t) != NULL)
-        return next_through(c, gate_of(t), lane);
-    while (p->next < p->end && is_answered(p, p->next))
-        p->next++;
-    return p->next == p->last && psc_keeps_turn(c, t) ? p->end : p->next;
+    const struct psc_lane_progress *p = &c->transfer_state.progress[lane];
+    struct psc_flight_lane *l = &f->lanes[lane];
+    if (gate_of(&f->t) != NULL)
+        return next_through(c, l, gate_of(&f->t), lane);
+    while (l->next < l->end && is_answered(p, l->next))
+        l->next++;
+    return l->next == l->last && psc_keeps_turn(c, &f->t) ? l->end : l->next;
+}
+
+/* The oldest flight that has something to send to the lane, and its piece *k; NULL: there is none. */
+static struct psc_flight *oldest_to_send(struct psc *c, uint32_t lane, uint32_t *k)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    for (uint32_t i = 0; i < ts->n_flights; i++) {
+        struct psc_flight *f = &ts->flights[i];
+        if (f->over || (f->lanes[lane].refused && !ts->one_by_one))
+            continue;
+        if (f->unmarked)
+            return NULL;
+        *k = next_piece(c, f, lane);
+        if (*k < f->lanes[lane].end)
+            return f;
+        if (ts->one_by_one && !psc_pieces_are_answered(c, f))
+            return NULL;
+    }
+    return NULL;
+}
+
+/* While the method is about to change, lanes refuse exchanges that have not begun, again and again, and wait
+ * for those that have, which may be behind them. So one that was refused gives way to the others in this
+ * lane. */
+static struct psc_flight *next_flight(struct psc *c, uint32_t lane, uint32_t *k)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    struct psc_flight *f = oldest_to_send(c, lane, k);
+    if (f != NULL)
+        return f;
+    for (uint32_t i = 0; i < ts->n_flights; i++)
+        ts->flights[i].lanes[lane].refused = false;
+    return oldest_to_send(c, lane, k);
+}
+
+/* How many transfers before this one may be under way, for the frame's flags. */
+static uint16_t behind_flags(struct psc_transfer_state *ts, const struct psc_flight *f)
+{
+    uint64_t behind = psc_transfer_moves(&f->t) ? f->seq - psc_flight_oldest(ts)->seq : 0;
+    return (uint16_t)(behind * PS_FLAG_BEHIND);
 }
 
 /* Brings what is to be sent of a piece to the host. PSC_EDEVICE. */
@@ -259,18 +321,20 @@ static int fetch(struct psc *c, const struct psc_transfer *t, uint32_t lane, uin
 }
 
 /* *sent: false if the transport has less room than the window. PSC_EDEVICE. */
-static int send_chunk(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k, bool *sent)
+static int send_chunk(struct psc *c, const struct psc_flight *flight, uint32_t lane, uint32_t k, bool *sent)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
+    const struct psc_transfer *t = &flight->t;
     const struct ps_codec *codec = psc_wire_codec(c, t);
     unsigned char head[PS_FRAME_BYTES];
+    psc_flight_take_up(ts, flight);
     struct ps_range r = ps_shard_piece(&ts->shard, lane, ts->cover, k);
     struct ps_frame f = {.kind = t->kind,
                          .codec = codec->id,
                          .client = ts->welcome.client,
                          .incarnation = ts->welcome.incarnation,
                          .generation = ts->welcome.generation,
-                         .seq = ts->seq,
+                         .seq = flight->seq,
                          .begin = r.begin,
                          .count = (uint32_t)r.count,
                          .samples = t->samples,
@@ -287,14 +351,15 @@ static int send_chunk(struct psc *c, const struct psc_transfer *t, uint32_t lane
     size_t len_bytes = body != NULL ? ps_piece_bytes(codec, c->manifest, r) : 0;
     f.flags |= ts->in_place ? PS_FLAG_IN_PLACE : 0;
     f.flags |= psc_wire_is_based(ts, lane, k) ? PS_FLAG_BASED : 0;
+    f.flags |= behind_flags(ts, flight);
     ps_frame_pack(&f, head);
     *sent = send_piece(c, lane, head, body, len_bytes, ts->in_place) == 0;
     ts->counts.bytes_sent += *sent ? len_bytes : 0;
     return PSC_OK;
 }
 
-/* Fills the lane's window. PSC_EDEVICE. */
-static int send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane)
+/* Fills the lane's window, in the order in which the transfers began. PSC_EDEVICE. */
+static int send_lane(struct psc *c, uint32_t lane)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_lane_progress *p = &ts->progress[lane];
@@ -304,13 +369,14 @@ static int send_lane(struct psc *c, const struct psc_transfer *t, uint32_t lane)
         return PSC_OK;
     ts->refused = false;
     while (p->in_flight < ts->links.window_chunks) {
-        uint32_t k = next_piece(c, t, lane);
-        int rc = k < p->end ? send_chunk(c, t, lane, k, &sent) : PSC_OK;
-        if (rc != PSC_OK || k == p->end || !sent)
+        uint32_t k;
+        struct psc_flight *f = next_flight(c, lane, &k);
+        int rc = f != NULL ? send_chunk(c, f, lane, k, &sent) : PSC_OK;
+        if (rc != PSC_OK || f == NULL || !sent)
             return rc; /* without room the rest is sent later */
         p->in_flight++;
         p->sent[k / 64] |= UINT64_C(1) << (k % 64);
-        p->next += k == p->next;
+        f->lanes[lane].next += k == f->lanes[lane].next;
     }
     return PSC_OK;
 }
@@ -333,17 +399,19 @@ static bool is_told_why(struct psc *c)
 /* The method is about to change, and the server finishes only exchanges that have begun. If this one has an
  * answer already, the refused piece is sent again; else the transfer waits for the Welcome with the new
  * method. */
-static int take_refusal(struct psc *c, uint32_t lane, const struct ps_frame *f)
+static int take_refusal(struct psc *c, struct psc_flight *flight, uint32_t lane, const struct ps_frame *f)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_lane_progress *p = &ts->progress[lane];
-    int64_t k = ps_shard_find(&ts->shard, lane, ts->cover, (struct ps_range){f->begin, f->count});
+    struct psc_flight_lane *l = &flight->lanes[lane];
+    int64_t k = ps_shard_find(&ts->shard, lane, flight->cover, (struct ps_range){f->begin, f->count});
     if (k < 0 || is_answered(p, (uint32_t)k))
         return PSC_OK;
     p->in_flight -= p->in_flight > 0;
-    p->next = (uint32_t)k < p->next ? (uint32_t)k : p->next;
+    l->next = (uint32_t)k < l->next ? (uint32_t)k : l->next;
     p->sent[k / 64] &= ~(UINT64_C(1) << (k % 64));
-    p->first_sent = (uint32_t)k == p->first_sent ? p->end : p->first_sent;
+    p->first_sent = (uint32_t)k == p->first_sent ? l->end : p->first_sent;
+    l->refused = true;
     ts->refused = true;
     ts->refused_end_s = ps_now_s() + (ts->begun ? BEGUN_PAUSE_S : REFUSED_PAUSE_S);
     return PSC_OK;
@@ -352,12 +420,13 @@ static int take_refusal(struct psc *c, uint32_t lane, const struct ps_frame *f)
 /* Handles an error frame. After NO_SESSION and the like the transfer waits: the server
  * has restarted, or a server of another job has its address, and the service thread learns on the control
  * connection whether the session is over. */
-static int take_error(struct psc *c, const struct psc_transfer *t, uint32_t lane, const struct ps_frame *f,
+static int take_error(struct psc *c, struct psc_flight *flight, uint32_t lane, const struct ps_frame *f,
                       const struct ps_message *m)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
+    const struct psc_transfer *t = &flight->t;
     if (f->code == PS__CODE__GENERATION)
-        return take_refusal(c, lane, f);
+        return take_refusal(c, flight, lane, f);
     if (f->code == PS__CODE__NO_SESSION || f->code == PS__CODE__NOT_BEGUN || f->code == PS__CODE__STALE ||
         (f->code == PS__CODE__EVICTED && is_told_why(c)))
         return PSC_OK;
@@ -389,16 +458,18 @@ static int take_floats(struct psc *c, const struct psc_transfer *t, uint32_t lan
     return rc;
 }
 
-static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lane,
-                       const struct ps_frame *head, const struct ps_message *m)
+static int take_answer(struct psc *c, uint32_t lane, const struct ps_frame *head, const struct ps_message *m)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_lane_progress *p = &ts->progress[lane];
     struct ps_frame f = *head;
-    if (f.seq != ts->seq)
+    struct psc_flight *flight = psc_flight_find(ts, f.seq);
+    if (flight == NULL)
         return PSC_OK; /* of an earlier transfer that was abandoned */
     if (f.kind == PS_FRAME_ERROR)
-        return take_error(c, t, lane, &f, m);
+        return take_error(c, flight, lane, &f, m);
+    const struct psc_transfer *t = &flight->t;
+    psc_flight_take_up(ts, flight);
     struct ps_range r = {f.begin, f.count};
     int64_t k = ps_shard_find(&ts->shard, lane, ts->cover, r);
     bool in_place = (f.flags & PS_FLAG_IN_PLACE) != 0 && ts->in_place,
@@ -435,14 +506,15 @@ static int take_answer(struct psc *c, const struct psc_transfer *t, uint32_t lan
     }
     ts->begun = true;
     p->answered[k / 64] |= UINT64_C(1) << (k % 64);
-    p->n_left--;
+    flight->lanes[lane].n_left--;
     p->in_flight -= p->in_flight > 0;
+    flight->version = f.center_version > flight->version ? f.center_version : flight->version;
     if (f.center_version >= ts->transfer_version) /* lanes answer in any order */
         ts->transfer_version = ts->counts.center_version = f.center_version;
     uint64_t *part = &ts->part_versions[lane * ts->welcome.n_parts / ts->welcome.n_lanes];
     *part = f.center_version > *part ? f.center_version : *part;
     if (psc_transfer_moves(t))
-        ts->counts.rate = f.rate;
+        flight->rate = ts->counts.rate = f.rate;
     if ((f.flags & PS_FLAG_SAVE) && f.center_version > ts->save_version)
         ts->save_version = f.center_version; /* from the lane that ended the round last */
     ts->counts.bytes_received += in_place ? f.count * sizeof(float) : m->body_bytes;
@@ -464,7 +536,7 @@ static void leave_stranger(struct psc *c, uint32_t lane, const struct ps_error *
 }
 
 /* Takes one answer of the lane, if there is one: *got. */
-static int take_one(struct psc *c, const struct psc_transfer *t, uint32_t lane, bool *got)
+static int take_one(struct psc *c, uint32_t lane, bool *got)
 {
     struct psc_links *l = &c->transfer_state.links;
     struct ps_message m;
@@ -478,7 +550,7 @@ static int take_one(struct psc *c, const struct psc_transfer *t, uint32_t lane, 
     int result = PSC_OK;
     *got = ps_frame_parse(&f, m.head, m.head_bytes, &why) == 0;
     if (*got)
-        result = take_answer(c, t, lane, &f, &m);
+        result = take_answer(c, lane, &f, &m);
     else
         leave_stranger(c, lane, &why);
     l->transport->message_drop(&m);
@@ -486,26 +558,26 @@ static int take_one(struct psc *c, const struct psc_transfer *t, uint32_t lane, 
 }
 
 /* Covers all open links: ts->welcome may be a newer one. */
-int psc_pieces_take(struct psc *c, const struct psc_transfer *t)
+int psc_pieces_take(struct psc *c)
 {
     int rc = PSC_OK;
     for (uint32_t lane = 0; lane < PS_MAX_LANES; lane++)
         for (bool got = c->transfer_state.links.link[lane] != NULL; got && rc == PSC_OK;)
-            rc = take_one(c, t, lane, &got);
+            rc = take_one(c, lane, &got);
     return rc;
 }
 
 /* Takes what lanes have answered and refills their windows. *progress: whether there was anything. */
-int psc_pieces_pump(struct psc *c, const struct psc_transfer *t, bool *progress)
+int psc_pieces_pump(struct psc *c, bool *progress)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     for (uint32_t lane = 0; lane < ts->welcome.n_lanes; lane++) {
         for (bool got = ts->links.link[lane] != NULL; got;) {
-            int result = take_one(c, t, lane, &got);
+            int result = take_one(c, lane, &got);
             if (result != PSC_OK)
                 return result;
             *progress = *progress || (got && !ts->refused);
-            if ((result = send_lane(c, t, lane)) != PSC_OK)
+            if ((result = send_lane(c, lane)) != PSC_OK)
                 return result;
         }
     }

@@ -110,8 +110,9 @@ static size_t encode_lane(struct psc *c, const struct psc_coding *coding, uint32
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_lane_progress *p = &ts->progress[lane];
+    const struct psc_flight_lane *l = &ts->flights[0].lanes[lane]; /* it is alone */
     p->fetching = p->fetched = 0;
-    for (uint32_t k = p->first; k < p->end; k++) {
+    for (uint32_t k = l->first; k < l->end; k++) {
         const uint64_t bit = UINT64_C(1) << (k % 64);
         if ((p->answered[k / 64] & bit) != 0)
             continue;
@@ -156,9 +157,10 @@ static void start_batch(struct psc *c, uint32_t lane, uint32_t batch)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     const struct psc_lane_progress *p = &ts->progress[lane];
-    const uint32_t first = p->first + batch * BATCH_CHUNKS;
+    const struct psc_flight_lane *l = &ts->flights[0].lanes[lane];
+    const uint32_t first = l->first + batch * BATCH_CHUNKS;
     size_t from = 0, to = 0;
-    for (uint32_t k = first; k < p->end && k < first + BATCH_CHUNKS; k++) {
+    for (uint32_t k = first; k < l->end && k < first + BATCH_CHUNKS; k++) {
         if ((p->encoded[k / 64] >> (k % 64) & 1) == 0)
             continue;
         const size_t at = psc_wire_place(ts, lane, k);
@@ -177,8 +179,9 @@ int psc_coded_fetch(struct psc *c, uint32_t lane, uint32_t k)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_lane_progress *p = &ts->progress[lane];
-    const uint32_t batch = (k - p->first) / BATCH_CHUNKS,
-                   n_batches = (p->end - p->first + BATCH_CHUNKS - 1) / BATCH_CHUNKS;
+    const struct psc_flight_lane *l = &ts->flights[0].lanes[lane];
+    const uint32_t batch = (k - l->first) / BATCH_CHUNKS,
+                   n_batches = (l->end - l->first + BATCH_CHUNKS - 1) / BATCH_CHUNKS;
     for (; p->fetched <= batch; p->fetched++) {
         while (p->fetching < n_batches && p->fetching < p->fetched + MARKS)
             start_batch(c, lane, p->fetching++);

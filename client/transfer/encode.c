@@ -133,6 +133,11 @@ void psc_wire_begin(struct psc *c)
                    (ps_shard_n_chunks(&ts->shard, i) / 64 + 1) * sizeof *ts->progress[i].encoded);
 }
 
+void psc_wire_renew(struct psc *c, uint32_t lane, uint32_t k)
+{
+    c->transfer_state.progress[lane].encoded[k / 64] &= ~(UINT64_C(1) << (k % 64));
+}
+
 const struct ps_codec *psc_wire_codec(const struct psc *c, const struct psc_transfer *t)
 {
     return psc_transfer_moves(t) ? &c->transfer_state.wire.message : ps_codec_find(0);
@@ -228,15 +233,14 @@ void psc_wire_landed(struct psc *c, const struct psc_transfer *t, uint32_t lane,
 }
 
 /* The rest of an exchange has landed too, although it was not answered. */
-void psc_wire_landed_whole(struct psc *c, const struct psc_transfer *t)
+void psc_wire_landed_whole(struct psc *c, const struct psc_flight *f)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    for (uint32_t i = 0; i < ts->shard.n_lanes; i++) {
-        const struct psc_lane_progress *p = &ts->progress[i];
-        for (uint32_t k = p->first; k < p->end; k++)
-            if ((p->answered[k / 64] >> (k % 64) & 1) == 0)
-                psc_wire_landed(c, t, i, k, ps_shard_piece(&ts->shard, i, ts->cover, k));
-    }
+    psc_flight_take_up(ts, f);
+    for (uint32_t i = 0; i < ts->shard.n_lanes; i++)
+        for (uint32_t k = f->lanes[i].first; k < f->lanes[i].end; k++)
+            if ((ts->progress[i].answered[k / 64] >> (k % 64) & 1) == 0)
+                psc_wire_landed(c, &f->t, i, k, ps_shard_piece(&ts->shard, i, f->cover, k));
 }
 
 /* An answer in a codec for moves is the change since the last one. It is added to `known`, which is then the
@@ -286,7 +290,7 @@ void psc_wire_withdraw(struct psc *c)
     struct psc_transfer_state *ts = &c->transfer_state;
     for (uint32_t i = 0; i < ts->welcome.n_lanes; i++) {
         struct psc_lane_progress *p = &ts->progress[i];
-        for (uint32_t k = p->first; k < p->end; k++)
+        for (uint32_t k = ts->flights[0].lanes[i].first; k < ts->flights[0].lanes[i].end; k++)
             p->based[k / 64] |= p->says_based[k / 64] & UINT64_C(1) << (k % 64);
     }
 }

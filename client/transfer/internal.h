@@ -16,10 +16,12 @@ bool psc_links_settle(struct psc *c);
 struct ps_range psc_scope_of(const struct psc *c, const struct psc_transfer *t);
 /* The range that is divided into its frames. */
 struct ps_range psc_cover_of(const struct psc *c, const struct psc_transfer *t);
-/* Marks the pieces of the scope as unanswered. An exchange leaves out pieces that are all frozen. */
-void psc_pieces_start(struct psc *c, const struct psc_transfer *t);
+/* Marks the pieces of the flight's scope as unanswered. An exchange leaves out pieces that are all frozen. */
+void psc_pieces_start(struct psc *c, struct psc_flight *f);
 /* Everything that is not answered will be sent (again). */
 void psc_pieces_rewind(struct psc *c);
+/* Whether every piece of the flight was answered; of all flights that are not over. */
+bool psc_pieces_are_answered(const struct psc *c, const struct psc_flight *f);
 bool psc_pieces_all_answered(const struct psc *c);
 /* Decides, in transfer_state.in_place, whether lanes make the exchange in the worker's vector itself. Pieces
  * that may have landed already are resent as messages instead: only their answers say what remains to be done
@@ -30,9 +32,36 @@ bool psc_keeps_turn(const struct psc *c, const struct psc_transfer *t);
 /* Whether all that is left to send is held back at its gate. */
 bool psc_pieces_are_held(const struct psc *c, const struct psc_transfer *t);
 /* Takes the answers that have arrived, and sends nothing: before the links are closed. */
-int psc_pieces_take(struct psc *c, const struct psc_transfer *t);
+int psc_pieces_take(struct psc *c);
 /* Takes the answers that have arrived and refills the lanes' windows. *progress: whether there were any. */
-int psc_pieces_pump(struct psc *c, const struct psc_transfer *t, bool *progress);
+int psc_pieces_pump(struct psc *c, bool *progress);
+
+/* flights.c. Its pieces are about to be moved. */
+static inline void psc_flight_take_up(struct psc_transfer_state *ts, const struct psc_flight *f)
+{
+    ts->scope = f->scope;
+    ts->cover = f->cover;
+}
+/* The oldest flight that is not over; NULL: there is none. */
+struct psc_flight *psc_flight_oldest(struct psc_transfer_state *ts);
+/* The flight that an answer names; NULL: it has ended. */
+struct psc_flight *psc_flight_find(struct psc_transfer_state *ts, uint64_t seq);
+/* Begins the transfer beside those in progress. */
+void psc_flight_begin(struct psc *c, const struct psc_transfer *t);
+/* Begins those of the followers that may be under way beside those in progress. */
+void psc_flights_join(struct psc *c, const struct psc_followers *followers);
+bool psc_flight_has_ended(const struct psc *c, const struct psc_flight *f);
+/* Ends those that are complete or over, in the order in which they began, but for the last. rc: of all others
+ * too, if it is not PSC_OK. */
+void psc_flights_retire(struct psc *c, const struct psc_followers *followers, int rc);
+/* Ends the last. After it the caller's thread may own struct psc_transfer_state. */
+void psc_flights_end(struct psc *c, const struct psc_followers *followers);
+/* Prepares for the lanes and codecs of a new method. */
+int psc_flights_prepare(struct psc *c);
+/* Adapts the flights to a new method. */
+int psc_flights_take_swap(struct psc *c);
+/* PSC_METHOD_CHANGED: there are none whose message is for the present method. Others are over. */
+int psc_flights_check(struct psc *c);
 
 /* stage.c. Forgets the message: a new transfer begins, or the mirror has changed since. */
 void psc_stage_begin(struct psc *c);
@@ -77,8 +106,10 @@ size_t psc_wire_place(const struct psc_transfer_state *ts, uint32_t lane, uint32
 /* Allocates the buffer for encoded messages, for the current codecs and shard. PSC_ENOMEM with a
  * sentence. */
 int psc_wire_prepare(struct psc *c, struct ps_error *err);
-/* Forgets what was encoded: a new transfer begins. */
+/* Forgets what was encoded. */
 void psc_wire_begin(struct psc *c);
+/* The chunk's message is another one. */
+void psc_wire_renew(struct psc *c, uint32_t lane, uint32_t k);
 /* The codec of its messages; and of its answers. */
 const struct ps_codec *psc_wire_codec(const struct psc *c, const struct psc_transfer *t);
 const struct ps_codec *psc_wire_answer_codec(const struct psc *c, const struct psc_transfer *t);
@@ -90,7 +121,7 @@ const void *psc_wire_body(struct psc *c, const struct psc_transfer *t, uint32_t 
 void psc_wire_landed(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k,
                      struct ps_range r);
 /* All pieces without an answer have landed as well. */
-void psc_wire_landed_whole(struct psc *c, const struct psc_transfer *t);
+void psc_wire_landed_whole(struct psc *c, const struct psc_flight *f);
 /* The floats of an answer for piece r in the codec: in the message itself, or in a buffer that is valid until
  * the next call. */
 const float *psc_wire_floats(struct psc *c, const struct ps_codec *codec, const struct ps_message *m,

@@ -29,6 +29,13 @@ enum { LINGER_FLOATS = 4096, LINGER_US = 100 };
 /* First pause before a link whose peer is gone is reopened. */
 #define LOST_PAUSE_S 0.02
 
+static void forget_versions(struct psc_transfer_state *ts)
+{
+    ts->transfer_version = 0;
+    for (uint32_t i = 0; i < ts->n_flights; i++)
+        ts->flights[i].version = 0;
+}
+
 /* With the lock held: adopts the newest Welcome. Within one method it must agree with the one before. */
 static int take_welcome(struct psc *c)
 {
@@ -61,9 +68,11 @@ static int take_welcome(struct psc *c)
     ts->begins_anew = ts->begins_anew || s->revivals != ts->revivals;
     ts->revivals = s->revivals;
     ts->swapped = ts->swapped || swapped;
-    ts->landed_seq = s->landed_seq;
+    ts->tracks = ts->swapped ? ts->tracks : ts->welcome.tracks; /* else the flights' own are needed */
+    ts->one_by_one = ts->one_by_one || ts->n_flights > ts->tracks;
+    memcpy(ts->landed_seq, s->landed_seq, sizeof ts->landed_seq);
     ts->counts.center_version = s->center_version; /* a restart may have set it back */
-    ts->transfer_version = 0;
+    forget_versions(ts);
     if (rc == PSC_OK)
         s->hyper = s->welcome.hyper;
     return rc;
@@ -99,11 +108,14 @@ bool psc_among_members(const struct psc *c)
 }
 
 /* The server came back from a checkpoint without some exchanges that it had answered. Where exchanges wait
- * for those of others, the chunks that it lost would never complete a round: the whole exchange is sent
- * again. */
-static bool is_cut(const struct psc *c, const struct psc_transfer *t)
+ * for those of others, the chunks that it lost would never complete a round: whole exchanges are sent again,
+ * also those that are complete and behind one that is not. */
+static void start_cut(struct psc *c)
 {
-    return c->transfer_state.cut && psc_transfer_moves(t) && psc_among_members(c);
+    struct psc_transfer_state *ts = &c->transfer_state;
+    for (uint32_t i = 0; i < ts->n_flights && psc_among_members(c); i++)
+        if (!ts->flights[i].over && psc_transfer_moves(&ts->flights[i].t))
+            psc_pieces_start(c, &ts->flights[i]);
 }
 
 /* When the server is lost, workers may be at different fragments or keys, and each would wait for all others:
@@ -246,16 +258,18 @@ static int check_coded(struct psc *c, const struct psc_transfer *t)
     return rc != PSC_OK ? rc : refuse_value(c, t, ts->scope, bad, "nothing was sent", &ts->error);
 }
 
-static int reopen_links(struct psc *c, const struct psc_transfer *t, bool moved)
+static int reopen_links(struct psc *c, bool moved)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
+    const struct psc_transfer *t = &psc_flight_oldest(ts)->t;
     uint32_t in_flight = 0;
-    if (moved && is_cut(c, t))
-        psc_pieces_start(c, t);
+    bool cut = moved && ts->cut;
     ts->cut = false;
     if (starts_over(c, t))
         return ps_fail(&ts->error, PSC_ABORTED,
                        "the server came back from a checkpoint: the round begins again with its first key");
+    if (cut)
+        start_cut(c);
     for (uint32_t i = 0; i < ts->welcome.n_lanes; i++)
         in_flight += ts->progress[i].in_flight;
     ts->counts.retries += in_flight;
@@ -267,73 +281,19 @@ static int reopen_links(struct psc *c, const struct psc_transfer *t, bool moved)
     return rc == PSC_OK && ts->unchecked ? check_values(c, t) : rc;
 }
 
-/* Prepares for the lanes and codecs of a new method. */
-static int prepare_for_welcome(struct psc *c)
-{
-    struct psc_transfer_state *ts = &c->transfer_state;
-    bool same_map = ts->shard.n_lanes == ts->welcome.n_lanes;
-    if (!same_map)
-        psc_links_close(c); /* of the old lanes */
-    int rc = same_map ? psc_wire_prepare(c, &ts->error) : psc_lanes_prepare(c, &ts->error);
-    ts->swapped = rc != PSC_OK;
-    ts->refused = false;
-    return rc;
-}
-
-/* Adapts the transfer to a changed method. All chunks of an exchange belong to one method, so it has landed
- * either whole or not at all. If it has landed, what was not answered is pulled. One that was made for the
- * new method already, and transfers that no rule applies, start again. */
-static int take_swap(struct psc *c, struct psc_transfer *t)
-{
-    struct psc_transfer_state *ts = &c->transfer_state;
-    uint32_t behind = (uint32_t)ts->seq - (uint32_t)ts->landed_seq; /* of 32 bits */
-    bool landed = t->kind != PS_FRAME_PULL && ts->landed_seq != 0 && (int32_t)behind <= 0;
-    bool same_map = ts->shard.n_lanes == ts->welcome.n_lanes;
-    if (landed && psc_transfer_moves(t))
-        psc_wire_landed_whole(c, t);
-    int rc = prepare_for_welcome(c);
-    if (rc != PSC_OK)
-        return rc;
-    if (!landed && psc_transfer_moves(t)) {
-        if (t->generation == ts->welcome.generation) /* else check_generation fails */
-            psc_pieces_start(c, t);
-        return PSC_OK;
-    }
-    if (landed) {
-        t->kind = PS_FRAME_PULL;
-        t->send = NULL;
-        ts->cover = psc_cover_of(c, t);
-    }
-    if (!landed || !same_map)
-        psc_pieces_start(c, t);
-    for (uint32_t i = 0; i < ts->welcome.n_lanes && landed && t->landed == NULL; i++)
-        ts->progress[i].n_left = 0; /* it asked for no answer */
-    return PSC_OK;
-}
-
-/* A rule's message is only valid for the method that it was made for. */
-static int check_generation(struct psc *c, const struct psc_transfer *t)
-{
-    struct psc_transfer_state *ts = &c->transfer_state;
-    if (!psc_transfer_moves(t) || t->generation == ts->welcome.generation)
-        return PSC_OK;
-    return ps_fail(&ts->error, PSC_METHOD_CHANGED,
-                   "the method has changed to '%s': nothing of this transfer has landed", ts->welcome.method);
-}
-
 /* A newer Welcome arrived during the transfer. */
-static int pass_over_chunks(struct psc *c, struct psc_transfer *t, bool moved)
+static int pass_over_chunks(struct psc *c, bool moved)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    int rc = ts->swapped ? take_swap(c, t) : PSC_OK;
+    int rc = ts->swapped ? psc_flights_take_swap(c) : PSC_OK;
     if (rc == PSC_OK)
-        rc = check_generation(c, t);
-    return rc == PSC_OK ? reopen_links(c, t, moved) : rc;
+        rc = psc_flights_check(c);
+    return rc == PSC_OK ? reopen_links(c, moved) : rc;
 }
 
 /* Prepares to reopen the links. Lanes first finish what they have begun in place, because it must not be done
  * twice. To be called until links.leaving is false. */
-static int leave(struct psc *c, struct psc_transfer *t, bool moved)
+static int leave(struct psc *c, bool moved)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_links *l = &ts->links;
@@ -341,13 +301,12 @@ static int leave(struct psc *c, struct psc_transfer *t, bool moved)
     l->leaving = true;
     l->new_welcome = l->new_welcome || moved;
     bool settled = psc_links_settle(c);
-    int rc = psc_pieces_take(c, t);
+    int rc = psc_pieces_take(c);
     if (l->new_welcome) { /* from the current server, which may have been set back */
         ts->counts.center_version = version;
-        ts->transfer_version = 0;
+        forget_versions(ts);
     }
-    return rc != PSC_OK || !settled || psc_pieces_all_answered(c) ? rc
-                                                                  : pass_over_chunks(c, t, l->new_welcome);
+    return rc != PSC_OK || !settled || psc_pieces_all_answered(c) ? rc : pass_over_chunks(c, l->new_welcome);
 }
 
 /* How long this process was stopped since the last call: that time is not silence of the server. */
@@ -359,13 +318,13 @@ static double own_sleep_s(const struct psc *c, double *looked_s)
 }
 
 /* Polls for a small vector's answers for a moment. */
-static int linger(struct psc *c, const struct psc_transfer *t, bool *progress)
+static int linger(struct psc *c, bool *progress)
 {
     double end = ps_now_s() + LINGER_US * 1e-6;
     int rc = PSC_OK;
     do {
         sched_yield();
-        rc = psc_pieces_pump(c, t, progress);
+        rc = psc_pieces_pump(c, progress);
     } while (rc == PSC_OK && !psc_pieces_all_answered(c) && ps_now_s() < end);
     return rc;
 }
@@ -400,16 +359,17 @@ static bool is_parked(struct psc *c)
     for (uint32_t i = 0; i < ts->welcome.n_lanes; i++)
         in_flight += ts->progress[i].in_flight;
     pthread_mutex_lock(&s->lock);
-    bool parked = s->state == PSC_STATE_JOINED && s->waiting_seq == ts->seq && in_flight > 0 &&
-                  s->waiting_chunks == in_flight;
+    bool parked = s->state == PSC_STATE_JOINED && psc_flight_find(ts, s->waiting_seq) != NULL &&
+                  in_flight > 0 && s->waiting_chunks == in_flight;
     pthread_mutex_unlock(&s->lock);
     return parked;
 }
 
 /* The remaining pieces are sent when this worker's caller has computed: no peer is silent. */
-static bool waits_for_caller(const struct psc *c, const struct psc_transfer *t)
+static bool waits_for_caller(const struct psc *c)
 {
     const struct psc_transfer_state *ts = &c->transfer_state;
+    const struct psc_transfer *t = &ts->flights[0].t;
     bool in_flight = false;
     for (uint32_t i = 0; i < ts->welcome.n_lanes; i++)
         in_flight = in_flight || ts->progress[i].in_flight > 0;
@@ -466,23 +426,24 @@ static int silent_for(struct psc *c, double silent_s)
 }
 
 /* Takes what has arrived and sends what the windows allow. */
-static int turn(struct psc *c, struct psc_transfer *t, bool joined, bool *progress)
+static int turn(struct psc *c, bool joined, bool *progress)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
+    const struct psc_transfer *t = &ts->flights[0].t;
     if (t->gate != NULL && atomic_load_explicit(&t->gate->withdrawn, memory_order_acquire))
         return ps_fail(&ts->error, PSC_EVALUE, "the rest of the message was withdrawn");
     if (ts->links.leaving)
-        return joined ? leave(c, t, false) : PSC_OK;
-    int rc = psc_pieces_pump(c, t, progress);
+        return joined ? leave(c, false) : PSC_OK;
+    int rc = psc_pieces_pump(c, progress);
     if (rc == PSC_OK && !psc_pieces_all_answered(c) && !t->in_background &&
-        ts->scope.count <= LINGER_FLOATS && lingers(c))
-        rc = linger(c, t, progress);
+        ts->flights[0].scope.count <= LINGER_FLOATS && lingers(c))
+        rc = linger(c, progress);
     return rc;
 }
 
 /* Connects, sends, waits and resends, until every chunk is answered, the session ends, or the data connection
  * has been silent for too long. */
-static int run_transfer(struct psc *c, struct psc_transfer *t)
+static int run_flights(struct psc *c, const struct psc_followers *followers)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     struct pace pace = {.looked_s = ps_now_s(), .retry = {.dice = c->session.token ^ ts->seq}};
@@ -491,27 +452,31 @@ static int run_transfer(struct psc *c, struct psc_transfer *t)
 
     pace_begin(c, &pace);
     if ((rc = look_around(c, &joined, &moved)) != PSC_OK ||
-        (moved && joined && (rc = pass_over_chunks(c, t, true)) != PSC_OK) ||
-        (rc = check_generation(c, t)) != PSC_OK)
+        (moved && joined && (rc = pass_over_chunks(c, true)) != PSC_OK) ||
+        (rc = psc_flights_check(c)) != PSC_OK)
         return rc;
     while (true) {
         bool progress = false;
-        if ((rc = turn(c, t, joined, &progress)) != PSC_OK || psc_pieces_all_answered(c))
+        psc_flights_join(c, followers);
+        if ((rc = turn(c, joined, &progress)) != PSC_OK)
             return rc;
+        psc_flights_retire(c, followers, PSC_OK);
+        if (ts->n_flights == 1 && psc_flight_has_ended(c, &ts->flights[0]))
+            return PSC_OK;
         wait_for_news(c);
         if (progress) {
             pace_begin(c, &pace);
             psc_retry_reset(&ts->links.retry);
         }
-        if (!t->in_background)
+        if (!ts->flights[0].t.in_background)
             psc_ask_to_go_on(&c->session);
         if ((rc = look_around(c, &joined, &moved)) != PSC_OK)
             return rc;
         pace.progress_s += own_sleep_s(c, &pace.looked_s);
         double now = ps_now_s();
-        if (is_parked(c) || (waits_for_caller(c, t) && !is_cut_off(c, &pace)))
+        if (is_parked(c) || (waits_for_caller(c) && !is_cut_off(c, &pace)))
             pace_begin(c, &pace);
-        else if (waits_for_caller(c, t))
+        else if (waits_for_caller(c))
             pace.progress_s = now;
         if (now - pace.progress_s > c->opt.timeout_ms / 1e3)
             return silent_for(c, now - pace.progress_s);
@@ -519,60 +484,69 @@ static int run_transfer(struct psc *c, struct psc_transfer *t)
         if (joined && (moved || now > pace.retry_s)) {
             pace.hastened = false;
             pace.retry_s = now + pace_next(c, &pace);
-            if ((rc = leave(c, t, moved)) != PSC_OK)
+            if ((rc = leave(c, moved)) != PSC_OK)
                 return rc;
         }
     }
 }
 
-/* Publishes the transfer's counters for psc_info. */
-static void publish(struct psc *c)
-{
-    struct psc_shared *s = &c->session.shared;
-    pthread_mutex_lock(&s->lock);
-    s->counts = c->transfer_state.counts;
-    for (uint32_t i = 0; i < c->transfer_state.welcome.n_parts; i++)
-        if (c->transfer_state.part_versions[i] != 0)
-            s->versions[i] = c->transfer_state.part_versions[i];
-    if (s->counts.center_version > s->center_version)
-        s->center_version = s->counts.center_version;
-    if (c->transfer_state.save_version != 0)
-        s->save_version = c->transfer_state.save_version;
-    c->transfer_state.save_version = 0;
-    pthread_mutex_unlock(&s->lock);
-}
-
-int psc_transfer_run(struct psc *c, const struct psc_transfer *t)
+/* Before it begins: a psc result. A device looks for bad values as it encodes. */
+static int prepare(struct psc *c, const struct psc_transfer *t)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    struct psc_transfer under_way = *t;
     ts->resent = false;
     /* The method may have changed just as the last transfer was answered. */
-    int rc = ts->swapped ? prepare_for_welcome(c) : PSC_OK;
+    int rc = ts->swapped ? psc_flights_prepare(c) : PSC_OK;
     if (rc != PSC_OK)
         return rc;
     psc_pieces_choose(c, t);
-    bool coded = psc_coded_is_for(c, t);
-    if (!coded && (rc = check_values(c, t)) != PSC_OK)
-        return rc;
+    return psc_coded_is_for(c, t) ? PSC_OK : check_values(c, t);
+}
+
+/* Marks the transfer as the only one in progress. A psc result. */
+static int begin(struct psc *c, const struct psc_transfer *t)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
     if (t->restarts && c->worker.vectors[PSC_VECTOR_ERROR] != NULL)
         psc_zero(&ts->work, c->worker.vectors[PSC_VECTOR_ERROR], c->shard.n_floats);
-    psc_pieces_start(c, t);
-    if (coded && (rc = check_coded(c, t)) != PSC_OK)
-        return rc;
-    ts->seq += (uint32_t)ts->seq == UINT32_MAX ? 2 : 1; /* landed_seq is never 0 */
     ts->transfer_version = 0;
     memset(ts->part_versions, 0, sizeof ts->part_versions);
-    ts->begun = ts->refused = false;
-    atomic_store_explicit(&c->session.shared.under_way, t->kind != PS_FRAME_PULL && t->kind != PS_FRAME_OFFER,
-                          memory_order_relaxed);
-    if ((rc = run_transfer(c, &under_way)) != PSC_OK || ts->links.leaving) {
+    ts->begun = ts->refused = ts->one_by_one = false;
+    ts->n_flights = 0;
+    psc_flight_begin(c, t);
+    psc_pieces_rewind(c);
+    int rc = psc_coded_is_for(c, t) ? check_coded(c, t) : PSC_OK;
+    if (rc != PSC_OK)
+        ts->n_flights = 0;
+    else
+        atomic_store_explicit(&c->session.shared.under_way,
+                              t->kind != PS_FRAME_PULL && t->kind != PS_FRAME_OFFER, memory_order_relaxed);
+    return rc;
+}
+
+/* One that could not begin. */
+static int end_unbegun(struct psc *c, const struct psc_followers *followers, int rc)
+{
+    struct psc_flight f = {.rc = rc, .error = c->transfer_state.error, .rate = c->transfer_state.counts.rate};
+    if (followers != NULL)
+        followers->ended(c, &f);
+    return rc;
+}
+
+int psc_transfer_run(struct psc *c, const struct psc_transfer *t, const struct psc_followers *followers)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    int rc = prepare(c, t);
+    if (rc == PSC_OK)
+        rc = begin(c, t);
+    if (rc != PSC_OK)
+        return end_unbegun(c, followers, rc);
+    if ((rc = run_flights(c, followers)) != PSC_OK || ts->links.leaving) {
         /* This includes the end of a drain: nothing may remain in flight. */
         psc_links_close(c);
         ts->links.epoch = 0;
     }
-    ts->counts.exchanges += rc == PSC_OK && psc_transfer_moves(t);
-    publish(c);
-    atomic_store_explicit(&c->session.shared.under_way, false, memory_order_release);
+    psc_flights_retire(c, followers, rc);
+    psc_flights_end(c, followers);
     return rc;
 }

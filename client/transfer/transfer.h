@@ -97,12 +97,34 @@ struct psc_links {
     bool new_welcome; /* ... because of a new Welcome */
 };
 
-/* A lane's part of the transfer in progress. */
+/* A lane's part of a transfer in progress. */
+struct psc_flight_lane {
+    uint32_t first, end;   /* the chunks that the transfer's scope intersects */
+    uint32_t next, n_left; /* to be sent; without an answer */
+    uint32_t last;         /* the last piece that is to be sent */
+    bool refused;          /* since its others had their turn: see next_flight */
+};
+
+/* A transfer in progress. Exchanges of fragments may be in progress beside each other: they have no chunk in
+ * common. All other transfers are alone. */
+struct psc_flight {
+    struct psc_transfer t;
+    uint64_t seq;
+    struct ps_range scope; /* of the transfer */
+    struct ps_range cover; /* the range that is divided into frames: the scope, or more (psc_cover_of) */
+    bool over;             /* it ends with rc although pieces are without an answer */
+    bool unmarked;         /* psc_pieces_start is called when those before it are over */
+    int rc;
+    uint64_t version; /* the newest in its answers; 0: none has arrived */
+    float rate;       /* of its last answer */
+    struct ps_error error;
+    struct psc_flight_lane lanes[PS_MAX_LANES];
+};
+
+/* What a lane has of the transfers in progress. */
 struct psc_lane_progress {
-    uint64_t *answered;  /* bitmap over the lane's chunks */
-    uint32_t first, end; /* the chunks that the transfer's scope intersects */
-    uint32_t next, n_left, in_flight;
-    uint32_t last;       /* the last piece that is to be sent */
+    uint64_t *answered; /* bitmap over the lane's chunks */
+    uint32_t in_flight;
     uint32_t first_sent; /* the piece that was last sent because it was the first, of a message with a gate */
     uint64_t *sent;    /* bitmap over the chunks of a message with a gate: sent since the links were opened */
     uint64_t *encoded; /* bitmap over the chunks: encoded in psc_wire.room */
@@ -144,19 +166,23 @@ struct psc_stage {
 };
 
 struct psc_transfer_state {
-    struct psc_welcome welcome; /* as of links.epoch */
-    struct ps_shard shard;      /* how this welcome divides the vector */
-    struct ps_range scope;      /* of the transfer in progress */
-    struct ps_range cover;      /* the range that is divided into frames: the scope, or more (psc_cover_of) */
+    struct psc_welcome welcome;               /* as of links.epoch */
+    struct ps_shard shard;                    /* how this welcome divides the vector */
+    struct psc_flight flights[PS_MAX_TRACKS]; /* in progress, in the order in which they began */
+    uint32_t n_flights;
+    uint32_t tracks;       /* of the method that the lanes' tables are for */
+    bool one_by_one;       /* the method has changed: those that have landed are pulled one after the other */
+    struct ps_range scope; /* of the flight whose pieces are being moved: psc_flight_take_up */
+    struct ps_range cover; /* likewise */
     struct psc_links links;
     struct psc_stage stage;
     struct psc_work work; /* PSC_UP: applies answers */
     uint64_t revivals;    /* as of links.epoch */
     bool cut;             /* the server came back from a checkpoint since lanes were started: see is_cut */
-    bool swapped;        /* the method changed, and the transfer in progress has not been adapted to it yet */
-    uint64_t landed_seq; /* exchanges up to this one had landed then */
+    bool swapped; /* the method changed, and the transfers in progress have not been adapted to it yet */
+    uint64_t landed_seq[PS_MAX_TRACKS]; /* exchanges on each track up to this one had landed then */
     _Atomic bool awaited;    /* the caller waits for what it started: see psc_transfer.keeps_turn */
-    bool begun;              /* a chunk of the transfer in progress has been answered */
+    bool begun;              /* a chunk of the transfers in progress has been answered */
     bool in_place;           /* lanes update the worker's vector in place: see psc_pieces_choose */
     bool resent;             /* links were reopened while pieces of it were in flight */
     const float *registered; /* the last vector that lanes worked in */
@@ -166,10 +192,10 @@ struct psc_transfer_state {
     bool begins_anew;        /* the server came back since the last exchange of a fragment: see starts_over */
     struct psc_lane_progress progress[PS_MAX_LANES];
     struct psc_wire wire;
-    float *scratch; /* two chunks: for encoding and decoding, and for answers that are not aligned */
-    uint64_t seq;
-    uint64_t save_version;                /* of the last answer that asked to save; 0: none has */
-    uint64_t transfer_version;            /* the newest version in answers to the transfer in progress */
+    float *scratch;        /* two chunks: for encoding and decoding, and for answers that are not aligned */
+    uint64_t seq;          /* of the last transfer that has begun */
+    uint64_t save_version; /* of the last answer that asked to save; 0: none has */
+    uint64_t transfer_version;            /* the newest version in answers to the transfers in progress */
     uint64_t part_versions[PS_MAX_PARTS]; /* the same for each part; 0: none has answered */
     struct psc_counts counts;
     struct ps_error error; /* of the last transfer */
@@ -190,8 +216,16 @@ static inline bool psc_transfer_spares_frozen(const struct psc_transfer *t)
 /* Prepares for transfer_state.welcome: the shard and a bitmap for each lane, so that transfers allocate
  * nothing. A psc result, with a sentence. */
 int psc_lanes_prepare(struct psc *c, struct ps_error *err);
-/* Runs the transfer to its end. A psc result; on failure transfer_state.error has the sentence. */
-int psc_transfer_run(struct psc *c, const struct psc_transfer *t);
+/* The transfers that follow one in a queue. */
+struct psc_followers {
+    /* The transfer behind those in progress; NULL: there is none, or it is not to be sent. */
+    const struct psc_transfer *(*next)(struct psc *c);
+    /* The oldest in progress has ended, with its rc, error, rate and version. */
+    void (*ended)(struct psc *c, const struct psc_flight *f);
+};
+/* Runs the transfer to its end. A psc result; on failure transfer_state.error has the sentence. With
+ * followers: starts those that may be under way beside it, and runs all of them to their end. */
+int psc_transfer_run(struct psc *c, const struct psc_transfer *t, const struct psc_followers *followers);
 /* What passes of PSC_COMPUTE write to `part` of a message is looked at by a device, until psc_transfer_check
  * of a transfer that is `watched`. Returns whether the vectors are a device's. */
 bool psc_watch(struct psc *c, const float *message, struct ps_range part);

@@ -52,6 +52,18 @@ enum ps_frame_kind {
  */
 #define PS_FLAG_BASED 128u
 
+/* Exchanges of fragments: a client has one under way on each track, that of fragment i on track i % tracks
+ * (Welcome.tracks). All other exchanges are on track 0, and alone. */
+#define PS_MAX_TRACKS 8
+/* Exchange or push of a fragment: how many exchanges before it may be under way still, times this. Older ones
+ * are over. */
+#define PS_FLAG_BEHIND 256u
+#define PS_MOST_BEHIND 15u
+static inline uint64_t ps_flags_behind(uint16_t flags)
+{
+    return flags / PS_FLAG_BEHIND & PS_MOST_BEHIND;
+}
+
 struct ps_frame {
     uint8_t kind;
     uint8_t codec;

@@ -30,6 +30,9 @@ struct psd_replay_entry {
     uint64_t seq;
     uint64_t *landed; /* bitmap over the lane's chunks, 64 a word; owned by the snapshot */
     uint32_t n_words;
+    /* Counted from 1, if the client may have others under way beside it: an entry for each of them. Else 0.
+     */
+    uint32_t fragment;
 };
 
 /* The lane map: the partition of the vector. */

@@ -43,8 +43,8 @@ static int parse_u64(const char *text, uint64_t max, uint64_t *out)
 }
 
 enum {
-    HEX_DIGITS = 16,    /* of a word */
-    MOST_CLIENTS = 4096 /* more than psd admits */
+    HEX_DIGITS = 16,       /* of a word */
+    MOST_EXCHANGES = 16384 /* more than all clients that psd admits have under way */
 };
 
 static int parse_hex(const char *text, uint64_t *out)
@@ -526,27 +526,32 @@ static int decode_entry(const struct decoder *d, size_t i, const json_t *json, u
 {
     const char *seq = json_string_value(json_array_get(json, 3));
     const char *bitmap = json_string_value(json_array_get(json, 4));
-    uint64_t client, incarnation, lane;
+    uint64_t client, incarnation, lane, fragment = 0;
+    size_t n = json_array_size(json);
 
-    if (json_array_size(json) != 5 || !get_integer(json_array_get(json, 0), UINT32_MAX, &client) ||
+    if ((n != 5 && n != 6) ||
+        (n == 6 && !get_integer(json_array_get(json, 5), PS_MAX_FRAGMENTS, &fragment)) ||
+        !get_integer(json_array_get(json, 0), UINT32_MAX, &client) ||
         !get_integer(json_array_get(json, 1), UINT32_MAX, &incarnation) ||
         !get_integer(json_array_get(json, 2), d->out->map.lanes - 1, &lane) || seq == NULL ||
         parse_u64(seq, UINT64_MAX, &e->seq) < 0 || bitmap == NULL)
         return damaged(
-            d, "the header's psd.replay: entry %zu is not [client, incarnation, lane, seq, bitmap]", i);
+            d, "the header's psd.replay: entry %zu is not [client, incarnation, lane, seq, bitmap, fragment]",
+            i);
     e->client = (uint32_t)client;
     e->incarnation = (uint32_t)incarnation;
     e->lane = (uint32_t)lane;
+    e->fragment = (uint32_t)fragment;
     return decode_bitmap(d, i, bitmap, words_left, e);
 }
 
 /* The table is bounded by the header's own bytes, which are already in memory; its bitmaps by the size that
- * this many clients could have. */
+ * this many exchanges could have. */
 static int decode_replay(const struct decoder *d)
 {
     struct psd_snapshot *s = d->out;
     json_t *list;
-    uint64_t words_left = MOST_CLIENTS * (most_words(s) + s->map.lanes);
+    uint64_t words_left = MOST_EXCHANGES * (most_words(s) + s->map.lanes);
     int rc = get_json(d, "psd.replay", &list);
 
     if (rc < 0)

@@ -200,8 +200,11 @@ static json_t *replay_to_json(const struct psd_snapshot *s)
         }
         bitmap_to_text(e, bitmap);
         json_t *seq = json_sprintf("%" PRIu64, e->seq);
-        json_array_append_new(list, json_pack("[I, I, I, o, s]", (json_int_t)e->client,
-                                              (json_int_t)e->incarnation, (json_int_t)e->lane, seq, bitmap));
+        json_t *entry = json_pack("[I, I, I, o, s]", (json_int_t)e->client, (json_int_t)e->incarnation,
+                                  (json_int_t)e->lane, seq, bitmap);
+        if (e->fragment > 0)
+            json_array_append_new(entry, json_integer((json_int_t)e->fragment));
+        json_array_append_new(list, entry);
         free(bitmap);
     }
     return list;

@@ -90,6 +90,14 @@ static void fill_method(const struct psd_control *control, Ps__Method *m, Ps__Sc
     m->error_feedback = control->cfg->codec.error_feedback;
 }
 
+/* The newest exchange of the session on the track that has landed. */
+static uint64_t landed_on(const struct psd_control *control, const struct psd_session *s, uint32_t track)
+{
+    const struct psd_shared *shared = &control->lanes->shared;
+    _Atomic uint64_t *whole = &shared->whole[psd_track_at(shared, s->client, track)];
+    return psd_exchange_seq(atomic_load_explicit(whole, memory_order_acquire), s->incarnation, 0);
+}
+
 static void welcome(struct psd_control *control, const struct psd_session *s, bool resumed, bool revived)
 {
     Ps__Method method = PS__METHOD__INIT;
@@ -99,6 +107,7 @@ static void welcome(struct psd_control *control, const struct psd_session *s, bo
     struct psd_transports_told told;
     char *lanes[PS_MAX_LANES];
     uint32_t used[PS_MAX_LANES];
+    uint64_t landed[PS_MAX_TRACKS];
 
     bool whole_lanes = ps_admission_find(control->cfg->admission)->whole_lanes;
     uint32_t n_lanes = whole_lanes ? 1 : control->lanes->n;
@@ -130,9 +139,13 @@ static void welcome(struct psd_control *control, const struct psd_session *s, bo
     w.keeps_best = control->cfg->checkpoint.keep_best && s->observer;
     w.takes_known = true;
     w.revival = s->revived ? control->job->started_unix_ms : 0;
-    w.landed_seq =
-        psd_exchange_seq(atomic_load_explicit(&control->lanes->shared.whole[s->client], memory_order_acquire),
-                         s->incarnation, 0);
+    for (uint32_t k = 0; k < PS_MAX_TRACKS; k++) {
+        landed[k] = landed_on(control, s, k);
+        w.landed_seq = landed[k] > w.landed_seq ? landed[k] : w.landed_seq;
+    }
+    w.landed_on_tracks = landed;
+    w.n_landed_on_tracks = PS_MAX_TRACKS;
+    w.tracks = psd_tracks_of(&control->cfg->hyper, w.parts);
     m.what_case = PS__TO_CLIENT__WHAT_WELCOME;
     m.welcome = &w;
     psd_send_to(control->sender, s->peer, s->peer_bytes, &m);

@@ -39,7 +39,10 @@ struct psd_lane_message psd_lane_message_admit(const struct psd_session *s, enum
 void psd_job_admit(struct psd_job *job, struct psd_session *s, enum psd_phase phase, bool keep_replay)
 {
     if (!keep_replay) {
-        atomic_store_explicit(&job->lanes->shared.lanes_done[s->client], 0, memory_order_relaxed);
+        struct psd_shared *shared = &job->lanes->shared;
+        for (uint32_t k = 0; k < PS_MAX_TRACKS; k++)
+            atomic_store_explicit(&shared->lanes_done[psd_track_at(shared, s->client, k)], 0,
+                                  memory_order_relaxed);
         atomic_store_explicit(&job->lanes->shared.exchanges[s->client], 0, memory_order_relaxed);
         atomic_store_explicit(&job->lanes->shared.clocks[s->client], 0, memory_order_relaxed);
     }

@@ -81,15 +81,27 @@ static bool is_whole_everywhere(const struct psd_job *job, uint32_t client, uint
     return whole;
 }
 
-/* Whether an exchange of the session has landed in some chunks and not in others. */
+static bool is_open_on(const struct psd_job *job, const struct psd_session *s, uint32_t track)
+{
+    const struct psd_shared *shared = &job->lanes->shared;
+    size_t at = psd_track_at(shared, s->client, track);
+    uint64_t begun = newest(&shared->begun[at]);
+    if (!psd_exchange_is_of(begun, s->incarnation))
+        return false;
+    if (psd_has_cluster(job->cfg))
+        return !is_whole_everywhere(job, s->client, begun);
+    return psd_exchange_is_later(begun, newest(&shared->whole[at])) &&
+           !psd_exchange_is_later(newest(&shared->over[s->client]), begun);
+}
+
+/* Whether an exchange of the session has landed in some chunks and not in others. With several servers all
+ * are on track 0. */
 static bool is_open(const struct psd_job *job, const struct psd_session *s)
 {
-    uint64_t begun = newest(&job->lanes->shared.begun[s->client]);
-    if (s->state != PSD_SESSION_ACTIVE || !psd_exchange_is_of(begun, s->incarnation))
-        return false;
-    return psd_has_cluster(job->cfg)
-               ? !is_whole_everywhere(job, s->client, begun)
-               : psd_exchange_is_later(begun, newest(&job->lanes->shared.whole[s->client]));
+    bool open = false;
+    for (uint32_t k = 0; k < (psd_has_cluster(job->cfg) ? 1 : PS_MAX_TRACKS); k++)
+        open = open || is_open_on(job, s, k);
+    return open && s->state == PSD_SESSION_ACTIVE;
 }
 
 void psd_method_change_give_up(struct psd_job *job, uint32_t client, uint64_t name)

@@ -267,6 +267,8 @@ void psd_merge_round(struct psd_lane *lane, uint32_t chunk, uint32_t n)
     weigh(&p);
     clip(&p, piece);
     psd_lane_before_move(lane, chunk);
+    for (uint32_t i = 0; i < n; i++)
+        psd_lane_open_norms(lane, p.arrivals[i]);
     size_t n_bad = move_round(&p, piece, &at);
     lane->moves[chunk] += psd_rounds_closes(lane, chunk, psd_end_of(p.arrivals[0]));
     if (n_bad > 0)

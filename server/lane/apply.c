@@ -16,10 +16,10 @@ static bool is_later(uint64_t counted, uint64_t name)
 /* The counter contains the exchange's name (incarnation and low bits of seq), so that an exchange that was
  * abandoned, or interrupted by a restart, does not count towards the next one. A lane that restores late does
  * not reset the count of a newer exchange. */
-bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq,
-                    uint32_t n_lanes)
+bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t track, uint32_t incarnation,
+                    uint64_t seq, uint32_t n_lanes)
 {
-    _Atomic uint64_t *done = &lane->shared->lanes_done[client];
+    _Atomic uint64_t *done = &lane->shared->lanes_done[psd_track_at(lane->shared, client, track)];
     uint64_t name = (uint64_t)incarnation << 32 | (seq & 0xffffff) << 8;
     uint64_t was = atomic_load_explicit(done, memory_order_relaxed), now;
     do {
@@ -27,20 +27,23 @@ bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation
             return false;
         now = (was & ~UINT64_C(0xff)) == name ? was + 1 : name + 1;
     } while (
-        !atomic_compare_exchange_weak_explicit(done, &was, now, memory_order_relaxed, memory_order_relaxed));
+        !atomic_compare_exchange_weak_explicit(done, &was, now, memory_order_acq_rel, memory_order_relaxed));
     return (now & 0xff) == n_lanes;
 }
 
-void psd_lane_remember_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq)
+void psd_lane_remember_whole(struct psd_lane *lane, uint32_t client, uint32_t track, uint32_t incarnation,
+                             uint64_t seq)
 {
-    psd_exchange_remember(&lane->shared->whole[client], psd_exchange_name(incarnation, seq));
+    psd_exchange_remember(&lane->shared->whole[psd_track_at(lane->shared, client, track)],
+                          psd_exchange_name(incarnation, seq));
 }
 
-void psd_lane_begin(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq,
-                    uint32_t parts)
+void psd_lane_begin(struct psd_lane *lane, uint32_t client, uint32_t track, uint32_t incarnation,
+                    uint64_t seq, uint32_t parts)
 {
     uint64_t name = psd_exchange_name(incarnation, seq);
-    if (psd_exchange_remember(&lane->shared->begun[client], name) && lane->center->shard.n_parts > 1)
+    bool later = psd_exchange_remember(&lane->shared->begun[psd_track_at(lane->shared, client, track)], name);
+    if (later && lane->center->shard.n_parts > 1)
         atomic_store_explicit(&lane->shared->parts[client], name << 32 | parts, memory_order_release);
 }
 
@@ -87,26 +90,36 @@ static bool ends_round(const struct psd_lane *lane, const struct ps_frame *f)
     return lane->rounds == NULL || psd_rounds_ends(lane->rounds, f);
 }
 
+void psd_lane_open_norms(const struct psd_lane *lane, struct psd_arrival *a)
+{
+    const struct psd_lane_track *t = &a->client->tracks[psd_lane_track_of(lane, &a->frame)];
+    if (t->n_landed == 0 && !psd_lane_cycle_goes_on(lane, &a->frame))
+        a->client->norms = (struct psd_norms){0, 0};
+}
+
 void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a)
 {
     struct psd_lane_client *c = a->client;
     const struct ps_frame *f = &a->frame;
+    uint32_t track = psd_lane_track_of(lane, f);
     bool merged = lane->center->admission->merges && f->kind != PS_FRAME_SET;
     bool by_rule = f->kind == PS_FRAME_EXCHANGE || f->kind == PS_FRAME_PUSH;
     c->landed[a->chunk / 64] |= UINT64_C(1) << (a->chunk % 64);
-    psd_lane_begin(lane, f->client, f->incarnation, f->seq, parts_of(lane, f));
+    a->version = atomic_load_explicit(&lane->shared->version, memory_order_relaxed);
+    psd_lane_begin(lane, f->client, track, f->incarnation, f->seq, parts_of(lane, f));
     psd_count(&lane->stats.chunks, 1);
-    if (++c->n_landed != a->n_pieces)
+    if (++c->tracks[track].n_landed != a->n_pieces)
         return;
     psd_count(&lane->stats.clock, !merged);
     if (by_rule && (f->flags & PS_FLAG_TENSOR) == 0 && psd_lane_cycle_ends(lane, f))
         publish_norms(lane, c, a);
-    if (psd_lane_whole(lane, f->client, f->incarnation, f->seq, a->n_lanes)) {
-        atomic_fetch_add_explicit(&lane->shared->version, !merged, memory_order_relaxed);
+    if (psd_lane_whole(lane, f->client, track, f->incarnation, f->seq, a->n_lanes)) {
+        a->version =
+            atomic_fetch_add_explicit(&lane->shared->version, !merged, memory_order_relaxed) + !merged;
         atomic_fetch_add_explicit(&lane->shared->exchanges[f->client], 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&lane->shared->clocks[f->client], by_rule && ends_round(lane, f),
                                   memory_order_relaxed);
-        psd_lane_remember_whole(lane, f->client, f->incarnation, f->seq);
+        psd_lane_remember_whole(lane, f->client, track, f->incarnation, f->seq);
         report_complete(lane, f, false);
     }
 }
@@ -295,7 +308,7 @@ static size_t move_in_place(struct psd_lane *lane, struct psd_norms *norms, cons
 /* Other chunks of the exchange may have landed, but it will never complete: nothing waits for it any more. */
 static void abandon(struct psd_lane *lane, const struct ps_frame *f)
 {
-    psd_exchange_remember(&lane->shared->whole[f->client], psd_exchange_name(f->incarnation, f->seq));
+    psd_lane_remember_whole(lane, f->client, psd_lane_track_of(lane, f), f->incarnation, f->seq);
     report_complete(lane, f, true);
 }
 
@@ -325,6 +338,7 @@ bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
     size_t n_bad = 0;
 
     psd_lane_before_move(lane, a->chunk);
+    psd_lane_open_norms(lane, a);
     for (struct psd_role_run r = psd_lane_first_run(lane, piece, psd_lane_floats_of(lane, a)); r.n > 0;
          r = psd_lane_next_run(lane, piece, r)) {
         if (lane->center->rule->takes_seen)

@@ -54,28 +54,49 @@ static void release(struct psd_lane *lane)
     notify_loop(lane, PSD_LANE_RELEASED);
 }
 
-/* Restores the last exchange of each client from the checkpoint, so that its retried chunks are
+/* The exchange's chunks in the lane: those of its fragment. */
+static struct psd_fragment extent_of(const struct psd_lane *lane, const struct psd_replay_entry *e)
+{
+    bool knows = e->fragment > 0 && e->fragment <= lane->n_fragments;
+    return knows ? lane->fragments[e->fragment - 1] : (struct psd_fragment){.end = lane->n_chunks};
+}
+
+/* Exchanges that are no fragment's are alone: the newest counts. */
+static void restore_entry(struct psd_lane *lane, const struct psd_replay_entry *e)
+{
+    struct psd_lane_client *c = &lane->clients[e->client];
+    struct psd_fragment extent = extent_of(lane, e);
+    bool of_fragment = lane->n_tracks > 1 && e->fragment > 0 && e->fragment <= lane->n_fragments;
+    uint32_t track = of_fragment ? (e->fragment - 1) % lane->n_tracks : 0;
+    struct psd_lane_track *t = &c->tracks[track];
+    if (c->incarnation == e->incarnation && t->seq > e->seq)
+        return;
+    c->incarnation = e->incarnation;
+    c->seq = e->seq > c->seq ? e->seq : c->seq;
+    *t = (struct psd_lane_track){.seq = e->seq, .fragment = of_fragment ? e->fragment : 0};
+    if (!of_fragment)
+        memset(c->landed, 0, lane->n_words * sizeof *c->landed);
+    c->weight = 1; /* for its remaining chunks: psd was down since, so nothing else has moved the center */
+    for (uint32_t k = extent.first; k < extent.end; k++) {
+        uint64_t bit = e->landed[k / 64] & UINT64_C(1) << (k % 64);
+        c->landed[k / 64] |= bit;
+        t->n_landed += bit != 0;
+    }
+    if (t->n_landed > 0)
+        psd_lane_begin(lane, e->client, track, e->incarnation, e->seq, lane->center->parts_moving);
+    uint32_t n_lanes = psd_lane_landed_whole(lane, c, track);
+    if (n_lanes > 0 && psd_lane_whole(lane, e->client, track, e->incarnation, e->seq, n_lanes))
+        psd_lane_remember_whole(lane, e->client, track, e->incarnation, e->seq);
+}
+
+/* Restores the last exchanges of each client from the checkpoint, so that their retried chunks are
  * recognised. */
 static void restore_replay(struct psd_lane *lane, const struct psd_snapshot *s)
 {
     for (size_t i = 0; i < s->n_replay; i++) {
         const struct psd_replay_entry *e = &s->replay[i];
-        if (e->lane != lane->index || e->client >= lane->shared->n_slots || e->n_words != lane->n_words)
-            continue;
-        struct psd_lane_client *c = &lane->clients[e->client];
-        c->incarnation = e->incarnation;
-        c->seq = e->seq;
-        memcpy(c->landed, e->landed, lane->n_words * sizeof *c->landed);
-        c->n_landed = 0;
-        c->weight =
-            1; /* for its remaining chunks: psd was down since, so nothing else has moved the center */
-        for (uint32_t k = 0; k < lane->n_chunks; k++)
-            c->n_landed += (c->landed[k / 64] >> (k % 64)) & 1;
-        if (c->n_landed > 0)
-            psd_lane_begin(lane, e->client, e->incarnation, e->seq, lane->center->parts_moving);
-        uint32_t n_lanes = psd_lane_landed_whole(lane, c);
-        if (n_lanes > 0 && psd_lane_whole(lane, e->client, e->incarnation, e->seq, n_lanes))
-            psd_lane_remember_whole(lane, e->client, e->incarnation, e->seq);
+        if (e->lane == lane->index && e->client < lane->shared->n_slots && e->n_words == lane->n_words)
+            restore_entry(lane, e);
     }
     if (lane->index >= s->map.lanes)
         return;
@@ -90,9 +111,16 @@ static void restore_whole(struct psd_lane *lane)
 {
     for (uint32_t i = 0; i < lane->shared->n_slots; i++) {
         struct psd_lane_client *c = &lane->clients[i];
-        uint64_t whole = atomic_load_explicit(&lane->shared->whole[i], memory_order_acquire);
-        c->seq = psd_exchange_seq(whole, c->incarnation, c->seq);
-        c->n_landed = lane->n_chunks;
+        uint64_t newest = 0;
+        for (uint32_t k = 0; k < PS_MAX_TRACKS; k++) {
+            _Atomic uint64_t *whole = &lane->shared->whole[psd_track_at(lane->shared, i, k)];
+            uint64_t seq =
+                psd_exchange_seq(atomic_load_explicit(whole, memory_order_acquire), c->incarnation, c->seq);
+            newest = seq > newest ? seq : newest;
+        }
+        c->seq = c->floor = newest;
+        for (uint32_t k = 0; k < PS_MAX_TRACKS; k++)
+            c->tracks[k] = (struct psd_lane_track){.seq = newest, .n_landed = lane->n_chunks};
         c->others_seen = psd_lane_others(lane, i);
         memset(c->landed, 0xff, lane->n_words * sizeof *c->landed);
         atomic_store_explicit(&c->last_squares, NAN, memory_order_relaxed);
@@ -117,16 +145,18 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
     lane->n_moving =
         ps_manifest_moving(center->manifest, &center->shard, lane->row, ps_shard_whole(&center->shard));
     lane->n_words = (lane->n_chunks + 63) / 64;
+    lane->n_tracks = psd_tracks_of(&center->hyper, center->shard.n_parts);
     if (lane->n_chunks == 0)
         return;
+    size_t n_exchanges = (size_t)n_slots * lane->n_tracks;
     psd_lane_memory_start(lane, center);
     lane->bitmaps = calloc((size_t)n_slots * lane->n_words, sizeof(uint64_t));
     if (center->answer_codec.for_moves) {
         lane->based = calloc((size_t)n_slots * lane->n_words, sizeof(uint64_t));
         lane->bases = calloc((size_t)center->n_seen * lane->n_chunks + 1, sizeof(uint64_t));
     }
-    lane->snap_bitmaps = calloc((size_t)n_slots * lane->n_words, sizeof(uint64_t));
-    lane->snap_replay = calloc(n_slots, sizeof *lane->snap_replay);
+    lane->snap_bitmaps = calloc(n_exchanges * lane->n_words, sizeof(uint64_t));
+    lane->snap_replay = calloc(n_exchanges, sizeof *lane->snap_replay);
     lane->snap.left = calloc(lane->n_words, sizeof *lane->snap.left);
     lane->moves = calloc(lane->n_chunks, sizeof(uint64_t));
     lane->offered = calloc(lane->n_words, sizeof(uint64_t));
@@ -188,13 +218,19 @@ static void expel_from_transports(struct psd_lane *lane, uint32_t client)
             lane->ports[i].transport->port_expel(lane->ports[i].port, client);
 }
 
+static void forget_exchanges(struct psd_lane_client *c)
+{
+    c->seq = c->floor = 0;
+    memset(c->tracks, 0, sizeof c->tracks);
+}
+
 static void end(struct psd_lane *lane, const struct psd_lane_message *msg)
 {
     struct psd_lane_client *c = &lane->clients[msg->client];
     c->phase = PSD_PHASE_ENDED;
     c->end_code = (uint32_t)msg->a;
     if (msg->a == PS__CODE__NO_SESSION)
-        c->seq = 0; /* it left: it will retry nothing */
+        forget_exchanges(c); /* it left: it will retry nothing */
     if (lane->offer.open && msg->client == lane->offer.client) {
         lane->offer.open = false;
         notify_loop(lane, PSD_LANE_UNFILLED);
@@ -209,8 +245,7 @@ static void admit(struct psd_lane *lane, const struct psd_lane_message *msg)
     bool keep = msg->b == 1 && c->incarnation == msg->incarnation;
     if (!keep && c->landed != NULL) {
         memset(c->landed, 0, lane->n_words * sizeof *c->landed);
-        c->seq = 0;
-        c->n_landed = 0;
+        forget_exchanges(c);
     }
     if (!keep)
         psd_lane_partial_forget(lane, msg->client);

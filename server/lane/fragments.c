@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "proto/model/fragment.h"
 
@@ -11,6 +12,8 @@ static void measure(const struct psd_lane *lane, struct psd_fragment *f)
 {
     const struct psd_center *c = lane->center;
     f->n_pieces = ps_manifest_moving(c->manifest, &c->shard, lane->row, f->range);
+    f->end = ps_shard_pieces(&c->shard, lane->row, f->range, &f->first);
+    f->end += f->first;
     f->n_lanes = f->parts = 0;
     for (uint32_t i = 0; i < c->shard.n_lanes; i++) {
         bool moves = ps_manifest_moving(c->manifest, &c->shard, i, f->range) > 0;
@@ -68,16 +71,38 @@ static const struct psd_fragment *fragment_of(const struct psd_lane *lane, uint3
     return f;
 }
 
-uint32_t psd_lane_landed_whole(const struct psd_lane *lane, const struct psd_lane_client *c)
+uint32_t psd_lane_landed_whole(const struct psd_lane *lane, const struct psd_lane_client *c, uint32_t track)
 {
+    const struct psd_lane_track *t = &c->tracks[track];
     if (lane->n_fragments == 0)
-        return c->n_landed == lane->n_chunks ? lane->center->own_moving : 0;
+        return t->n_landed == lane->n_chunks ? lane->center->own_moving : 0;
+    if (t->fragment > 0)
+        return t->n_landed == lane->fragments[t->fragment - 1].n_pieces
+                   ? lane->fragments[t->fragment - 1].n_lanes
+                   : 0;
     for (uint32_t k = 0; k < lane->n_chunks; k++)
         if ((c->landed[k / 64] >> (k % 64) & 1) != 0) {
             const struct psd_fragment *f = fragment_of(lane, k);
-            return c->n_landed == f->n_pieces ? f->n_lanes : 0;
+            return t->n_landed == f->n_pieces ? f->n_lanes : 0;
         }
     return 0;
+}
+
+void psd_lane_forget_fragment(const struct psd_lane *lane, struct psd_lane_client *c, uint32_t fragment)
+{
+    const struct psd_fragment *f = &lane->fragments[fragment];
+    for (uint32_t k = f->first; k < f->end; k++)
+        c->landed[k / 64] &= ~(UINT64_C(1) << (k % 64));
+}
+
+void psd_lane_copy_landed(const struct psd_lane *lane, const struct psd_lane_client *c, uint32_t track,
+                          uint64_t *landed)
+{
+    uint32_t fragment = c->tracks[track].fragment;
+    memcpy(landed, c->landed, lane->n_words * sizeof *landed);
+    for (uint32_t k = 0; k < lane->n_chunks && fragment > 0; k++)
+        if (k < lane->fragments[fragment - 1].first || k >= lane->fragments[fragment - 1].end)
+            landed[k / 64] &= ~(UINT64_C(1) << (k % 64));
 }
 
 /* Moves of the fragment's chunks in this lane, but for those that are frozen. */

@@ -37,9 +37,14 @@ int psd_lane_fragments_create(struct psd_lane *lane);
  * lane. */
 bool psd_lane_cycle_goes_on(const struct psd_lane *lane, const struct ps_frame *f);
 bool psd_lane_cycle_ends(const struct psd_lane *lane, const struct ps_frame *f);
-/* After a resume: the number of lanes that the client's last exchange was to land in, if it has landed
- * completely in this one; else 0. */
-uint32_t psd_lane_landed_whole(const struct psd_lane *lane, const struct psd_lane_client *c);
+/* After a resume: the number of lanes that the client's last exchange on the track was to land in, if it has
+ * landed completely in this one; else 0. */
+uint32_t psd_lane_landed_whole(const struct psd_lane *lane, const struct psd_lane_client *c, uint32_t track);
+/* Forgets which chunks of the exchange's fragment have landed. */
+void psd_lane_forget_fragment(const struct psd_lane *lane, struct psd_lane_client *c, uint32_t fragment);
+/* Copies to `landed` the chunks of the exchange on the track that have landed. */
+void psd_lane_copy_landed(const struct psd_lane *lane, const struct psd_lane_client *c, uint32_t track,
+                          uint64_t *landed);
 /* psd_lane_moves: how often the rule has moved the lane's values; chunks may differ by one while they are
  * served. psd_lane_moves_to_save: that count as a checkpoint stores it; with fragments, the exchanges of
  * fragments that have moved the slice. psd_lane_fragment_moves: the same for each fragment, [n_fragments].
@@ -114,8 +119,10 @@ bool psd_lane_claim(struct psd_arrival *a);
  * and consumed. */
 bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a);
 /* A chunk of the exchange has landed: the whole exchange is to be completed. */
-void psd_lane_begin(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq,
-                    uint32_t parts);
+void psd_lane_begin(struct psd_lane *lane, uint32_t client, uint32_t track, uint32_t incarnation,
+                    uint64_t seq, uint32_t parts);
+/* Call before the norms of the arrival are added: those of a cycle count from its first exchange on. */
+void psd_lane_open_norms(const struct psd_lane *lane, struct psd_arrival *a);
 /* The chunk has landed: records it, and advances the clocks if it was the transfer's last chunk in this
  * lane. */
 void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a);

@@ -19,21 +19,25 @@ static void free_tables(struct psd_shared *s)
     free(s->clocks);
     free(s->begun);
     free(s->whole);
+    free(s->over);
     free(s->parts);
-    s->lanes_done = s->exchanges = s->clocks = s->begun = s->whole = s->parts = NULL;
+    s->lanes_done = s->exchanges = s->clocks = s->begun = s->whole = s->over = s->parts = NULL;
 }
 
 int psd_shared_init(struct psd_shared *s, uint32_t n_slots, uint32_t n_lanes)
 {
     *s = (struct psd_shared){.n_slots = n_slots, .n_lanes = n_lanes};
-    s->lanes_done = calloc(n_slots, sizeof *s->lanes_done);
+    size_t n_tracks = (size_t)n_slots * PS_MAX_TRACKS;
+    s->lanes_done = calloc(n_tracks, sizeof *s->lanes_done);
     s->exchanges = calloc(n_slots, sizeof *s->exchanges);
     s->clocks = calloc(n_slots, sizeof *s->clocks);
-    s->begun = calloc(n_slots, sizeof *s->begun);
-    s->whole = calloc(n_slots, sizeof *s->whole);
+    s->begun = calloc(n_tracks, sizeof *s->begun);
+    s->whole = calloc(n_tracks, sizeof *s->whole);
+    s->over = calloc(n_slots, sizeof *s->over);
     s->parts = calloc(n_slots, sizeof *s->parts);
     if (s->lanes_done != NULL && s->exchanges != NULL && s->clocks != NULL && s->begun != NULL &&
-        s->whole != NULL && s->parts != NULL && pthread_barrier_init(&s->snapshot, NULL, n_lanes) == 0)
+        s->whole != NULL && s->over != NULL && s->parts != NULL &&
+        pthread_barrier_init(&s->snapshot, NULL, n_lanes) == 0)
         return 0;
     free_tables(s);
     return -ENOMEM;
@@ -239,7 +243,7 @@ void psd_lane_destroy(struct psd_lane *lane)
 
 uint64_t psd_lane_replay_bytes(const struct psd_lane *lane)
 {
-    return lane->staging_bytes +
-           (uint64_t)lane->shared->n_slots *
-               (sizeof *lane->clients + sizeof *lane->snap_replay + 2ull * lane->n_words * sizeof(uint64_t));
+    return lane->staging_bytes + (uint64_t)lane->shared->n_slots *
+                                     (sizeof *lane->clients + lane->n_tracks * sizeof *lane->snap_replay +
+                                      (1 + (uint64_t)lane->n_tracks) * lane->n_words * sizeof(uint64_t));
 }

@@ -50,15 +50,25 @@ struct psd_norms {
     double squares, center_squares;
 };
 
+/* The last exchange of a client that has begun in a lane, on one of its tracks. */
+struct psd_lane_track {
+    uint64_t seq;      /* 0: none */
+    uint32_t n_landed; /* number of its chunks that have landed */
+    uint32_t fragment; /* counted from 1; 0: it is no fragment's */
+};
+
 /* A lane's state of one client. */
 struct psd_lane_client {
     uint32_t incarnation;
     enum psd_phase phase;
     uint32_t end_code; /* under PSD_PHASE_ENDED */
     uint64_t identity; /* only messages of this identity are accepted; 0: any, peers are not authenticated */
-    uint64_t seq;      /* the last exchange that has begun here */
-    uint32_t n_landed; /* number of its chunks that have landed */
-    uint64_t *landed;  /* bitmap of those; in psd_lane.bitmaps */
+    uint64_t seq;      /* the newest exchange that has begun here */
+    uint64_t floor;    /* exchanges before this one are over: they are refused */
+    struct psd_lane_track tracks[PS_MAX_TRACKS]; /* [n_tracks of the lane] */
+    /* Bitmap of their chunks that have landed; in psd_lane.bitmaps. Those on different tracks have no chunk
+     * in common. */
+    uint64_t *landed;
     int64_t others_seen;               /* exchanges of other clients at the last answer to this one */
     double weight;                     /* of the current exchange: factor of eta from its staleness */
     struct psd_norms norms;            /* of the current exchange so far */
@@ -108,13 +118,17 @@ struct psd_arrival {
     uint32_t n_pieces, n_lanes; /* pieces of the transfer in this lane; lanes of this psd that it goes to */
     bool answers_moves;         /* the answer is in center.answer_codec, which is for moves */
     bool filled;                /* the message's body is the answer already */
+    /* Without rounds, of a chunk that has landed just now: the center's version as its answer tells it, so
+     * that the newest that an exchange is told counts itself, and no exchange behind it. Else UINT64_MAX. */
+    uint64_t version;
 };
 
 /* The extent of an exchange of one fragment. */
 struct psd_fragment {
     bool moves; /* some of it moves, in any lane */
     struct ps_range range;
-    uint32_t n_pieces; /* in this lane */
+    uint32_t first, end; /* its chunks in this lane, frozen ones included */
+    uint32_t n_pieces;   /* in this lane */
     uint32_t n_lanes;
     uint32_t parts; /* servers whose lanes it goes to, as bits */
 };
@@ -144,6 +158,7 @@ struct psd_lane {
     uint32_t n_moving;              /* chunks that are not completely frozen */
     struct psd_fragment *fragments; /* [n_fragments]; NULL: exchanges are of the whole vector */
     uint32_t n_fragments;
+    _Atomic uint32_t n_tracks;              /* of each client; also read by the loop */
     uint32_t first_fragment, last_fragment; /* those with pieces in this lane */
     struct psd_lane_client *clients;        /* [n_slots] */
     uint64_t *bitmaps;                      /* [n_slots][n_words] */
@@ -167,8 +182,8 @@ struct psd_lane {
     uint64_t stop_ns;                     /* duration of such pauses since it last looked at messages */
     float *scratch;                       /* one chunk, for bodies that are not processed in place */
     struct psd_rounds *rounds;            /* NULL: an admission without members */
-    struct psd_replay_entry *snap_replay; /* [n_slots]: at the last snapshot */
-    uint64_t *snap_bitmaps;               /* [n_slots][n_words] */
+    struct psd_replay_entry *snap_replay; /* [n_slots][n_tracks]: at the last snapshot */
+    uint64_t *snap_bitmaps;               /* [n_slots][n_tracks][n_words] */
     size_t n_snap_replay;
     struct {
         struct psd_snapshot *to; /* in progress; NULL: none */
@@ -219,11 +234,24 @@ void psd_lane_before_move(struct psd_lane *lane, uint32_t chunk);
 /* Copies some more chunks that no move has copied yet. Returns whether some are left. */
 bool psd_lane_copy_more(struct psd_lane *lane);
 
+/* Exchanges that a client may have under way at a time. */
+static inline uint32_t psd_tracks_of(const struct ps_hyper *h, uint32_t n_parts)
+{
+    uint32_t most = h->fragments < PS_MAX_TRACKS ? h->fragments : PS_MAX_TRACKS;
+    return n_parts > 1 || most == 0 ? 1 : most;
+}
+/* The track of a request that names a fragment, or does not. */
+static inline uint32_t psd_lane_track_of(const struct psd_lane *lane, const struct ps_frame *f)
+{
+    return (f->flags & PS_FLAG_FRAGMENT) != 0 ? f->code % lane->n_tracks : 0;
+}
+
 /* Lane's thread. The transfer has landed here: whether it has in all n_lanes that it goes to. */
-bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq,
-                    uint32_t n_lanes);
+bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t track, uint32_t incarnation,
+                    uint64_t seq, uint32_t n_lanes);
 /* Call after it was counted in the version: a thread that sees it in shared->whole also sees that version. */
-void psd_lane_remember_whole(struct psd_lane *lane, uint32_t client, uint32_t incarnation, uint64_t seq);
+void psd_lane_remember_whole(struct psd_lane *lane, uint32_t client, uint32_t track, uint32_t incarnation,
+                             uint64_t seq);
 
 /* commands.c, lane's thread. Handles the commands from the loop. */
 void psd_lane_take_commands(struct psd_lane *lane);

@@ -25,7 +25,7 @@ static void announce(struct psd_lane *lane, uint32_t client)
     const struct psd_lane_client *c = &lane->clients[client];
     if (st->open || st->began == st->noted)
         return;
-    bool landed = c->seq == st->began && c->n_landed == lane->n_moving;
+    bool landed = c->seq == st->began && c->tracks[0].n_landed == lane->n_moving;
     st->noted = st->began;
     st->open = true;
     psd_queue_push(lane->out, &(struct psd_lane_message){.kind = landed ? PSD_LANE_LANDED : PSD_LANE_BEGUN,
@@ -76,7 +76,7 @@ static void answer_late(struct psd_lane *lane, uint32_t client, uint32_t chunk)
     struct psd_move move = psd_lane_move_of(lane, &s->arrival);
     float rate = lane->center->rule->rate(&move);
     s->flags = flags_of_late(r, chunk);
-    if (psd_lane_has_begun(lane->shared, client, s->arrival.frame.incarnation, s->arrival.frame.seq))
+    if (psd_lane_has_begun(lane->shared, client, 0, s->arrival.frame.incarnation, s->arrival.frame.seq))
         psd_lane_land(
             lane,
             &s->arrival); /* it was taken out of a round that some chunks had completed: this completes it */

@@ -62,8 +62,10 @@ static void fault(struct psd_lane *lane, const struct ps_frame *f, uint32_t code
 /* In aggregated rounds the chunk's own count, so that every lane gives a round the same version. */
 static uint64_t version_of(const struct psd_lane *lane, const struct psd_arrival *a)
 {
-    return lane->rounds != NULL && lane->center->admission->merges
-               ? lane->rounds->done[a->chunk]
+    if (lane->rounds != NULL && lane->center->admission->merges)
+        return lane->rounds->done[a->chunk];
+    return lane->rounds == NULL && a->version != UINT64_MAX
+               ? a->version
                : atomic_load_explicit(&lane->shared->version, memory_order_relaxed);
 }
 

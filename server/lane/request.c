@@ -18,27 +18,44 @@ static void note_staleness(struct psd_lane *lane, struct psd_lane_client *c, uin
     c->weight = ps_weight(lane->center->hyper.weight, lane->center->hyper.weight_power, staleness);
 }
 
+/* The exchange begins on its track. Where others may be under way, only what has landed of its own fragment
+ * is forgotten: also if it arrives after a later one, which a refusal during a change of the method can
+ * cause. */
+static void begin_exchange(struct psd_lane *lane, struct psd_arrival *a)
+{
+    struct psd_lane_client *c = a->client;
+    const struct ps_frame *f = &a->frame;
+    bool of_fragment = (f->flags & PS_FLAG_FRAGMENT) != 0 && lane->n_tracks > 1;
+    uint64_t oldest = f->seq - ps_flags_behind(f->flags);
+    if (of_fragment)
+        psd_lane_forget_fragment(lane, c, f->code);
+    else
+        memset(c->landed, 0, lane->n_words * sizeof *c->landed);
+    c->tracks[psd_lane_track_of(lane, f)] =
+        (struct psd_lane_track){.seq = f->seq, .fragment = of_fragment ? f->code + 1u : 0};
+    c->seq = f->seq > c->seq ? f->seq : c->seq;
+    c->floor = oldest > c->floor ? oldest : c->floor;
+    psd_exchange_remember(&lane->shared->over[f->client], psd_exchange_name(f->incarnation, oldest));
+    note_staleness(lane, c, f->client);
+    atomic_store_explicit(&c->clock, f->clock, memory_order_relaxed);
+}
+
 /* Opens the exchange that the chunk belongs to. Returns false if the chunk was answered: as a replay, or
  * refused. */
 static bool open_exchange(struct psd_lane *lane, struct psd_arrival *a)
 {
     struct psd_lane_client *c = a->client;
+    uint64_t last = c->tracks[psd_lane_track_of(lane, &a->frame)].seq;
     struct psd_move move;
 
-    if (a->frame.seq > c->seq) {
-        memset(c->landed, 0, lane->n_words * sizeof *c->landed);
-        c->seq = a->frame.seq;
-        c->n_landed = 0;
-        if (!psd_lane_cycle_goes_on(lane, &a->frame))
-            c->norms = (struct psd_norms){0, 0};
-        note_staleness(lane, c, a->frame.client);
-        atomic_store_explicit(&c->clock, a->frame.clock, memory_order_relaxed);
-        return true;
-    }
-    if (a->frame.seq < c->seq) {
+    if (a->frame.seq < last || a->frame.seq < c->floor) {
         psd_lane_refuse(lane, a, PS__CODE__SEQ, "exchange %" PRIu64 " is older than the last one, %" PRIu64,
-                        a->frame.seq, c->seq);
+                        a->frame.seq, last > c->floor ? last : c->floor);
         return false;
+    }
+    if (a->frame.seq > last) {
+        begin_exchange(lane, a);
+        return true;
     }
     if ((c->landed[a->chunk / 64] >> (a->chunk % 64) & 1) == 0)
         return true;
@@ -195,6 +212,7 @@ void psd_lane_serve(struct psd_lane *lane, struct psd_arrival *a, int rc)
     a->frame = (struct ps_frame){0};
     a->room = NULL;
     a->answers_moves = a->filled = false;
+    a->version = UINT64_MAX;
     psd_count(&lane->stats.bytes_in[a->port - lane->ports], a->message.body_bytes);
     if (rc == 0)
         rc = ps_frame_parse(&a->frame, a->message.head, a->message.head_bytes, &err);

@@ -343,6 +343,14 @@ static uint32_t window_of(const struct psd_lane *lane, const struct psd_arrival 
     return ps_transport_window(a->port->transport, lane->center->window_chunks);
 }
 
+/* Whether another staged message of the client is not to be used any more, now that this one is here. */
+static bool replaces(const struct psd_lane *lane, const struct psd_arrival *a, const struct psd_arrival *old)
+{
+    bool same_track = psd_lane_track_of(lane, &a->frame) == psd_lane_track_of(lane, &old->frame);
+    return old->chunk == a->chunk || old->frame.seq < a->client->floor ||
+           (same_track && old->frame.seq != a->frame.seq);
+}
+
 /* Finds a slot for one more message of this client. A message that is sent again replaces the old one, and
  * messages of abandoned exchanges are dropped. NULL: the window of its transport is full. Messages from a
  * transport with a larger window, which the client had to leave, do not count as an error. */
@@ -352,8 +360,7 @@ static struct psd_staged *room_for(struct psd_lane *lane, const struct psd_arriv
     uint32_t n_used = 0;
     bool dropped = false;
     for (uint32_t i = 0; i < lane->rounds->window; i++) {
-        const struct ps_frame *f = &s[i].arrival.frame;
-        if (s[i].used && (f->seq != a->frame.seq || s[i].arrival.chunk == a->chunk)) {
+        if (s[i].used && replaces(lane, a, &s[i].arrival)) {
             s[i].arrival.port->transport->message_drop(&s[i].arrival.message);
             s[i].used = false;
             dropped = true;
@@ -528,7 +535,7 @@ void psd_rounds_close(struct psd_lane *lane)
             psd_rounds_answer(lane, s, move.rule->rate(&move));
             continue;
         }
-        if (psd_lane_has_begun(lane->shared, f->client, f->incarnation, f->seq))
+        if (psd_lane_has_begun(lane->shared, f->client, psd_lane_track_of(lane, f), f->incarnation, f->seq))
             continue;
         psd_lane_refuse(lane, &s->arrival, PS__CODE__GENERATION,
                         "the method changes: of generation %u only exchanges that have begun are taken",

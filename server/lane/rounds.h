@@ -3,8 +3,9 @@
  * The loop decides the members, and from which round on (PSD_COMMAND_MEMBERS); from that every lane derives
  * the same order by (round, rank). A member's message for a chunk is staged until the admission's `advance`
  * takes it. Each member sends one message for each round, so a message need not name its round. A client
- * completes an exchange in all lanes before it begins the next, so chunks are at most one round apart. A
- * round may also have one message for each tensor (round_keys.c).
+ * completes an exchange in all lanes before it begins the next, or with fragments a cycle of exchanges before
+ * the next, so chunks are at most one round apart. A round may also have one message for each tensor
+ * (round_keys.c).
  *
  * Without rounds (admissions/ssp.c) a member's messages are numbered instead, and a new set is valid at once.
  *

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "proto/wire/frame.h"
+
 /* State shared by all lanes and the loop. */
 struct psd_shared {
     _Atomic uint64_t version; /* exchanges that have landed in every lane */
@@ -19,17 +21,21 @@ struct psd_shared {
     uint32_t n_slots;           /* limits.clients + PSD_OBSERVERS */
     uint32_t n_lanes;           /* of this psd */
     pthread_barrier_t snapshot; /* under whole lanes, keeps every lane from moving the center during a copy */
-    /* [n_slots]: in how many lanes the client's newest exchange has landed, with its name; see
-     * psd_lane_whole */
+    /* [PS_MAX_TRACKS][n_slots]: in how many lanes the client's newest exchange on the track has landed, with
+     * its name; see psd_lane_whole */
     _Atomic uint64_t *lanes_done;
     /* [n_slots]: the client's exchanges that have landed in every lane that they go to */
     _Atomic uint64_t *exchanges;
     /* [n_slots]: the same, excluding exchanges that set values instead of moving them */
     _Atomic uint64_t *clocks;
-    /* [n_slots]: the client's newest exchange of which a chunk has landed in some lane; and the newest that
-     * has landed in every lane that it goes to, or never will because a lane has refused a chunk of it.
-     * Values of psd_exchange_name; 0: none */
+    /* [PS_MAX_TRACKS][n_slots]: the client's newest exchange on the track of which a chunk has landed in some
+     * lane; and the newest that has landed in every lane that it goes to, or never will because a lane has
+     * refused a chunk of it. Values of psd_exchange_name; 0: none. With several servers there is one track.
+     */
     _Atomic uint64_t *begun, *whole;
+    /* [n_slots]: the client's exchanges before this one are over: it has their answers, or has given them up.
+     * Likewise a name. */
+    _Atomic uint64_t *over;
     /* [n_slots], with several servers: those that the exchange in `begun` goes to, as bits below the lower
      * half of its name; see psd_exchange_parts. */
     _Atomic uint64_t *parts;
@@ -91,11 +97,17 @@ static inline uint64_t psd_exchange_seq(uint64_t name, uint32_t incarnation, uin
 int psd_shared_init(struct psd_shared *s, uint32_t n_slots, uint32_t n_lanes);
 void psd_shared_finish(struct psd_shared *s);
 
-/* Whether the exchange has begun in some lane: it must then be completed in all of them. Any thread. */
-static inline bool psd_lane_has_begun(const struct psd_shared *s, uint32_t client, uint32_t incarnation,
-                                      uint64_t seq)
+/* The place of the client's track in a table that has them. */
+static inline size_t psd_track_at(const struct psd_shared *s, uint32_t client, uint32_t track)
 {
-    return atomic_load_explicit(&s->begun[client], memory_order_acquire) ==
+    return (size_t)track * s->n_slots + client;
+}
+
+/* Whether the exchange has begun in some lane: it must then be completed in all of them. Any thread. */
+static inline bool psd_lane_has_begun(const struct psd_shared *s, uint32_t client, uint32_t track,
+                                      uint32_t incarnation, uint64_t seq)
+{
+    return atomic_load_explicit(&s->begun[psd_track_at(s, client, track)], memory_order_acquire) ==
            psd_exchange_name(incarnation, seq);
 }
 

@@ -72,18 +72,27 @@ bool psd_lane_copy_more(struct psd_lane *lane)
     return lane->snap.to != NULL;
 }
 
-/* The last exchange of each client, with its chunks that are in the snapshot. */
+/* The last exchanges of each client, with their chunks that are in the snapshot. Those that are over are left
+ * out. */
 static void copy_replay(struct psd_lane *lane)
 {
     size_t n = 0;
     for (uint32_t i = 0; i < lane->shared->n_slots && lane->center != NULL; i++) {
         const struct psd_lane_client *c = &lane->clients[i];
-        if (c->seq == 0)
-            continue;
-        uint64_t *landed = lane->snap_bitmaps + n * lane->n_words;
-        memcpy(landed, c->landed, lane->n_words * sizeof *landed);
-        lane->snap_replay[n++] =
-            (struct psd_replay_entry){i, c->incarnation, lane->index, c->seq, landed, lane->n_words};
+        for (uint32_t k = 0; k < lane->n_tracks; k++) {
+            const struct psd_lane_track *t = &c->tracks[k];
+            uint64_t *landed = lane->snap_bitmaps + n * lane->n_words;
+            if (t->seq == 0 || t->seq < c->floor)
+                continue;
+            psd_lane_copy_landed(lane, c, k, landed);
+            lane->snap_replay[n++] = (struct psd_replay_entry){.client = i,
+                                                               .incarnation = c->incarnation,
+                                                               .lane = lane->index,
+                                                               .seq = t->seq,
+                                                               .landed = landed,
+                                                               .n_words = lane->n_words,
+                                                               .fragment = t->fragment};
+        }
     }
     lane->n_snap_replay = n;
 }

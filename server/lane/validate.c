@@ -13,7 +13,7 @@ static bool is_in_time(const struct psd_lane *lane, const struct ps_frame *f,
     if (lane->center == NULL || f->generation != lane->center->generation)
         return false;
     return !lane->closing || !kind->lands ||
-           psd_lane_has_begun(lane->shared, f->client, f->incarnation, f->seq);
+           psd_lane_has_begun(lane->shared, f->client, psd_lane_track_of(lane, f), f->incarnation, f->seq);
 }
 
 /* Whether the message came on a connection of the identity that owns the session. */
@@ -91,6 +91,8 @@ static uint32_t check_flags(const struct psd_lane *lane, const struct ps_frame *
     uint16_t allowed =
         (uint16_t)(PS_FLAG_TENSOR | (kind->averages ? PS_FLAG_AVERAGE : 0) |
                    (kind->by_rule ? PS_FLAG_FRAGMENT : 0) |
+                   ((f->flags & PS_FLAG_FRAGMENT) != 0 && lane->n_tracks > 1 ? PS_MOST_BEHIND * PS_FLAG_BEHIND
+                                                                             : 0) |
                    (f->kind == PS_FRAME_EXCHANGE ? PS_FLAG_IN_PLACE : 0) |
                    (f->kind == PS_FRAME_EXCHANGE && center->answer_codec.for_moves ? PS_FLAG_BASED : 0));
     if ((f->flags & ~allowed) != 0 || scopes == (PS_FLAG_TENSOR | PS_FLAG_FRAGMENT)) {
@@ -99,6 +101,14 @@ static uint32_t check_flags(const struct psd_lane *lane, const struct ps_frame *
             "flags %04x; a request may have %04x (one tensor), a pull also %04x (the average), an exchange "
             "or a push instead %04x (one fragment)",
             f->flags, PS_FLAG_TENSOR, PS_FLAG_AVERAGE, PS_FLAG_FRAGMENT);
+        return PS__CODE__MALFORMED;
+    }
+    uint64_t behind = ps_flags_behind(f->flags);
+    if (behind > 0 && (behind > lane->n_tracks || behind >= f->seq)) {
+        ps_fail(err, 0,
+                "flags %04x: %" PRIu64 " exchanges before number %" PRIu64
+                " may be under way; allowed are up to %u, and fewer than the number",
+                f->flags, behind, f->seq, lane->n_tracks);
         return PS__CODE__MALFORMED;
     }
     if ((f->flags & PS_FLAG_AVERAGE) != 0 && center->z == NULL) {

@@ -48,18 +48,20 @@ bool psd_stats_norms(const struct psd_job *job, uint32_t client, double *distanc
     return !isnan(squares);
 }
 
+/* Where exchanges of fragments are under way beside each other, lanes hold chunks of different ones. */
 uint32_t psd_stats_waiting(const struct psd_job *job, uint32_t client, uint64_t *seq)
 {
     uint32_t chunks = 0;
     *seq = 0;
     for (uint32_t i = 0; i < job->lanes->n; i++) {
         const struct psd_lane_client *c = &job->lanes->list[i]->clients[client];
+        bool several = job->lanes->list[i]->n_tracks > 1;
         uint64_t here = atomic_load_explicit(&c->waiting_seq, memory_order_relaxed);
-        if (here < *seq)
+        if (here < *seq && !several)
             continue;
-        chunks = here > *seq ? 0 : chunks;
+        chunks = here > *seq && !several ? 0 : chunks;
         chunks += atomic_load_explicit(&c->waiting_chunks, memory_order_relaxed);
-        *seq = here;
+        *seq = here > *seq ? here : *seq;
     }
     return chunks;
 }

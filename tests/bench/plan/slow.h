@@ -18,10 +18,11 @@
  *
  * With a step of s seconds, period H and overlap of N steps, a period of F exchanges takes
  *
- *   max(H s + F max(0, T - N s), F T)
+ *   max(H s + F max(0, T - N s)/e, F T/e, F B + r)
  *
- * of which H s is not waiting: a worker's exchanges are on the wire one after the other. With overlap 0 it is
- * H s + F T.
+ * of which H s is not waiting. e exchanges are under way at a time, N F/H and at most F and PS_MAX_TRACKS; at
+ * least one, and then it is max(H s + F max(0, T - N s), F T). In rounds a cycle begins when the one before
+ * has ended: r = T - B, else 0. With overlap 0 it is H s + F T.
  *
  * The CPU time of a value, where it is counted: x in the worker's own thread, which makes no step meanwhile,
  * a in its other threads, y in psd for one worker. Of p workers, W share a machine of C cores, on which a
@@ -98,9 +99,9 @@ struct slow_options {
 
 /* Fills *out except for period, fragments, overlap, codec and cost, which the caller chooses. */
 void slow_predict(const struct slow_link *link, const struct slow_job *job, struct slow_candidate *out);
-/* The smallest overlap by which nothing of the exchange is exposed; at most the steps until the next fragment
- * leaves, period/fragments: a longer one makes up for exchanges that take longer than others, not for a link
- * that is too slow. */
+/* The smallest overlap by which nothing of the exchange is exposed. At most the period, and as many fragments
+ * as may be under way; where the link is too slow the steps until the next fragment leaves, period/fragments:
+ * a longer one makes up for a delay, not for that. */
 uint32_t slow_hiding_overlap(const struct slow_job *job, const struct slow_candidate *c);
 /* All candidates with overlap 0, 1 and the one that hides, in the order of preference: shorter periods first,
  * then codecs in the order given, then fewer fragments, then shorter overlap. Fragments above the chunks or

@@ -1,6 +1,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "proto/wire/frame.h"
 #include "tests/bench/plan/slow.h"
 
 /* Of TCP on Linux: ten segments; and the shortest time after which it starts slowly again. */
@@ -88,23 +89,45 @@ static void time_exchange(const struct slow_link *link, const struct slow_job *j
                            slow_start_s(down_s, part * bytes / lanes, link->delay_s, lanes);
 }
 
+/* The most exchanges of a worker that may be under way at a time. */
+static double most_under_way(const struct slow_candidate *c)
+{
+    return c->fragments < PS_MAX_TRACKS ? c->fragments : PS_MAX_TRACKS;
+}
+
+/* How many exchanges begin while one may last. */
+static double under_way(const struct slow_candidate *c)
+{
+    return fmax(1, fmin((double)c->overlap * c->fragments / c->period, most_under_way(c)));
+}
+
+/* The least time of a period by the link. In rounds a cycle begins when the one before has ended. */
+static double least_link_s(const struct slow_job *job, const struct slow_candidate *c)
+{
+    double n = under_way(c), rest_s = job->in_rounds ? c->exchange_s - c->busy_s : 0;
+    double one_by_one_s = c->fragments * c->exchange_s;
+    return n > 1 ? fmin(one_by_one_s, fmax(one_by_one_s / n, c->fragments * c->busy_s + rest_s))
+                 : one_by_one_s;
+}
+
 void slow_predict(const struct slow_link *link, const struct slow_job *job, struct slow_candidate *out)
 {
     double own_s = out->period * job->step_s, all_s;
 
     time_exchange(link, job, out);
     double busy_s = own_s + own_cpu_s(job, &out->cost);
+    double late_s = fmax(0, out->exchange_s - out->overlap * job->step_s);
     if (out->overlap == 0)
         all_s = busy_s + out->fragments * out->exchange_s;
     else
-        all_s = fmax(busy_s + out->fragments * fmax(0, out->exchange_s - out->overlap * job->step_s),
-                     out->fragments * out->exchange_s);
+        all_s = fmax(busy_s + out->fragments * late_s / under_way(out), least_link_s(job, out));
     out->share = own_s / fmax(all_s, least_period_s(job, out));
 }
 
 uint32_t slow_hiding_overlap(const struct slow_job *job, const struct slow_candidate *c)
 {
-    uint32_t most = c->period / c->fragments;
+    bool fits = c->fragments * c->busy_s <= c->period * job->step_s + 1e-9;
+    uint32_t most = (uint32_t)(c->period * (fits ? most_under_way(c) : 1) / c->fragments);
     double steps = ceil(c->exchange_s / job->step_s);
     return steps <= 1 || most <= 1 ? 1 : steps < most ? (uint32_t)steps : most;
 }

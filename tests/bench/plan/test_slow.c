@@ -67,12 +67,36 @@ START_TEST(fragments_are_shorter_exchanges)
     ck_assert_double_eq_tol(c.share, 640.0 / 1124, CLOSE);
     ck_assert_double_eq_tol(predict(&link1, 32, 4, 1).share, 640.0 / 1044, CLOSE);
     ck_assert_uint_eq(slow_hiding_overlap(&job1, &c), 7); /* 121/20 = 6.05; the next leaves after 8 steps */
-    c.period = 20;
-    ck_assert_uint_eq(slow_hiding_overlap(&job1, &c), 5);
+    c.period = 20; /* 2.5 chunks keep the link busy for 100 ms: several may be under way */
+    ck_assert_uint_eq(slow_hiding_overlap(&job1, &c), 7);
+    c.period = 16;
+    ck_assert_uint_eq(slow_hiding_overlap(&job1, &c), 4);
     c.period = 30;
     ck_assert_uint_eq(slow_hiding_overlap(&job1, &c), 7);
     c.period = 4;
     ck_assert_uint_eq(slow_hiding_overlap(&job1, &c), 1);
+}
+END_TEST
+
+/* Every 5 steps, 100 ms, a fragment that takes 121 and keeps the link busy for 100. */
+START_TEST(several_fragments_are_under_way)
+{
+    struct slow_job job = job1;
+    struct slow_candidate c = {.period = 20, .fragments = 4, .overlap = 6, .codec = &ps_codec_raw};
+    /* One at a time: 4 * 121. In rounds the link rests once a period: 4 * 100 + 21. */
+    ck_assert_double_eq_tol(predict(&link1, 20, 4, 5).share, 400.0 / 484, CLOSE);
+    ck_assert_double_eq_tol(predict(&link1, 20, 4, 6).share, 400.0 / 421, CLOSE);
+    /* Else with 6 steps 6/5 at a time, of which each is 1 ms late. */
+    job.in_rounds = false;
+    slow_predict(&link1, &job, &c);
+    ck_assert_double_eq_tol(c.share, 400 / (400 + 4 / 1.2), CLOSE);
+    c.overlap = 7;
+    slow_predict(&link1, &job, &c);
+    ck_assert_double_eq_tol(c.share, 1, CLOSE);
+    /* A link that is too slow stays so: 4 * 100 in 8 steps. */
+    c.period = c.overlap = 8;
+    slow_predict(&link1, &job, &c);
+    ck_assert_double_eq_tol(c.share, 160.0 / 400, CLOSE);
 }
 END_TEST
 
@@ -386,6 +410,7 @@ int main(void)
     tcase_add_test(model, an_exchange_is_there_and_back_and_the_slower_way);
     tcase_add_test(model, overlap_hides_as_many_steps);
     tcase_add_test(model, fragments_are_shorter_exchanges);
+    tcase_add_test(model, several_fragments_are_under_way);
     tcase_add_test(model, the_window_and_psds_link_are_limits);
     tcase_add_test(model, a_window_that_is_not_given_fills_the_link);
     tcase_add_test(model, a_connection_that_was_idle_starts_slowly);

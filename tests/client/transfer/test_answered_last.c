@@ -166,19 +166,19 @@ static void *server_thread(void *arg)
     return NULL;
 }
 
-int __real_psc_pieces_take(struct psc *c, const struct psc_transfer *t);
-int __wrap_psc_pieces_take(struct psc *c, const struct psc_transfer *t);
+int __real_psc_pieces_take(struct psc *c);
+int __wrap_psc_pieces_take(struct psc *c);
 
 /* The client looks for answers once more before it closes links of the method before: the last comes now. */
-int __wrap_psc_pieces_take(struct psc *c, const struct psc_transfer *t)
+int __wrap_psc_pieces_take(struct psc *c)
 {
-    int rc = __real_psc_pieces_take(c, t);
+    int rc = __real_psc_pieces_take(c);
     if (!c->transfer_state.swapped || atomic_exchange(&fake.released, true))
         return rc;
     for (double end = unit_now_s() + UNIT_HANG_S; rc == PSC_OK && !psc_pieces_all_answered(c);) {
         assert_quick(unit_now_s() < end);
         unit_nap_ms(1);
-        rc = __real_psc_pieces_take(c, t);
+        rc = __real_psc_pieces_take(c);
     }
     return rc;
 }

@@ -39,11 +39,11 @@ static void send_command(enum psd_lane_message_kind kind, uint32_t client, uint6
         promise(out.kind != PSD_LANE_SNAPPED || kind == PSD_COMMAND_SNAPSHOT);
 }
 
-/* Made once for each rule and admission: its vectors are huge pages. */
-static struct psd_center *center_of(bool elastic, bool hogwild)
+/* Made once for each choice: its vectors are huge pages. */
+static struct psd_center *center_of(bool elastic, bool hogwild, bool fragments)
 {
-    static struct psd_center *made[2][2];
-    struct psd_center **c = &made[elastic][hogwild];
+    static struct psd_center *made[2][2][2];
+    struct psd_center **c = &made[elastic][hogwild][fragments];
     const struct ps_tensor tensors[] = {
         {(char[]){"a"}, 0, {FUZZ_FIRST_TENSOR}, 1, PS_ROLE_PARAM},
         {(char[]){"b"}, FUZZ_FIRST_TENSOR, {300}, 1, PS_ROLE_BUFFER},
@@ -58,6 +58,7 @@ static struct psd_center *center_of(bool elastic, bool hogwild)
         snprintf(cfg.rule, sizeof cfg.rule, elastic ? "elastic" : "sgd");
         snprintf(cfg.admission, sizeof cfg.admission, hogwild ? "hogwild" : "fcfs");
         snprintf(cfg.averaging, sizeof cfg.averaging, elastic ? "mean" : "none");
+        cfg.hyper.fragments = fragments ? 2 : 1;
         cfg.lanes = 2;
         cfg.chunk_floats = 1024;
         promise(ps_manifest_create(tensors, sizeof tensors / sizeof *tensors, N_FLOATS, &manifest, &err) ==
@@ -74,10 +75,10 @@ static const struct ps_transport_limits limits = {.max_body_bytes = 8192, .windo
 
 static void open_lane(uint8_t choice)
 {
-    const bool elastic = choice & 1, offering = choice & 2, hogwild = choice & 4;
+    const bool elastic = choice & 1, offering = choice & 2, hogwild = choice & 4, fragments = choice & 8;
     struct ps_error err = {""};
 
-    center = center_of(elastic, hogwild);
+    center = center_of(elastic, hogwild, fragments);
     promise(psd_shared_init(&shared, N_SLOTS, 1) == 0);
     shared.alpha = elastic ? 0.5f : 0;
     shared.mean_rate = 0.5f;

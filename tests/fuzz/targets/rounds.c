@@ -23,12 +23,13 @@ static int served;
 static const struct {
     const char *rule, *admission;
     bool serial;
-    uint32_t slack;
+    uint32_t slack, fragments;
 } jobs[] = {
     {"elastic", "sync", false},        {"sgd", "sync", false},        {"add", "sync", false},
     {"elastic", "round-robin", false}, {"sgd", "round-robin", true},  {"elastic", "round-robin", true},
     {"momentum", "sync", false},       {"add", "round-robin", false}, {"sgd", "ssp", false, 0},
     {"elastic", "ssp", false, 1},      {"sgd", "quorum", false},      {"elastic", "backup", false},
+    {"add", "sync", false, 0, 2},
 };
 enum { N_JOBS = sizeof jobs / sizeof *jobs };
 
@@ -148,6 +149,7 @@ static struct psd_center *center_of(unsigned job)
         cfg.hyper.alpha = 0.5;
         cfg.hyper.serial = jobs[job].serial;
         cfg.hyper.slack = jobs[job].slack;
+        cfg.hyper.fragments = jobs[job].fragments > 0 ? jobs[job].fragments : 1;
         cfg.lanes = 1;
         cfg.chunk_floats = 1024;
         promise(ps_manifest_create(tensors, sizeof tensors / sizeof *tensors, N_FLOATS, &manifest, NULL) ==

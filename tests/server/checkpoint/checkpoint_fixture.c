@@ -101,6 +101,7 @@ void make_snapshot(struct psd_snapshot *s, uint64_t version, uint32_t n_state)
     s->replay = calloc(2, sizeof *s->replay);
     add_replay(&s->replay[0], 4, 0, 77, 1);
     add_replay(&s->replay[1], 5, 1, UINT64_MAX, 0);
+    s->replay[0].fragment = s->fragments; /* the last */
 }
 
 void write_snapshot(uint64_t version, uint64_t saved_at_s, uint32_t keep)

@@ -47,6 +47,7 @@ static void assert_same(const struct psd_snapshot *a, const struct psd_snapshot 
         ck_assert_uint_eq(x->incarnation, y->incarnation);
         ck_assert_uint_eq(x->lane, y->lane);
         ck_assert_uint_eq(x->seq, y->seq);
+        ck_assert_uint_eq(x->fragment, y->fragment);
         ck_assert_uint_eq(x->n_words, y->n_words);
         if (x->n_words > 0)
             ck_assert_mem_eq(x->landed, y->landed, x->n_words * sizeof *x->landed);
@@ -78,7 +79,7 @@ START_TEST(the_header_of_a_large_job_fits)
     s.n_replay = (size_t)LANES * CLIENTS;
     s.replay = realloc(s.replay, s.n_replay * sizeof *s.replay);
     for (uint32_t i = 0; i < s.n_replay; i++) {
-        s.replay[i] = (struct psd_replay_entry){i / LANES, 9, i % LANES, i, NULL, n_words};
+        s.replay[i] = (struct psd_replay_entry){i / LANES, 9, i % LANES, i, NULL, n_words, 0};
         s.replay[i].landed = calloc(n_words, sizeof(uint64_t));
         uint32_t whole = i % 3 == 0 ? n_words : i % 3 == 1 ? 0 : i % n_words;
         memset(s.replay[i].landed, 0xff, whole * sizeof(uint64_t));

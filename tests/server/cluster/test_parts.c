@@ -76,7 +76,7 @@ static void make_part(struct psd_snapshot *s, uint32_t part, uint64_t version)
     for (uint32_t k = 2 * part; k < 2 * part + 2; k++)
         s->lane_clocks[k] = s->lane_moves[k] = 100 + k;
     s->replay = calloc(1, sizeof *s->replay);
-    s->replay[0] = (struct psd_replay_entry){3, 5, 2 * part, 77, calloc(1, sizeof(uint64_t)), 1};
+    s->replay[0] = (struct psd_replay_entry){3, 5, 2 * part, 77, calloc(1, sizeof(uint64_t)), 1, 0};
     s->replay[0].landed[0] = 1;
     s->n_replay = 1;
 }

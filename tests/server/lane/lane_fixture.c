@@ -342,7 +342,7 @@ void rig_snapshot(struct rig *r, struct psd_snapshot *out)
         out->fragment_moves = malloc(bytes);
         memcpy(out->fragment_moves, r->center->snapshot.fragment_moves, bytes);
     }
-    out->replay = calloc((size_t)r->n_lanes * RIG_SLOTS, sizeof *out->replay);
+    out->replay = calloc((size_t)r->n_lanes * RIG_SLOTS * PS_MAX_TRACKS, sizeof *out->replay);
     out->n_replay = 0;
     for (uint32_t i = 0; i < r->n_lanes; i++)
         copy_replay(r->lanes[i], out);

@@ -155,7 +155,7 @@ START_TEST(names_tell_every_session_and_exchange_apart)
     ck_assert_uint_eq(r.shared.version, 1);
     ck_assert(psd_exchange_is(r.shared.whole[0], after, seq));
     ask_as(&r, after, seq + 1, 0, 0, PS_FRAME_ANSWER);
-    ck_assert(psd_lane_has_begun(&r.shared, 0, after, seq + 1));
+    ck_assert(psd_lane_has_begun(&r.shared, 0, 0, after, seq + 1));
     ck_assert(psd_exchange_is_later(r.shared.begun[0], r.shared.whole[0]));
     rig_shut(&r);
     ask_as(&r, after, seq + 1, 0, 1, PS_FRAME_ANSWER); /* begun: it is finished */

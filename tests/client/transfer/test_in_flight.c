@@ -1,0 +1,415 @@
+/* Fragments follow each other on the wire: those that are due are on their way at once, and each lands once.
+ * The test is the server, and decides what it answers, in which order, and when. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <zmq.h>
+
+#include "client/internal.h"
+#include "proto/wire/control.h"
+#include "proto/wire/frame.h"
+#include "tests/support/unit.h"
+
+enum { CHUNK = 1024, FRAGMENTS = 4, PIECES = 2, N = FRAGMENTS * PIECES * CHUNK, MOST_HELD = 64 };
+
+/* A psd of one lane; one thread runs it. */
+struct fake {
+    uint32_t tracks, window;
+    const char *admission;
+    bool refuses; /* exchanges of the first fragment, until one of the second has landed */
+    void *context, *control, *lane;
+    char url[64], lane_url[64];
+    pthread_t thread;
+    atomic_bool stop, holds; /* holds: exchanges are not answered */
+    atomic_uint change;      /* generation that the test wants */
+    uint32_t generation;
+    uint32_t drops;                  /* bitmap of fragments whose exchanges do not land before the change */
+    zmq_msg_t worker;                /* its control connection */
+    zmq_msg_t held_name[MOST_HELD];  /* where answers are held back for it */
+    struct ps_frame held[MOST_HELD]; /* those answers */
+    atomic_uint n_held;
+    uint64_t seqs[FRAGMENTS]; /* of the last exchange of each fragment that has landed */
+    bool seen[64][N / CHUNK]; /* chunks that have landed, of the exchange with this number */
+    atomic_uint most;         /* exchanges that were under way at a time */
+    atomic_bool wrapped;      /* a cycle began while parts of the one before were under way */
+    float center[N];
+};
+
+static struct fake fake;
+
+static void send_control(struct fake *f, int what, void *message)
+{
+    Ps__ToClient m = PS__TO_CLIENT__INIT;
+    zmq_msg_t to;
+    m.what_case = (Ps__ToClient__WhatCase)what;
+    m.welcome = message; /* a union of pointers */
+    zmq_msg_init(&to);
+    zmq_msg_copy(&to, &f->worker);
+    zmq_msg_send(&to, f->control, ZMQ_SNDMORE);
+    ps_control_send(f->control, &m.base);
+}
+
+static void welcome(struct fake *f)
+{
+    Ps__Welcome w = PS__WELCOME__INIT;
+    Ps__Method method = PS__METHOD__INIT;
+    Ps__Schedule schedule = PS__SCHEDULE__INIT;
+    char *lanes[] = {f->lane_url};
+    uint64_t landed[PS_MAX_TRACKS] = {0};
+    method.name = "custom", method.rule = "add", method.optimizer = "sgd";
+    method.admission = (char *)(uintptr_t)f->admission;
+    method.learning_rate = 1, method.period = FRAGMENTS, method.fragments = FRAGMENTS;
+    method.overlap = true, method.overlap_steps = FRAGMENTS;
+    method.schedule = &schedule;
+    w.client = 0, w.incarnation = 5, w.workers = 1, w.method = &method, w.transport = "tcp";
+    w.generation = f->generation;
+    for (uint32_t i = 0; i < FRAGMENTS && f->tracks > 0; i++)
+        if (f->seqs[i] > landed[i % f->tracks])
+            landed[i % f->tracks] = f->seqs[i];
+    for (uint32_t i = 0; i < PS_MAX_TRACKS; i++)
+        w.landed_seq = landed[i] > w.landed_seq ? landed[i] : w.landed_seq;
+    w.landed_on_tracks = landed, w.n_landed_on_tracks = f->tracks > 0 ? PS_MAX_TRACKS : 0;
+    w.tracks = f->tracks;
+    w.lanes = lanes, w.n_lanes = 1;
+    w.chunk_floats = CHUNK, w.window_chunks = f->window, w.silence_ms = 600000;
+    send_control(f, PS__TO_CLIENT__WHAT_WELCOME, &w);
+}
+
+static void on_control(struct fake *f)
+{
+    zmq_msg_t body;
+    zmq_msg_init(&body);
+    zmq_msg_recv(&f->worker, f->control, 0);
+    zmq_msg_recv(&body, f->control, 0);
+    Ps__ToServer *m = ps_control_unpack_to_server(zmq_msg_data(&body), zmq_msg_size(&body));
+    Ps__Begun begun = PS__BEGUN__INIT;
+    Ps__Alive alive = PS__ALIVE__INIT;
+    begun.offer = true;
+    alive.workers = 1;
+    alive.generation = f->generation;
+    if (m->what_case == PS__TO_SERVER__WHAT_HELLO)
+        welcome(f);
+    else if (m->what_case == PS__TO_SERVER__WHAT_BEGIN)
+        send_control(f, PS__TO_CLIENT__WHAT_BEGUN, &begun);
+    else if (m->what_case == PS__TO_SERVER__WHAT_HEARTBEAT)
+        send_control(f, PS__TO_CLIENT__WHAT_ALIVE, &alive);
+    ps_control_free_to_server(m);
+    zmq_msg_close(&body);
+}
+
+static void answer(struct fake *f, zmq_msg_t *name, struct ps_frame frame)
+{
+    unsigned char head[PS_FRAME_BYTES];
+    size_t len = frame.kind == PS_FRAME_OFFER ? 0 : frame.count * sizeof(float);
+    const float *body = f->center + frame.begin;
+    frame.kind = PS_FRAME_ANSWER;
+    frame.flags = 0;
+    frame.rate = 1;
+    ps_frame_pack(&frame, head);
+    zmq_msg_send(name, f->lane, ZMQ_SNDMORE);
+    zmq_send(f->lane, head, sizeof head, ZMQ_SNDMORE);
+    zmq_send(f->lane, body, len, 0);
+}
+
+static void refuse(struct fake *f, zmq_msg_t *name, struct ps_frame frame)
+{
+    unsigned char head[PS_FRAME_BYTES];
+    frame.kind = PS_FRAME_ERROR;
+    frame.flags = 0;
+    frame.code = PS__CODE__GENERATION;
+    ps_frame_pack(&frame, head);
+    zmq_msg_send(name, f->lane, ZMQ_SNDMORE);
+    zmq_send(f->lane, head, sizeof head, ZMQ_SNDMORE);
+    zmq_send(f->lane, "not begun", 9, 0);
+}
+
+/* As rule add does, each chunk of an exchange once. */
+static void land(struct fake *f, const struct ps_frame *frame, const float *v)
+{
+    bool *seen = &f->seen[frame->seq % 64][frame->begin / CHUNK], first = !*seen;
+    *seen = true;
+    if (frame->kind == PS_FRAME_EXCHANGE)
+        f->seqs[frame->code] = frame->seq;
+    for (uint32_t i = 0; first && frame->kind != PS_FRAME_PULL && i < frame->count; i++)
+        f->center[frame->begin + i] =
+            frame->kind == PS_FRAME_OFFER ? v[i] : f->center[frame->begin + i] + v[i];
+}
+
+static void hold(struct fake *f, zmq_msg_t *name, const struct ps_frame *frame)
+{
+    uint32_t n = atomic_load(&f->n_held), under_way = 1;
+    assert_quick(n < MOST_HELD);
+    f->held[n] = *frame;
+    zmq_msg_init(&f->held_name[n]);
+    zmq_msg_move(&f->held_name[n], name);
+    for (uint32_t i = 0; i < n; i++) {
+        bool is_new = f->held[i].kind != 0 && f->held[i].seq != frame->seq;
+        for (uint32_t k = 0; k < i; k++)
+            is_new = is_new && f->held[k].seq != f->held[i].seq;
+        under_way += is_new;
+        if (f->held[i].kind != 0 && f->held[i].code > frame->code)
+            atomic_store(&f->wrapped, true);
+    }
+    if (under_way > atomic_load(&f->most))
+        atomic_store(&f->most, under_way);
+    assert_quick(ps_flags_behind(frame->flags) + 1 >= under_way);
+    atomic_store(&f->n_held, n + 1);
+}
+
+static void on_data(struct fake *f)
+{
+    unsigned char head[PS_FRAME_BYTES];
+    static float v[CHUNK];
+    struct ps_frame frame;
+    zmq_msg_t name;
+    zmq_msg_init(&name);
+    zmq_msg_recv(&name, f->lane, 0);
+    int n = zmq_recv(f->lane, head, sizeof head, 0);
+    zmq_recv(f->lane, v, sizeof v, 0);
+    assert_quick(ps_frame_parse(&frame, head, (size_t)n, NULL) == 0 && frame.count <= CHUNK);
+    bool of_rule = frame.kind == PS_FRAME_EXCHANGE, old = frame.generation != f->generation;
+    if (of_rule && (old || (f->generation == 0 && (f->drops >> frame.code & 1) != 0))) {
+        if (!old)
+            f->held[atomic_fetch_add(&f->n_held, 1)].kind = 0; /* it came */
+        zmq_msg_close(&name);
+        return;
+    }
+    if (of_rule && f->refuses && frame.code == 0 && f->seqs[1] == 0) {
+        refuse(f, &name, frame);
+        zmq_msg_close(&name);
+        return;
+    }
+    land(f, &frame, v);
+    if (of_rule && atomic_load(&f->holds))
+        hold(f, &name, &frame);
+    else
+        answer(f, &name, frame);
+    zmq_msg_close(&name);
+}
+
+/* The last that came first. */
+static void release(struct fake *f)
+{
+    for (uint32_t i = atomic_exchange(&f->n_held, 0); i-- > 0;)
+        if (f->held[i].kind != 0) {
+            answer(f, &f->held_name[i], f->held[i]);
+            zmq_msg_close(&f->held_name[i]);
+            f->held[i].kind = 0;
+        }
+}
+
+/* What was held back never comes. */
+static void forget(struct fake *f)
+{
+    for (uint32_t i = atomic_exchange(&f->n_held, 0); i-- > 0;)
+        if (f->held[i].kind != 0) {
+            zmq_msg_close(&f->held_name[i]);
+            f->held[i].kind = 0;
+        }
+}
+
+static void *server_thread(void *arg)
+{
+    struct fake *f = arg;
+    while (!atomic_load(&f->stop)) {
+        zmq_pollitem_t items[] = {{.socket = f->control, .events = ZMQ_POLLIN},
+                                  {.socket = f->lane, .events = ZMQ_POLLIN}};
+        zmq_poll(items, 2, 1);
+        if (items[0].revents)
+            on_control(f);
+        if (items[1].revents)
+            on_data(f);
+        if (atomic_load(&f->change) != f->generation) {
+            f->generation = atomic_load(&f->change);
+            forget(f);
+            atomic_store(&f->holds, false);
+            welcome(f);
+        }
+        if (!atomic_load(&f->holds))
+            release(f);
+    }
+    forget(f);
+    return NULL;
+}
+
+static void *bind_router(struct fake *f, char *url, size_t size)
+{
+    int zero = 0;
+    void *socket = zmq_socket(f->context, ZMQ_ROUTER);
+    zmq_setsockopt(socket, ZMQ_LINGER, &zero, sizeof zero);
+    ck_assert_int_eq(zmq_bind(socket, "tcp://127.0.0.1:*"), 0);
+    zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, url, &size);
+    return socket;
+}
+
+static void fake_start(struct fake *f, uint32_t tracks, const char *admission, uint32_t drops,
+                       uint32_t window)
+{
+    memset(f, 0, sizeof *f);
+    f->tracks = tracks;
+    f->window = window;
+    f->refuses = window < MOST_HELD;
+    f->admission = admission;
+    f->drops = drops;
+    zmq_msg_init(&f->worker);
+    f->context = zmq_ctx_new();
+    f->control = bind_router(f, f->url, sizeof f->url);
+    f->lane = bind_router(f, f->lane_url, sizeof f->lane_url);
+    ck_assert_int_eq(pthread_create(&f->thread, NULL, server_thread, f), 0);
+}
+
+static void fake_open(struct fake *f, uint32_t tracks, const char *admission, uint32_t drops)
+{
+    fake_start(f, tracks, admission, drops, MOST_HELD);
+}
+
+static void fake_close(struct fake *f)
+{
+    atomic_store(&f->stop, true);
+    pthread_join(f->thread, NULL);
+    zmq_msg_close(&f->worker);
+    zmq_close(f->control);
+    zmq_close(f->lane);
+    zmq_ctx_term(f->context);
+}
+
+static const struct psc_tensor model = {"model", 0, {N}, 1, PSC_PARAM};
+static float x[N], g[N];
+static uint64_t t;
+
+static struct psc *join(void)
+{
+    struct psc_options opt;
+    struct psc *c;
+    for (int i = 0; i < N; i++) {
+        x[i] = (float)(i % 100);
+        g[i] = (float)(i % 3);
+    }
+    t = 0;
+    psc_options_init(&opt, sizeof opt);
+    opt.server = fake.url;
+    opt.retry_ms = 1u << 30; /* nothing is sent again because time has passed */
+    opt.timeout_ms = 1u << 30;
+    opt.heartbeat_ms = 1000;
+    ck_assert_msg(psc_open(&opt, &c) == PSC_OK, "%s", psc_error(c));
+    ck_assert_msg(psc_begin(c, &model, 1, x) == PSC_OK, "%s", psc_error(c));
+    return c;
+}
+
+/* A worker alone gets what it has sent. An exchange that is lost, or lands twice, shows in x. */
+static void step(struct psc *c)
+{
+    ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "step %d: %s", (int)t, psc_error(c));
+    t++;
+    for (int i = 0; i < N; i++)
+        if (x[i] != (float)(i % 100) - (float)t * (float)(i % 3))
+            ck_abort_msg("step %d, [%d]: %g, not %g", (int)t, i, (double)x[i],
+                         (double)(i % 100) - (double)t * (double)(i % 3));
+}
+
+static void await_held(uint32_t chunks)
+{
+    double end = unit_now_s() + UNIT_HANG_S;
+    while (atomic_load(&fake.n_held) < chunks) {
+        ck_assert_msg(unit_now_s() < end, "%u chunks came, not %u", atomic_load(&fake.n_held), chunks);
+        unit_nap_ms(1);
+    }
+}
+
+struct row {
+    const char *admission;
+    uint32_t tracks, most; /* most: exchanges under way at a time */
+};
+static const struct row rows[] = {
+    {"fcfs", 4, 4}, {"sync", 4, 4}, {"fcfs", 2, 2}, {"fcfs", 0, 1}, {"fcfs", 8, 4}};
+
+/* The server is silent: as many of the fragments that are due as it allows are on their way all the same. */
+START_TEST(fragments_that_are_due_are_on_their_way)
+{
+    const struct row *row = &rows[_i];
+    fake_open(&fake, row->tracks, row->admission, 0);
+    struct psc *c = join();
+    atomic_store(&fake.holds, true);
+    for (int i = 0; i < FRAGMENTS; i++)
+        step(c); /* none waits */
+    await_held(row->most * PIECES);
+    ck_assert_uint_eq(atomic_load(&fake.most), row->most);
+    atomic_store(&fake.holds, false); /* answers them in the reverse order */
+    for (int i = 0; i < 3 * FRAGMENTS; i++)
+        step(c);
+    ck_assert_int_eq(psc_wait(c, PSC_ALL), PSC_OK);
+    ck_assert_uint_eq(atomic_load(&fake.most), row->most);
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
+/* In rounds the first fragment of a cycle waits for the cycle before; else it does not. */
+START_TEST(a_cycle_of_a_round_begins_alone)
+{
+    static const char *const admissions[] = {"sync", "fcfs"};
+    fake_open(&fake, 8, admissions[_i], 0);
+    struct psc *c = join();
+    step(c);
+    ck_assert_int_eq(psc_wait(c, PSC_ALL), PSC_OK); /* the first fragment is there, */
+    atomic_store(&fake.holds, true);
+    for (int i = 1; i < FRAGMENTS; i++)
+        step(c);
+    step(c); /* and goes again, behind the three others */
+    await_held((_i == 0 ? FRAGMENTS - 1 : FRAGMENTS) * PIECES);
+    atomic_store(&fake.holds, false);
+    ck_assert_int_eq(psc_wait(c, PSC_ALL), PSC_OK);
+    ck_assert(atomic_load(&fake.wrapped) == (_i == 1));
+    for (int i = 0; i < 2 * FRAGMENTS; i++)
+        step(c);
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
+/* The method changes with four on their way. Those of the bitmap have not landed: the worker owes them. */
+START_TEST(each_that_has_landed_is_kept_over_a_change)
+{
+    fake_open(&fake, FRAGMENTS, "fcfs", (uint32_t)_i);
+    struct psc *c = join();
+    atomic_store(&fake.holds, true);
+    for (int i = 0; i < FRAGMENTS; i++)
+        step(c);
+    await_held(FRAGMENTS * PIECES);
+    atomic_store(&fake.change, 1);
+    for (int i = 0; i < 3 * FRAGMENTS; i++)
+        step(c);
+    ck_assert_int_eq(psc_wait(c, PSC_ALL), PSC_OK);
+    ck_assert_uint_eq(c->generation, 1);
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
+/* While the method is about to change an exchange that has not begun is refused, as often as it is sent, and
+ * one behind it may have begun: the server waits for that one. Here two chunks fill the window. */
+START_TEST(what_is_refused_holds_nothing_back)
+{
+    fake_start(&fake, FRAGMENTS, "fcfs", 0, PIECES);
+    struct psc *c = join();
+    for (int i = 0; i < 2 * FRAGMENTS; i++)
+        step(c);
+    ck_assert_int_eq(psc_wait(c, PSC_ALL), PSC_OK);
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("client-in-flight");
+    TCase *tc = tcase_create("in-flight");
+    tcase_add_loop_test(tc, fragments_that_are_due_are_on_their_way, 0, ROWS(rows));
+    tcase_add_loop_test(tc, a_cycle_of_a_round_begins_alone, 0, 2);
+    tcase_add_loop_test(tc, each_that_has_landed_is_kept_over_a_change, 0, 1 << FRAGMENTS);
+    tcase_add_test(tc, what_is_refused_holds_nothing_back);
+    suite_add_tcase(suite, tc);
+    return unit_run(suite);
+}
