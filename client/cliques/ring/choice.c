@@ -120,7 +120,7 @@ static double crossing(const double loss[PSC_N_PROBES], uint32_t a)
 
 uint64_t psc_choice_limit(const struct psc_choice *c, double part, uint64_t beyond)
 {
-    double loss[PSC_N_PROBES];
+    double loss[PSC_N_PROBES] = {0};
     uint32_t n = measured(c), k = cut_of(c, part, loss);
     if (k == 0)
         return 0;
