@@ -3,10 +3,11 @@
  * exchange.
  *
  * With overlap the exchange of a step starts at the end of the step before: x is the same then, so the result
- * is the same, bit for bit. With an overlap of more than one step x moves on meanwhile, and the answer's move
- * of x as sent is applied. If one worker computes at a time (serial), its turn ends with the last piece for
- * each lane, which is sent when the gradient is complete. All other pieces are sent meanwhile, as in the
- * Original EASGD of You et al. 2017, Table 3. */
+ * is the same, bit for bit; only buffers that the caller changes meanwhile are sent as they were before. With
+ * an overlap of more than one step x moves on meanwhile, and the answer's move of x as sent is applied. If
+ * one worker computes at a time (serial), its turn ends with the last piece for each lane, which is sent when
+ * the gradient is complete. All other pieces are sent meanwhile, as in the Original EASGD of You et al. 2017,
+ * Table 3. */
 #include "client/internal.h"
 #include "client/rules/rules.h"
 #include "client/worker/worker.h"

@@ -65,7 +65,10 @@ static void train(const char *const *settings, struct seen *seen)
     daemon_remove(&psd);
 }
 
-#define WARM "schedule={kind: inv-sqrt, gamma: 0.25, warmup_steps: 0}", RIG_CUT, "learning_rate=0.0625"
+/* Without checkpoints: a request to save changes where an overlapped exchange begins. */
+#define WARM                                                                                                 \
+    "schedule={kind: inv-sqrt, gamma: 0.25, warmup_steps: 0}", RIG_CUT, "learning_rate=0.0625",              \
+        "checkpoint.every_s=0"
 static const char *const jobs[][12] = {
     {"method=async-easgd", WARM, "alpha=0.25", "period=3"},
     {"method=async-easgd", WARM, "alpha=0.25", "period=3", "overlap=true"},

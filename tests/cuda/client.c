@@ -233,8 +233,9 @@ static void run(const struct row *row, bool on_device, struct result *out)
 {
     struct worker w = {.on_device = on_device};
     struct daemon d;
-    const char *settings[MOST_SETTINGS + 6] = {"learning_rate=0.0625", RIG_CUT};
-    for (size_t n = 3, i = 0; row->settings[i] != NULL; i++)
+    /* a request to save changes where an overlapped exchange begins */
+    const char *settings[MOST_SETTINGS + 6] = {"learning_rate=0.0625", "checkpoint.every_s=0", RIG_CUT};
+    for (size_t n = 4, i = 0; row->settings[i] != NULL; i++)
         settings[n++] = row->settings[i];
     if (row->local == NULL)
         rig_start(&d, settings);

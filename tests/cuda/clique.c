@@ -79,7 +79,8 @@ static void train(int rank, void *arg)
 
 static void start_psd(struct daemon *d, const struct row *row, bool on_device)
 {
-    const char *settings[MOST_SETTINGS + 8] = {"learning_rate=0.0625", RIG_CUT, "clique.bucket_floats=3000"};
+    const char *settings[MOST_SETTINGS + 8] = {"learning_rate=0.0625", "checkpoint.every_s=0", RIG_CUT,
+                                               "clique.bucket_floats=3000"};
     size_t n = 4;
     for (size_t i = 0; row->settings[i] != NULL; i++)
         settings[n++] = row->settings[i];

@@ -45,7 +45,9 @@ static struct psc *join(int worker)
     return rig_join(&psd, rig_model, RIG_TENSORS, x[worker]);
 }
 
-#define SETTINGS "schedule={kind: constant, warmup_steps: 0}", "learning_rate=0.0625", RIG_CUT
+/* Without checkpoints: a request to save changes where an overlapped exchange begins. */
+#define SETTINGS                                                                                             \
+    "schedule={kind: constant, warmup_steps: 0}", "learning_rate=0.0625", "checkpoint.every_s=0", RIG_CUT
 
 static const struct {
     const char *method, *period, *alpha, *decay, *codec;
