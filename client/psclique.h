@@ -54,7 +54,7 @@ struct psc_ring_options {
                                abstract sockets of this machine. "tcp://127.0.0.1" */
     uint32_t links; /* parallel rings or trees, 1 to 16. Each has its own connections and a part of the
                        vector. 1 */
-    uint32_t segment_bytes; /* 4096 to 4 MiB. 131072 */
+    uint32_t segment_bytes; /* 4096 to 4 MiB; 0, the default: 131072, and 262144 with two members */
     uint32_t timeout_ms;    /* limit on the silence of a member's process, and on psc_ring_open: 100 to 2^30.
                                60000 */
     /* As in psc_options, for a rendezvous at a psd that requires authentication. Traffic between members is

@@ -350,6 +350,7 @@ static int run_here(struct psc_clique *q, struct psc_task *t)
     if (rc != PSC_OK)
         return rc;
     pthread_mutex_unlock(&q->lock); /* tickets are issued by this thread alone */
+    t->op.is_waited_for = true;
     rc = run_task(q, t, &err);
     pthread_mutex_lock(&q->lock);
     return_memory(q, t);

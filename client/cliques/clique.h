@@ -32,6 +32,7 @@ struct psc_collective {
     bool on_device;
     int (*await)(void *arg, struct ps_error *err);
     void *await_arg;
+    bool is_waited_for; /* the caller's own thread runs it: it does not compute meanwhile */
 };
 
 struct psc_clique_ops {

@@ -159,7 +159,7 @@ void psc_coded_room_free(struct psc_coded_room *room)
 
 size_t psc_coded_stripe(uint32_t members)
 {
-    return members * psc_segment_floats(PSC_SEGMENT_BYTES, members);
+    return members * psc_segment_floats(psc_segment_default(members), members);
 }
 
 int psc_coded_sum(const struct psc_coded_sum *s, struct ps_error *err)
@@ -167,7 +167,7 @@ int psc_coded_sum(const struct psc_coded_sum *s, struct ps_error *err)
     static int (*const by_kind[])(const struct wave *w, struct ps_error *err) = {
         [PSC_ALLREDUCE] = allreduce, [PSC_REDUCE] = reduce, [PSC_REDUCE_SCATTER] = reduce_scatter};
     struct wave w = {.s = s, .blocks = s->op->kind == PSC_REDUCE ? 1 : s->members};
-    size_t segment = psc_segment_floats(PSC_SEGMENT_BYTES, w.blocks);
+    size_t segment = psc_segment_floats(psc_segment_default(s->members), w.blocks);
     w.stripe = s->op->kind == PSC_ALLREDUCE ? w.blocks * segment : segment;
     size_t stripes = (s->op->n + w.stripe - 1) / w.stripe, each = MESSAGE_BYTES / (segment * sizeof(float));
     int rc = make_room(s->room, each * s->op->codec->payload_bytes(s->op->codec, segment), err);

@@ -46,7 +46,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static const struct psc_collective barrier = {.kind = PSC_BARRIER};
+static const struct psc_collective barrier = {.kind = PSC_BARRIER, .is_waited_for = true};
 
 /* The values of member 0 at all members. */
 static int tell(struct psc_ring *r, void *data, size_t bytes, struct ps_error *err)
@@ -77,7 +77,8 @@ static int time_pair(struct psc_ring *r, float *x, const struct psc_probe *p, do
     const struct psc_collective sum = {.kind = PSC_ALLREDUCE,
                                        .data = x,
                                        .n = psc_probe_bytes[p->index] / sizeof *x,
-                                       .codec = ps_codec_named("raw")};
+                                       .codec = ps_codec_named("raw"),
+                                       .is_waited_for = true};
     int rc = psc_ring_run(r, &barrier, err);
     for (uint32_t k = 0; k < 2 && rc == PSC_OK; k++) {
         bool tree = (k == 0) == (p->tree_first == 1);

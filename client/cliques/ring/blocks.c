@@ -1,7 +1,12 @@
 #include "client/cliques/ring/blocks.h"
 
 /* Blocks begin at cache lines; the blocks of one stripe fit into a cache. */
-enum { ALIGN_UNITS = 16, STRIPE_BYTES = 4 << 20, CODEC_FLOATS = 1024 };
+enum { ALIGN_UNITS = 16, SEGMENT_BYTES = 128 << 10, STRIPE_BYTES = 4 << 20, CODEC_FLOATS = 1024 };
+
+uint32_t psc_segment_default(uint32_t members)
+{
+    return members <= 2 ? 2 * SEGMENT_BYTES : SEGMENT_BYTES;
+}
 
 size_t psc_segment_bytes(size_t wanted, uint32_t blocks)
 {

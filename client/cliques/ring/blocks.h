@@ -11,7 +11,9 @@ struct psc_span {
     size_t begin, count;
 };
 
-enum { PSC_SEGMENT_BYTES = 131072 }; /* of a segment, unless told otherwise */
+/* Bytes of a segment, unless told otherwise. A segment has a cost of its own; in a larger ring the segments
+ * of all members share the cache. */
+uint32_t psc_segment_default(uint32_t members);
 
 /* The most bytes of a segment where a stripe has so many blocks. */
 size_t psc_segment_bytes(size_t wanted, uint32_t blocks);

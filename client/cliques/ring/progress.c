@@ -11,6 +11,9 @@
 /* After STOP: the next and the previous member of each link. */
 enum { STOP, LINKS };
 
+/* Of look_again. */
+enum { LOOKS = 200, MISSES = 250, RESTS = 250 };
+
 static void list_waits(struct psc_ring *r, struct psc_waits *w)
 {
     for (uint32_t i = 0; i < r->active; i++) {
@@ -138,6 +141,21 @@ static int hear(struct psc_ring *r, const struct psc_waits *w)
     return 0;
 }
 
+/* give_up, or what the beat has heard. */
+static int take_news(struct psc_ring *r)
+{
+    return r->beat.brought_news ? psc_ring_take_beat_news(r)
+                                : psc_ring_fail(r, "rank %u closed its clique during a call", r->rank);
+}
+
+/* A member that comes late to a call which the other has given up would find all that it needs. */
+static int look_for_news(struct psc_ring *r)
+{
+    struct pollfd stop = {.fd = r->stop_fd, .events = POLLIN};
+    bool swaps = r->by == &psc_algorithm_ring && r->schedule.swaps;
+    return swaps && ps_poll(&stop, 1, 0) > 0 ? take_news(r) : 0;
+}
+
 static int wait_for_peers(struct psc_ring *r)
 {
     struct psc_waits w = {.fds = {[STOP] = {.fd = r->stop_fd, .events = POLLIN}}, .n = LINKS};
@@ -154,8 +172,7 @@ static int wait_for_peers(struct psc_ring *r)
     if (n <= 0)
         return 0;
     if (w.fds[STOP].revents != 0)
-        return r->beat.brought_news ? psc_ring_take_beat_news(r)
-                                    : psc_ring_fail(r, "rank %u closed its clique during a call", r->rank);
+        return take_news(r);
     return r->by->hear != NULL ? r->by->hear(r, &w) : 0;
 }
 
@@ -183,6 +200,25 @@ const struct psc_algorithm psc_algorithm_ring = {.kind = PSC_ALGORITHM_RING,
                                                  .list_waits = list_waits,
                                                  .hear = hear};
 
+/* A neighbour on a core of its own answers within microseconds, in which a thread that sleeps would just be
+ * woken. So the call looks again for some 40 us before it sleeps, unless the caller computes meanwhile. Two
+ * members on one core look in vain, but within milliseconds the system sees that both want to run, and moves
+ * one. If it stays so, half of the waits do without. */
+static int look_again(struct psc_ring *r, bool *ended)
+{
+    int rc = 0;
+    if (!r->has_cores || !r->op->is_waited_for || r->rests > 0) {
+        r->rests -= r->rests > 0;
+        return 0;
+    }
+    for (uint32_t i = 0; i < LOOKS && rc == 0 && !*ended; i++)
+        rc = r->by->move(r, ended);
+    bool in_vain = rc == 0 && !*ended;
+    r->misses = in_vain ? r->misses + 1 : 0;
+    r->rests = r->misses > MISSES ? RESTS : 0;
+    return rc;
+}
+
 int psc_ring_run(void *state, const struct psc_collective *op, struct ps_error *err)
 {
     struct psc_ring *r = state;
@@ -206,8 +242,9 @@ int psc_ring_run(void *state, const struct psc_collective *op, struct ps_error *
         r->moved[peer] = true;
         r->elsewhere_s[peer] = 0;
     }
+    rc = look_for_news(r);
     while (rc >= 0 && !ended)
-        if ((rc = r->by->move(r, &ended)) == 0 && !ended)
+        if ((rc = r->by->move(r, &ended)) == 0 && !ended && (rc = look_again(r, &ended)) == 0 && !ended)
             rc = wait_for_peers(r);
     return rc < 0 ? rc : PSC_OK;
 }

@@ -2,6 +2,7 @@
 #include "client/cliques/ring/tree.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,6 @@ void psc_ring_options_init(struct psc_ring_options *opt, size_t size)
                                               .name = "0",
                                               .listen = "tcp://127.0.0.1",
                                               .links = 1,
-                                              .segment_bytes = PSC_SEGMENT_BYTES,
                                               .timeout_ms = 60000,
                                               .step_ms = 3600000,
                                               .algorithm = "ring",
@@ -64,7 +64,8 @@ static int take_options(const struct psc_ring_options *given, struct psc_ring_op
     if ((rc = psc_take_struct(opt, sizeof *opt, given, given->size, "ring", err)) != PSC_OK ||
         (rc = number("members", opt->members, 1, PSC_MAX_MEMBERS, err)) != PSC_OK ||
         (rc = number("links", opt->links, 1, PSC_MAX_LINKS, err)) != PSC_OK ||
-        (rc = number("segment_bytes", opt->segment_bytes, MIN_SEGMENT, MAX_SEGMENT, err)) != PSC_OK ||
+        (opt->segment_bytes != 0 &&
+         (rc = number("segment_bytes", opt->segment_bytes, MIN_SEGMENT, MAX_SEGMENT, err)) != PSC_OK) ||
         (rc = number("timeout_ms", opt->timeout_ms, PSC_MIN_TIMEOUT_MS, PSC_MAX_TIMEOUT_MS, err)) != PSC_OK ||
         (rc = number("step_ms", opt->step_ms, PSC_MIN_TIMEOUT_MS, PSC_MAX_TIMEOUT_MS, err)) != PSC_OK)
         return rc;
@@ -204,6 +205,14 @@ static const struct psc_clique_ops psc_clique_ring = {.size = sizeof(struct psc_
                                                       .give_up = give_up,
                                                       .destroy = destroy};
 
+/* Whether this machine has a core for each member, if all are on it. */
+static bool has_cores(uint32_t members)
+{
+    cpu_set_t own;
+    return sched_getaffinity(0, sizeof own, &own) < 0 /* it has more cores than the set */ ||
+           (uint32_t)CPU_COUNT(&own) >= members;
+}
+
 static struct psc_ring *create(const struct psc_ring_options *opt, struct ps_error *err)
 {
     struct psc_ring *r = calloc(1, sizeof *r);
@@ -215,7 +224,8 @@ static struct psc_ring *create(const struct psc_ring_options *opt, struct ps_err
     snprintf(r->listen, sizeof r->listen, "%s", opt->listen);
     r->members = opt->members;
     r->links = opt->links;
-    r->segment_bytes = opt->segment_bytes;
+    r->segment_bytes = opt->segment_bytes > 0 ? opt->segment_bytes : psc_segment_default(opt->members);
+    r->has_cores = has_cores(opt->members);
     r->timeout_ms = opt->timeout_ms;
     r->step_ms = opt->step_ms > opt->timeout_ms ? opt->step_ms : opt->timeout_ms;
     psc_beat_init(&r->beat);

@@ -35,6 +35,7 @@ struct psc_schedule {
     /* 0: a stripe is contiguous. Else block k is in member k's part of the vector, and the parts begin this
      * many units apart. */
     size_t apart;
+    bool swaps; /* all is sent before anything is received */
 };
 
 /* One direction of a link: the segment that is moving. */
@@ -122,6 +123,8 @@ struct psc_ring {
     bool moved[PSC_BEAT_PEERS];
     double moved_s[PSC_BEAT_PEERS];
     double elsewhere_s[PSC_BEAT_PEERS]; /* since when its beats name another call; 0: they do not */
+    bool has_cores;         /* members need not share them: a call may look again before it sleeps */
+    uint32_t misses, rests; /* how often that was in vain at last; waits that do without */
     struct ps_error *err;
 };
 

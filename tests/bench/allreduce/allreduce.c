@@ -20,7 +20,7 @@ const char bench_allreduce_help[] = "sums over the ring of libpsclient, compared
 static const char usage_text[] =
     "usage: psbench allreduce [--road tcp|unix] [--floats 431080] [--ranks 2] [--codec raw|all|NAME]\n"
     "                         [--algorithm ring|tree|auto] [--links 1]\n"
-    "                         [--segment 131072] [--busy 0] [--repeat 7] [--small] [--no-mpi] [--json]\n"
+    "                         [--segment 0] [--busy 0] [--repeat 7] [--small] [--no-mpi] [--json]\n"
     "                         [--vectors D [--part N] [--link RATE] [--member K --rendezvous file:PATH\n"
     "                         --listen tcp://HOST]] [--turns PREFIX]\n"
     "  --road R     tcp on loopback (default), or unix: UNIX sockets, compared with MPI's shared memory\n"
@@ -157,7 +157,7 @@ static int parse(int argc, char **argv, struct options *o)
     } numbers[] = {{'n', "--floats", 0, 1e10, &o->floats},
                    {'p', "--ranks", 1, BENCH_MAX_RANKS, &o->ranks},
                    {'l', "--links", 1, 16, &o->links},
-                   {'s', "--segment", 4096, 4 << 20, &o->segment},
+                   {'s', "--segment", 0, 4 << 20, &o->segment},
                    {'b', "--busy", 0, MAX_BUSY, &o->busy},
                    {'k', "--repeat", 1, BENCH_MAX_REPEATS, &o->repeats},
                    {'v', "--vectors", 1, PSC_MAX_VECTORS, &o->vectors},
@@ -254,7 +254,7 @@ static void print_text(const struct options *o, const char *what, const struct b
                        const char *why)
 {
     double mb = bytes_of(parts) * 1e-6;
-    printf("%s, %zu message%s, %.2f MB, %d ranks, %s, %s, %u link%s, segments of %u bytes, %llu busy, "
+    printf("%s, %zu message%s, %.2f MB, %d ranks, %s, %s, %u link%s, segments of %u bytes (0: default), %llu busy, "
            "median "
            "of %d runs of %d calls\n",
            what, parts->n, parts->n > 1 ? "s" : "", mb, o->crowd.ranks, o->crowd.road, o->crowd.codec,
@@ -345,7 +345,6 @@ int bench_allreduce(int argc, char **argv)
                         .ranks = 2,
                         .repeats = 7,
                         .links = 1,
-                        .segment = 131072,
                         .beta_s = NAN};
     pid_t busy[MAX_BUSY];
     int rc = parse(argc, argv, &o);

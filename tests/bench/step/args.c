@@ -8,7 +8,7 @@
 static const char usage_text[] =
     "usage: psbench step [--net lenet] [--method d-sync|pipe-sgd|... | --server ENDPOINT] [--members 2]\n"
     "                    [--member K --rendezvous file:PATH --listen tcp://HOST] [--step-ms MS] [--whole]\n"
-    "                    [--codec raw] [--links 1] [--segment 131072] [--bucket-floats N] [--batch 32]\n"
+    "                    [--codec raw] [--links 1] [--segment 0] [--bucket-floats N] [--batch 32]\n"
     "                    [--threads 1] [--steps 20] [--messages packed|layers] [--both-only] [--json]\n"
     "  --server E        workers of that psd, under its method; members are one clique\n"
     "  --member K        this process is member K alone; the others are started likewise, on other hosts\n"
@@ -48,7 +48,7 @@ static int take_value(struct step_options *o, const char *option, const char *te
         uint64_t *to;
     } numbers[] = {{"--members", 1, STEP_MAX_MEMBERS, &o->members},
                    {"--links", 1, 16, &o->links},
-                   {"--segment", 4096, 4 << 20, &o->segment},
+                   {"--segment", 0, 4 << 20, &o->segment},
                    {"--bucket-floats", 1, 1e12, &o->bucket_floats},
                    {"--steps", 1, STEP_MAX_STEPS, &o->steps},
                    {"--batch", 1, 65536, &o->batch},

@@ -401,7 +401,6 @@ int bench_step(int argc, char **argv)
                              .members = 2,
                              .member = -1,
                              .links = 1,
-                             .segment = 131072,
                              .steps = 20,
                              .batch = 32,
                              .threads = 1};

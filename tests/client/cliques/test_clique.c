@@ -5,7 +5,7 @@
 #include "proto/codecs/codec.h"
 #include "tests/client/cliques/clique_fixture.h"
 
-static const size_t sizes[] = {0, 1, 2, 3, 4, 5, 6, 1023, 1024, 1025, 100000};
+static const size_t sizes[] = {0, 1, 2, 3, 4, 5, 6, 1023, 1024, 1025, 4096, 4097, 100000};
 
 static float value_of(int rank, uint64_t salt, size_t i)
 {
