@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # training: diloco with raw messages that are waited for, with int4 and with topk messages that take half a period, LeNet on MNIST or
 # cifar7 on CIFAR-10. Passes if the others' mean test accuracy after the last step is at most half a point below raw's and, on MNIST,
-# the median images to 0.985 are at most 1.15 times as many. The last row, topk both ways, is for comparison. Under the preset's outer
-# momentum of 0.9 answers that are half a period old overshoot: the others have another. Results do not depend on the machine's
-# speed, but for the moments at which the evaluator looks. Runs of an earlier call with the same OUT are kept, so that the seeds can
-# be run one by one.
+# the median images to 0.985 are at most 1.15 times as many. The last rows are for comparison: topk both ways, and raw with the
+# others' outer momentum and rate. Under the preset's outer momentum of 0.9 answers that are half a period old overshoot: the others
+# have another, and a rate of 1. Results do not depend on the machine's speed, but for the moments at
+# which the evaluator looks. Runs of an earlier call with the same OUT are kept, so that the seeds can be run one by one.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
@@ -13,7 +13,7 @@ usage() {
     cat <<END
 usage: tests/bench/slow/training.sh mnist:DIR|cifar10:DIR OUT
   Environment: SEEDS (1,2,3), STEPS of each worker (1200 on MNIST, 6000 on CIFAR-10), PERIOD (50), WORKERS (4),
-               OUTER_MOMENTUM of the others (0.5)
+               OUTER_MOMENTUM and OUTER_RATE of the others (0.5 and 1), EVERY seconds between evaluations (2)
 END
 }
 
@@ -27,13 +27,14 @@ cifar10)
     ;;
 esac
 
+outer=outer_momentum=${OUTER_MOMENTUM:-0.5},outer_learning_rate=${OUTER_RATE:-1}
 late() { # MESSAGE ANSWER
-    echo "diloco:codec.message=$1,codec.answer=$2,codec.error_feedback=true,overlap=$((period / 2)),outer_momentum=${OUTER_MOMENTUM:-0.5}"
+    echo "diloco:codec.message=$1,codec.answer=$2,codec.error_feedback=true,overlap=$((period / 2)),$outer"
 }
 
-entries=(diloco "$(late int4 int4)" "$(late topk:0.03 int4)" "$(late topk:0.03 topk:0.03)")
+entries=(diloco "$(late int4 int4)" "$(late topk:0.03 int4)" "$(late topk:0.03 topk:0.03)" "diloco:$outer")
 "$root/scripts/compare" "${entries[@]}" --data "$data" --workers "${WORKERS:-4}" --seeds "${SEEDS:-1,2,3}" --steps "$steps" \
-    --set "period=$period" "${schedule[@]}" --levels "${level:-0.50}" --every 2 --out "$out" >"$out.table"
+    --set "period=$period" "${schedule[@]}" --levels "${level:-0.50}" --every "${EVERY:-2}" --out "$out" >"$out.table"
 
 # A line for each row: its settings, images to the level ("-": not reached) in the median over seeds, mean of the last test
 # accuracies, bytes. runs.tsv: columns 5 and 9 are images to the level and of the whole run, 10 are its bytes.
