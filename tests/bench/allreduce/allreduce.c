@@ -254,7 +254,8 @@ static void print_text(const struct options *o, const char *what, const struct b
                        const char *why)
 {
     double mb = bytes_of(parts) * 1e-6;
-    printf("%s, %zu message%s, %.2f MB, %d ranks, %s, %s, %u link%s, segments of %u bytes (0: default), %llu busy, "
+    printf("%s, %zu message%s, %.2f MB, %d ranks, %s, %s, %u link%s, segments of %u bytes (0: default), %llu "
+           "busy, "
            "median "
            "of %d runs of %d calls\n",
            what, parts->n, parts->n > 1 ? "s" : "", mb, o->crowd.ranks, o->crowd.road, o->crowd.codec,
