@@ -37,7 +37,8 @@ struct psc_clique;
 
 /* Processes that are connected by sockets. They sum by one of two algorithms, for p members:
  * - ring: reduce-scatter, then allgather, each in p - 1 hops (Patarasu, Yuan 2009). A hop carries a p-th of
- *   the vector. It is divided into segments; one is added while the next is in flight.
+ *   the vector. It is divided into segments; one is added while the next is in flight. Two members that add
+ *   at most 16 kB send all of it to each other, in one hop.
  * - tree: a binomial tree with member 0 as its root, for short vectors (You et al. 2017, the tree
  *   reduction of Sync EASGD). A sum takes 2 log2 p messages in sequence.
  *
