@@ -77,6 +77,16 @@ static bool has_line(const struct daemon *d, const char *text)
     return found;
 }
 
+/* psd writes its history in the background. */
+static void await_line(const struct daemon *d, const char *text)
+{
+    double deadline = test_now_s() + WAIT_S;
+    while (!has_line(d, text)) {
+        ck_assert_msg(test_now_s() < deadline, "no line with %s in history.jsonl", text);
+        test_nap_s(0.01);
+    }
+}
+
 /* Also by a psd that is killed, before any checkpoint: what psctl has said is kept. */
 START_TEST(what_is_set_stands_above_the_file_and_outlives_psd)
 {
@@ -84,7 +94,7 @@ START_TEST(what_is_set_stands_above_the_file_and_outlives_psd)
     start(&d, "method: eamsgd\nparameters: {learning_rate: 0.05, period: 16}\n");
     ask(&d, "set learning_rate=0.01 period=4", 0, "set: method eamsgd");
     assert_rate(&d, 0.01, 4);
-    ck_assert(has_line(&d, "\"event\":\"set learning_rate=0.01, period=4\",\"event_kind\":\"method\""));
+    await_line(&d, "\"event\":\"set learning_rate=0.01, period=4\",\"event_kind\":\"method\"");
     write_config(&d, "method: eamsgd\nparameters: {learning_rate: 0.5, period: 32, momentum: 0.5}\n");
     assert_rate(&d, 0.01, 4);
     ask(&d, "set period=8", 0, "parameters.learning_rate=0.01, parameters.period=8");
