@@ -1,7 +1,7 @@
 /* Waits that the caller does not want to go on with: options.go_on. */
 #include "tests/client/psd_fixture.h"
 
-enum { N = 3000, PATIENCE = 3 };
+enum { N = 3000, PATIENCE = 3, ENDLESS = 1000000 };
 
 static const struct psc_tensor model = {"model", 0, {N}, 1, PSC_PARAM};
 static struct daemon psd;
@@ -79,7 +79,9 @@ START_TEST(the_job_has_not_begun)
     rig_start(&psd, (const char *[]){"method=sync-sgd", NULL});
     struct psc_options opt = options_with(&p, psd.endpoint);
     opt.kind = PSC_OBSERVER;
+    p.left = ENDLESS;
     ck_assert_int_eq(psc_open(&opt, &c), PSC_OK);
+    p.left = PATIENCE;
     int rc = psc_begin(c, &model, 1, x[0]);
     assert_interrupted(c, rc, &p);
     assert_of_no_use(c, &p);
@@ -92,8 +94,8 @@ static void two_workers(const char *overlap, struct patience *p, struct psc **a,
     rig_start(&psd, (const char *[]){"method=sync-easgd", "period=1", overlap, NULL});
     struct psc_options opt = options_with(p, psd.endpoint);
     *b = rig_join(&psd, &model, 1, x[1]);
+    p->left = ENDLESS;
     ck_assert_int_eq(psc_open(&opt, a), PSC_OK);
-    p->left = 1000000;
     assert_ok(*a, psc_begin(*a, &model, 1, x[0]));
     p->left = PATIENCE;
 }
@@ -136,7 +138,7 @@ START_TEST(an_overlapped_exchange_is_waited_for)
     struct patience p;
     struct psc *a, *b;
     two_workers("overlap=true", &p, &a, &b);
-    p.left = 1000000;
+    p.left = ENDLESS;
     assert_ok(b, psc_exchange_start(b, x[1], answer, 1, NULL)); /* the first round */
     assert_ok(a, psc_step(a, x[0], g, 1));
     assert_ok(b, psc_wait(b, PSC_ALL));
