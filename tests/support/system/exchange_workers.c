@@ -52,15 +52,15 @@ static bool took_effect(const struct psc *c, int rc)
     return rc == PSC_OK || (rc == PSC_DRAINED && psc_error(c)[0] == 0);
 }
 
+/* The request is read before what it asks for, which may be changed meanwhile by the next one. */
 static void stand_still_if_held(struct crew_page *page, struct psc *c)
 {
-    while (!page->stop && page->exchanges >= page->held_at) {
-        if (page->settles && !page->is_held)
+    for (uint64_t request; request = page->request, !page->stop && page->exchanges >= page->held_at;
+         test_nap_s(HELD_POLL_S)) {
+        if (page->settles && page->held_by != request)
             psc_wait(c, PSC_ALL);
-        page->is_held = true;
-        test_nap_s(HELD_POLL_S);
+        page->held_by = request;
     }
-    page->is_held = false;
 }
 
 static int exchange_all(const struct crew_task *task, struct crew_page *page, struct psc *c, float *message,
@@ -80,6 +80,9 @@ static int exchange_all(const struct crew_task *task, struct crew_page *page, st
             page->longest_s = took_s;
         if (!took_effect(c, rc))
             return rc;
+        struct psc_info info = {.size = sizeof info};
+        psc_info(c, &info);
+        page->generation = info.generation;
         page->exchanges++;
         page->drained += rc == PSC_DRAINED;
         if (rc == PSC_DRAINED && !task->ignore_drain)
@@ -115,6 +118,7 @@ void crew_start(struct crew_worker *w, const struct crew_task *task)
         abort();
     w->page->rc = PSC_EINVAL;
     w->page->held_at = task->held_at > 0 ? task->held_at : UINT64_MAX;
+    w->page->request = 1;
     w->pid = fork();
     if (w->pid != 0)
         return;
@@ -150,6 +154,11 @@ bool crew_has_drained(const struct crew_worker *w, uint64_t exchanges, double se
     return wait_for(w, NULL, &w->page->drained, exchanges, seconds);
 }
 
+bool crew_has_generation(const struct crew_worker *w, uint64_t generation, double seconds)
+{
+    return wait_for(w, NULL, &w->page->generation, generation, seconds);
+}
+
 bool crew_ended(const struct crew_worker *w, double seconds)
 {
     return wait_for(w, &w->page->ended, NULL, 0, seconds);
@@ -168,11 +177,12 @@ bool crew_stop(struct crew_worker *w, double seconds)
 void crew_hold_at(struct crew_worker *w, uint64_t exchanges)
 {
     w->page->held_at = exchanges;
+    w->page->request++;
 }
 
 bool crew_is_held(const struct crew_worker *w, double seconds)
 {
-    return wait_for(w, &w->page->is_held, NULL, 0, seconds);
+    return wait_for(w, NULL, &w->page->held_by, w->page->request, seconds);
 }
 
 void crew_signal(const struct crew_worker *w, int signal_number)

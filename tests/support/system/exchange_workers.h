@@ -28,12 +28,14 @@ struct crew_task {
 /* Shared with the worker's process. */
 struct crew_page {
     _Atomic bool stop, joined, ended;
-    _Atomic uint64_t exchanges; /* completed */
-    _Atomic uint64_t held_at;   /* it starts no exchange after so many */
-    _Atomic bool is_held;       /* it is held: it has no exchange in progress, but for overlap */
-    _Atomic bool settles;       /* before it is held it waits for those, too */
-    int rank, rc;               /* rc: of the last call */
-    _Atomic uint64_t drained;   /* exchanges that returned PSC_DRAINED and were applied */
+    _Atomic uint64_t exchanges;  /* completed */
+    _Atomic uint64_t generation; /* of the method of the last of them */
+    _Atomic uint64_t held_at;    /* it starts no exchange after so many */
+    _Atomic uint64_t request;    /* number of the last crew_hold_at */
+    _Atomic uint64_t held_by; /* the last that has held it: it had no exchange in progress, but for overlap */
+    _Atomic bool settles;     /* before it is held it waits for those, too; to be set before crew_hold_at */
+    int rank, rc;             /* rc: of the last call */
+    _Atomic uint64_t drained; /* exchanges that returned PSC_DRAINED and were applied */
     struct psc_info info;
     char error[600];  /* psc_error after the last call */
     char said[4096];  /* the messages of the log callback, one a line */
@@ -53,6 +55,8 @@ bool crew_joined(const struct crew_worker *w, double seconds);
 bool crew_reaches(const struct crew_worker *w, uint64_t exchanges, double seconds);
 /* The same for exchanges that returned PSC_DRAINED. */
 bool crew_has_drained(const struct crew_worker *w, uint64_t exchanges, double seconds);
+/* The same for an exchange under the method of that generation, or a later one. */
+bool crew_has_generation(const struct crew_worker *w, uint64_t generation, double seconds);
 /* Waits until the worker ends by itself; false after `seconds`. */
 bool crew_ended(const struct crew_worker *w, double seconds);
 /* Tells it to stop, waits, and reaps it. False if it did not end within `seconds` and was killed. */
