@@ -108,7 +108,7 @@ trains() {
     mnist=$(dirname "$tool")/../data/mnist
     [[ ! -d $mnist ]] || data=mnist:$mnist
     # What goes wrong now and then where Slurm's pmix numbers nodes in two ways then always does.
-    SLURM_PMIX_DIRECT_CONN_EARLY=true psrun 300 "${cliques[@]}" --servers 2 --method mpi-esgd --set stop.accuracy=0.985 --data "$data" \
+    SLURM_PMIX_DIRECT_CONN_EARLY=true psrun 600 "${cliques[@]}" --servers 2 --method mpi-esgd --set stop.accuracy=0.985 --data "$data" \
         --run-dir "$folder/trains" -- psworker --net lenet --steps 2500
     [[ $status -eq 0 && $(<"$folder/trains/exit") == 0 ]] ||
         { fail "trains: status $status" && show "$folder/out" "$folder"/trains/*.log; }
