@@ -159,12 +159,18 @@ static void on_hangup(uv_signal_t *handle, int signal_number)
     psd_reload(&((struct psd *)handle->data)->job, &(struct ps_error){""});
 }
 
-/* The same as psctl checkpoint, for a batch system that can only signal the process. */
+/* The same as psctl checkpoint, for a batch system that can only signal the process. Of several servers the
+ * head alone decides: lanes of another one would wait for a command of the head that never comes. */
 static void on_checkpoint(uv_signal_t *handle, int signal_number)
 {
+    struct psd *d = handle->data;
     struct ps_error err;
     (void)signal_number;
-    if (psd_checkpointer_start(&((struct psd *)handle->data)->job, &err) < 0)
+    if (!psd_is_head(&d->cfg))
+        ps_log(PS_LOG_WARN, "checkpoint.refused",
+               "SIGUSR1: this is server %u of %u: signal server 0, the head, which saves all parts",
+               d->cfg.servers.index, d->cfg.servers.count);
+    else if (psd_checkpointer_start(&d->job, &err) < 0)
         ps_log(PS_LOG_WARN, "checkpoint.refused", "SIGUSR1: %s", err.text);
 }
 

@@ -337,6 +337,29 @@ START_TEST(a_signal_to_any_server_ends_the_job_at_all)
 }
 END_TEST
 
+/* As psctl checkpoint is. */
+START_TEST(a_signal_for_a_checkpoint_is_the_heads)
+{
+    static const char *const settings[] = {"method=sync-sgd", "workers=2", "checkpoint.every_s=0", NULL};
+    struct servers t;
+    struct stepper w[WORKERS];
+    start(&t, 2, settings);
+    start_workers(&t.d[0], w, ENDLESS, 0, false);
+    for (int i = 0; i < WORKERS; i++)
+        ck_assert(stepper_reaches(&w[i], 5, WAIT_S));
+    ck_assert_int_eq(kill(t.d[1].pid, SIGUSR1), 0);
+    ck_assert(daemon_will_log(&t.d[1], "SIGUSR1: this is server 1 of 2: signal server 0", WAIT_S));
+    go_on(w, 20);
+    ck_assert_int_eq(kill(t.d[0].pid, SIGUSR1), 0);
+    for (int i = 0; i < 2; i++)
+        ck_assert(daemon_will_log(&t.d[i], "checkpoint.written", WAIT_S));
+    end(&t);
+    for (int i = 0; i < WORKERS; i++)
+        ck_assert(stepper_finish(&w[i], WAIT_S));
+    servers_remove(&t);
+}
+END_TEST
+
 /* Started beside a head of two servers: each ends by itself with that code, and says why. */
 static const struct {
     const char *setting; /* of the server that is not as it should be */
@@ -532,6 +555,7 @@ int main(void)
     c = tcase_create("saves");
     tcase_set_timeout(c, test_slow_s(500));
     tcase_add_test(c, a_checkpoint_of_a_round_is_of_one_version_at_all_servers);
+    tcase_add_test(c, a_signal_for_a_checkpoint_is_the_heads);
     suite_add_tcase(suite, c);
     c = tcase_create("far");
     tcase_set_timeout(c, test_slow_s(500));
