@@ -109,12 +109,21 @@ static void stop_when_possible(struct psd *d)
     }
 }
 
+/* Every server's manager waits for the end of a reload, and for signs of life. */
+static void tell_manager(struct psd *d)
+{
+    if (d->job.notify.reloading && d->job.method_change.phase == PSD_METHOD_CHANGE_NONE)
+        psd_notify_ready(&d->job.notify);
+    psd_notify_watch(&d->job.notify, d->lanes.list, d->lanes.n_own, psd_loop_now_ms(&d->loop));
+}
+
 static void on_tick(struct psd_timer *timer)
 {
     struct psd *d = timer->data;
     if (!psd_is_head(&d->cfg)) {
         psd_stats_limit_registered(&d->job);
         psd_follower_tick(&d->cluster);
+        tell_manager(d);
         return;
     }
     psd_cluster_tick(&d->cluster);
@@ -134,9 +143,7 @@ static void on_tick(struct psd_timer *timer)
     psd_stop_check(&d->job);
     psd_history_tick(&d->job);
     stop_when_possible(d);
-    if (d->job.notify.reloading && d->job.method_change.phase == PSD_METHOD_CHANGE_NONE)
-        psd_notify_ready(&d->job.notify);
-    psd_notify_watch(&d->job.notify, d->lanes.list, d->lanes.n_own, psd_loop_now_ms(&d->loop));
+    tell_manager(d);
 }
 
 static void on_signal(uv_signal_t *handle, int signal_number)
