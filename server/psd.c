@@ -243,9 +243,9 @@ static int resume(struct psd *d, uint64_t version, struct ps_error *err)
     if (version != UINT64_MAX)
         psd_checkpoint_forget_after(d->job.checkpointer.directory, &d->job.resumed);
     d->job.resumed_version = d->job.resumed.version;
+    psd_plateau_resume(&d->job); /* the checkpoint's drops are part of the method */
     d->job.resumed.generation = psd_journal_generation(&d->job);
     d->job.history.last_version = d->job.resumed.version;
-    psd_plateau_resume(&d->job);
     uint32_t lanes = d->job.resumed.map.lanes / d->cfg.servers.count;
     if (lanes != d->cfg.lanes || d->job.resumed.map.chunk_floats != d->cfg.chunk_floats)
         ps_log(
