@@ -109,12 +109,21 @@ static void stop_when_possible(struct psd *d)
     }
 }
 
+/* Every server's manager waits for the end of a reload, and for signs of life. */
+static void tell_manager(struct psd *d)
+{
+    if (d->job.notify.reloading && d->job.method_change.phase == PSD_METHOD_CHANGE_NONE)
+        psd_notify_ready(&d->job.notify);
+    psd_notify_watch(&d->job.notify, d->lanes.list, d->lanes.n_own, psd_loop_now_ms(&d->loop));
+}
+
 static void on_tick(struct psd_timer *timer)
 {
     struct psd *d = timer->data;
     if (!psd_is_head(&d->cfg)) {
         psd_stats_limit_registered(&d->job);
         psd_follower_tick(&d->cluster);
+        tell_manager(d);
         return;
     }
     psd_cluster_tick(&d->cluster);
@@ -134,9 +143,7 @@ static void on_tick(struct psd_timer *timer)
     psd_stop_check(&d->job);
     psd_history_tick(&d->job);
     stop_when_possible(d);
-    if (d->job.notify.reloading && d->job.method_change.phase == PSD_METHOD_CHANGE_NONE)
-        psd_notify_ready(&d->job.notify);
-    psd_notify_watch(&d->job.notify, d->lanes.list, d->lanes.n_own, psd_loop_now_ms(&d->loop));
+    tell_manager(d);
 }
 
 static void on_signal(uv_signal_t *handle, int signal_number)
@@ -159,12 +166,18 @@ static void on_hangup(uv_signal_t *handle, int signal_number)
     psd_reload(&((struct psd *)handle->data)->job, &(struct ps_error){""});
 }
 
-/* The same as psctl checkpoint, for a batch system that can only signal the process. */
+/* The same as psctl checkpoint, for a batch system that can only signal the process. Of several servers the
+ * head alone decides: lanes of another one would wait for a command of the head that never comes. */
 static void on_checkpoint(uv_signal_t *handle, int signal_number)
 {
+    struct psd *d = handle->data;
     struct ps_error err;
     (void)signal_number;
-    if (psd_checkpointer_start(&((struct psd *)handle->data)->job, &err) < 0)
+    if (!psd_is_head(&d->cfg))
+        ps_log(PS_LOG_WARN, "checkpoint.refused",
+               "SIGUSR1: this is server %u of %u: signal server 0, the head, which saves all parts",
+               d->cfg.servers.index, d->cfg.servers.count);
+    else if (psd_checkpointer_start(&d->job, &err) < 0)
         ps_log(PS_LOG_WARN, "checkpoint.refused", "SIGUSR1: %s", err.text);
 }
 
@@ -230,9 +243,9 @@ static int resume(struct psd *d, uint64_t version, struct ps_error *err)
     if (version != UINT64_MAX)
         psd_checkpoint_forget_after(d->job.checkpointer.directory, &d->job.resumed);
     d->job.resumed_version = d->job.resumed.version;
+    psd_plateau_resume(&d->job); /* the checkpoint's drops are part of the method */
     d->job.resumed.generation = psd_journal_generation(&d->job);
     d->job.history.last_version = d->job.resumed.version;
-    psd_plateau_resume(&d->job);
     uint32_t lanes = d->job.resumed.map.lanes / d->cfg.servers.count;
     if (lanes != d->cfg.lanes || d->job.resumed.map.chunk_floats != d->cfg.chunk_floats)
         ps_log(

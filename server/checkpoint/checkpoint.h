@@ -97,13 +97,13 @@ int psd_checkpoint_check_manifest(const struct ps_manifest *m, struct ps_error *
 uint64_t psd_checkpoint_stamp(const char *dir, uint64_t version, uint64_t now_s);
 
 /* Writes s as DIR/center-….safetensors and then deletes all but the `keep` newest readable ones of the same
- * job and model (never the one just written; keep 0 counts as 1). Files with a damaged header are neither
- * counted nor deleted. path (size bytes) receives the name. -errno with a sentence; the directory is then
- * unchanged, except that it may have the new file if only the fsync of the directory failed. A snapshot with
- * a value that is not finite is refused with -EINVAL. Removes temporary files of writers that died. Callable
- * from any thread, one at a time per directory. */
-int psd_checkpoint_write(const char *dir, const struct psd_snapshot *s, uint32_t keep, char *path,
-                         size_t size, struct ps_error *err);
+ * job and model (never the one just written; keep 0 counts as 1). The version *spare is not deleted; NULL:
+ * none. Files with a damaged header are neither counted nor deleted. path (size bytes) receives the name.
+ * -errno with a sentence; the directory is then unchanged, except that it may have the new file if only the
+ * fsync of the directory failed. A snapshot with a value that is not finite is refused with -EINVAL. Removes
+ * temporary files of writers that died. Callable from any thread, one at a time per directory. */
+int psd_checkpoint_write(const char *dir, const struct psd_snapshot *s, uint32_t keep, const uint64_t *spare,
+                         char *path, size_t size, struct ps_error *err);
 
 /* Writes s, which is evaluated, as DIR/best.safetensors and replaces the previous one; like
  * psd_checkpoint_write, but deletes no other file. set_aside: the previous one belongs to another job and is

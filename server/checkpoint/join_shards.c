@@ -165,7 +165,7 @@ static int join_parts(struct shards *m, const char *out, struct psd_merged *merg
     all->range = (struct ps_range){0, all->manifest->n_floats};
     if ((rc = make_directory(out, dir, sizeof dir, err)) < 0)
         return rc;
-    return psd_checkpoint_write(dir, all, UINT32_MAX, merged->path, sizeof merged->path, err);
+    return psd_checkpoint_write(dir, all, UINT32_MAX, NULL, merged->path, sizeof merged->path, err);
 }
 
 int psd_join_shards(const char *out, char *const *dirs, size_t n, struct psd_merged *merged,

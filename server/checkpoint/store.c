@@ -267,7 +267,7 @@ static bool is_of_its_job(const struct found *f, const struct psd_snapshot *s)
 
 /* The checkpoint is written; a failure to delete an old one is only logged. */
 static void delete_old(const char *dir, int dir_fd, const char *written, const struct psd_snapshot *s,
-                       uint32_t keep)
+                       uint32_t keep, const uint64_t *spare)
 {
     struct ps_error err;
     struct found *files;
@@ -278,7 +278,8 @@ static void delete_old(const char *dir, int dir_fd, const char *written, const s
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        if (!is_of_its_job(&files[i], s) || strcmp(files[i].name, written) == 0 || kept++ < keep)
+        if (!is_of_its_job(&files[i], s) || strcmp(files[i].name, written) == 0 || kept++ < keep ||
+            (spare != NULL && files[i].version == *spare))
             continue;
         if (unlinkat(dir_fd, files[i].name, 0) < 0 && errno != ENOENT)
             ps_log(PS_LOG_WARN, "checkpoint.not_deleted", "%s/%s: %s", dir, files[i].name, strerror(errno));
@@ -329,8 +330,8 @@ free_header:
     return rc;
 }
 
-int psd_checkpoint_write(const char *dir, const struct psd_snapshot *s, uint32_t keep, char *path,
-                         size_t size, struct ps_error *err)
+int psd_checkpoint_write(const char *dir, const struct psd_snapshot *s, uint32_t keep, const uint64_t *spare,
+                         char *path, size_t size, struct ps_error *err)
 {
     char name[64];
     int dir_fd = -1, rc;
@@ -338,7 +339,7 @@ int psd_checkpoint_write(const char *dir, const struct psd_snapshot *s, uint32_t
     snprintf(name, sizeof name, "%s%012" PRIu64 "%s", prefix, s->version, suffix);
     if ((rc = write_checked(dir, name, s, path, size, &dir_fd, err)) < 0)
         return rc;
-    delete_old(dir, dir_fd, name, s, keep);
+    delete_old(dir, dir_fd, name, s, keep, spare);
     close(dir_fd);
     return 0;
 }

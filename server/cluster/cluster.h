@@ -173,6 +173,8 @@ bool psd_cluster_dismiss(struct psd_cluster *cluster);
 
 /* register.c. A server registers with a description of its state, and gets a slot or a refusal. */
 void psd_cluster_register(struct psd_cluster *cluster, const struct psd_peer *peer, const Ps__Enlist *m);
+/* The newest checkpoint that all servers have; false: none. */
+bool psd_cluster_common(const struct psd_cluster *cluster, uint64_t *version);
 
 /* follower.c, at another server. */
 int psd_follower_open(struct psd_cluster *cluster, struct ps_error *err);

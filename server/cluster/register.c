@@ -99,19 +99,17 @@ static bool has_saved(const struct psd_server *s, uint64_t version)
     return false;
 }
 
-/* The newest checkpoint that all servers have; false: none. */
-static bool find_common(struct psd_cluster *cluster, uint64_t *version)
+bool psd_cluster_common(const struct psd_cluster *cluster, uint64_t *version)
 {
-    uint64_t own[PSD_MAX_SAVED];
-    uint32_t n = psd_checkpoint_versions(cluster->job->checkpointer.directory,
-                                         cluster->job->center->manifest->hash, own, PSD_MAX_SAVED);
+    const struct psd_saved_versions *own =
+        psd_checkpointer_versions(cluster->job, cluster->job->center->manifest->hash);
     bool found = false;
-    for (uint32_t k = 0; k < n; k++) {
-        bool common = !found || own[k] > *version;
+    for (uint32_t k = 0; k < own->n; k++) {
+        bool common = !found || own->versions[k] > *version;
         for (uint32_t i = 1; i < cluster->cfg->servers.count; i++)
-            common = common && has_saved(&cluster->head.servers[i], own[k]);
+            common = common && has_saved(&cluster->head.servers[i], own->versions[k]);
         if (common) {
-            *version = own[k];
+            *version = own->versions[k];
             found = true;
         }
     }
@@ -123,7 +121,8 @@ static bool find_common(struct psd_cluster *cluster, uint64_t *version)
 static void restart_all(struct psd_cluster *cluster, const char *why)
 {
     uint64_t version = UINT64_MAX;
-    if (cluster->job->center->admission->rounds && !find_common(cluster, &version)) {
+    cluster->job->checkpointer.saved.known = false; /* the files that are there now */
+    if (cluster->job->center->admission->rounds && !psd_cluster_common(cluster, &version)) {
         psd_job_fail(cluster->job, PSD_EXIT_CHECKPOINT,
                      "the servers are at different rounds and have no checkpoint of the same one");
         return;

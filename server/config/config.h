@@ -132,7 +132,7 @@ int psd_config_load(const struct psd_config_source *source, struct psd_config *c
 int psd_config_change(const struct psd_config *now, const struct psd_config *next, bool *method, bool *others,
                       struct ps_error *err);
 
-/* A hash of all keys of the method. */
+/* A hash of all keys of the method, and of the drops of its schedule. */
 uint64_t psd_config_method_hash(const struct psd_config *cfg);
 
 /* Resolves the method preset: fills in its parameters, rule, admission, optimizer and averaging. If the user

@@ -51,5 +51,6 @@ uint64_t psd_config_method_hash(const struct psd_config *cfg)
         if (k->type != PSD_CONFIG_GROUP && psd_config_is_of_method(k))
             hash = XXH3_64bits_withSeed(at, is_text ? strlen(at) : psd_config_key_bytes(k), hash);
     }
-    return hash;
+    const uint32_t drops = cfg->hyper.schedule.drops; /* no key's, but each has a generation of its own */
+    return drops > 0 ? XXH3_64bits_withSeed(&drops, sizeof drops, hash) : hash;
 }

@@ -19,13 +19,18 @@ static bool lacks_others(const struct psd_job *job)
     return job->membership.away != 0 || (!psd_is_head(job->cfg) && job->state == PSD_STATE_STOPPING);
 }
 
-/* Several servers under rounds can only resume from a checkpoint that all of them have. One server may die
- * before it has written what the others have, so the previous checkpoint is kept; while a server is missing
- * none is removed. */
+/* Several servers under rounds can only resume from a checkpoint that all of them have. */
+static bool resumes_in_common(const struct psd_job *job)
+{
+    return job->cfg->servers.count > 1 && job->center->admission->rounds;
+}
+
+/* One server may die before it has written what the others have, so the previous checkpoint is kept; while a
+ * server is missing none is removed. */
 static uint32_t how_many_to_keep(const struct psd_job *job)
 {
     uint32_t keep = job->cfg->checkpoint.keep;
-    bool in_common = job->cfg->servers.count > 1 && job->center->admission->rounds;
+    bool in_common = resumes_in_common(job);
     if (job->state >= PSD_STATE_DRAINING && lacks_others(job)) {
         ps_log(PS_LOG_WARN, "checkpoint.part", "the last checkpoint does not include all servers%s",
                in_common ? ": --resume uses the newest one that all of them have" : "");
@@ -131,6 +136,12 @@ void psd_checkpointer_take(struct psd_job *job, uint64_t round)
 {
     struct psd_checkpointer *v = &job->checkpointer;
     Ps__Snapshot others = PS__SNAPSHOT__INIT;
+    /* One server's disk may fail while the others write on, or not even be readable: then it is still the one
+     * before. */
+    if (psd_has_cluster(job->cfg) && resumes_in_common(job))
+        v->has_common = job->hooks.common(job->psd, &v->common) || v->has_common;
+    others.has_common = v->has_common;
+    others.common = v->common;
     others.what = v->what;
     others.last = job->state >= PSD_STATE_DRAINING;
     v->round = round;
@@ -155,6 +166,8 @@ int psd_checkpointer_order(struct psd_job *job, const Ps__Snapshot *s, uint64_t 
         return 0;
     }
     v->agreed = s->version;
+    v->has_common = s->has_common;
+    v->common = s->common;
     prepare(job, PSD_SAVE_NEWEST);
     psd_checkpointer_take(job, round);
     return 0;
@@ -201,7 +214,8 @@ static void write_it(uv_work_t *work)
                                                sizeof v->best_written, &v->best_error);
     }
     if (v->what & PSD_SAVE_NEWEST)
-        v->rc = psd_checkpoint_write(v->directory, s, v->keep, v->path, sizeof v->path, &v->error);
+        v->rc = psd_checkpoint_write(v->directory, s, v->keep, v->has_common ? &v->common : NULL, v->path,
+                                     sizeof v->path, &v->error);
     find_versions(v, job->center->manifest->hash, &v->found);
 }
 

@@ -49,7 +49,9 @@ struct psd_checkpointer {
     bool is_last; /* for the current write: it is the job's last */
     bool still;   /* for the current snapshot: no worker takes part in rounds yet, and nothing moves */
     enum psd_last_save last;
-    uint32_t keep;          /* for the current write: how many of the newest files to keep */
+    uint32_t keep;   /* for the current write: how many of the newest files to keep, */
+    bool has_common; /* and under rounds, with several servers, the version that all of them have */
+    uint64_t common;
     uint64_t round;         /* for a snapshot under aggregated rounds: after how many */
     uint64_t agreed;        /* its version at all servers, under other rounds; 0: each server uses its own */
     unsigned what, pending; /* PSD_SAVE_… bits: in progress; requested while busy */

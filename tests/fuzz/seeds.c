@@ -225,7 +225,7 @@ static void make_checkpoint(uint64_t version, uint32_t n_state, uint32_t n_repla
                              .n_replay = n_replay};
     struct ps_error err = {""};
     if (ps_manifest_create(tensors, 2, 10, &s.manifest, &err) < 0 ||
-        psd_checkpoint_write("checkpoint", &s, 100, path, sizeof path, &err) < 0)
+        psd_checkpoint_write("checkpoint", &s, 100, NULL, path, sizeof path, &err) < 0)
         fail(err.text);
     ps_manifest_destroy(s.manifest);
 }

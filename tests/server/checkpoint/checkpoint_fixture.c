@@ -111,7 +111,7 @@ void write_snapshot(uint64_t version, uint64_t saved_at_s, uint32_t keep)
     char path[256];
     make_snapshot(&s, version, 1);
     s.saved_at_s = saved_at_s;
-    ck_assert_msg(psd_checkpoint_write(".", &s, keep, path, sizeof path, &err) == 0, "%s", err.text);
+    ck_assert_msg(psd_checkpoint_write(".", &s, keep, NULL, path, sizeof path, &err) == 0, "%s", err.text);
     psd_snapshot_finish(&s);
 }
 

@@ -120,7 +120,7 @@ START_TEST(what_is_written_is_read)
     make_snapshot(&s, 123, (uint32_t)_i % 3);
     if (_i >= 3)
         add_average(&s);
-    ck_assert_msg(psd_checkpoint_write(".", &s, 3, path, sizeof path, &err) == 0, "%s", err.text);
+    ck_assert_msg(psd_checkpoint_write(".", &s, 3, NULL, path, sizeof path, &err) == 0, "%s", err.text);
     ck_assert_str_eq(path, "./center-000000000123.safetensors");
     ck_assert_int_eq(stat(path, &st), 0);
     ck_assert_int_eq(count_files(), 1);
@@ -147,7 +147,7 @@ START_TEST(a_scalar_is_written_and_read)
     make_snapshot(&s, 5, 1);
     ps_manifest_destroy(s.manifest);
     ck_assert_int_eq(ps_manifest_create(tensors, 2, 45, &s.manifest, &err), 0);
-    ck_assert_int_eq(psd_checkpoint_write(".", &s, 3, path, sizeof path, &err), 0);
+    ck_assert_int_eq(psd_checkpoint_write(".", &s, 3, NULL, path, sizeof path, &err), 0);
     ck_assert_msg(psd_checkpoint_read(path, 45, &back, &err) == 0, "%s", err.text);
     assert_same(&s, &back);
     ck_assert_uint_eq(back.manifest->tensors[0].n_dims, 0);
@@ -363,15 +363,15 @@ START_TEST(nonfinite_is_neither_written_nor_read)
     size_t len;
 
     make_snapshot(&s, 1, 1);
-    ck_assert_int_eq(psd_checkpoint_write(".", &s, 1, path, sizeof path, &err), 0);
+    ck_assert_int_eq(psd_checkpoint_write(".", &s, 1, NULL, path, sizeof path, &err), 0);
     s.version = 2;
     s.state[0][44] = INFINITY;
-    ck_assert_int_eq(psd_checkpoint_write(".", &s, 1, path, sizeof path, &err), -EINVAL);
+    ck_assert_int_eq(psd_checkpoint_write(".", &s, 1, NULL, path, sizeof path, &err), -EINVAL);
     assert_error_says(&err, "value 44 of the rule's state is not finite");
     s.state[0][44] = 0;
     add_average(&s);
     s.average[3] = NAN;
-    ck_assert_int_eq(psd_checkpoint_write(".", &s, 1, path, sizeof path, &err), -EINVAL);
+    ck_assert_int_eq(psd_checkpoint_write(".", &s, 1, NULL, path, sizeof path, &err), -EINVAL);
     assert_error_says(&err, "value 3 of the average is not finite");
     ck_assert_int_eq(count_files(), 1);
     psd_snapshot_finish(&s);

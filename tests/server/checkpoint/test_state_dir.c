@@ -41,13 +41,42 @@ START_TEST(newest_are_kept)
 }
 END_TEST
 
+static bool has_version(uint64_t version)
+{
+    char name[64];
+    snprintf(name, sizeof name, "center-%012u.safetensors", (unsigned)version);
+    return access(name, F_OK) == 0;
+}
+
+START_TEST(a_version_that_other_servers_need_is_kept_beside_the_newest)
+{
+    static const struct {
+        uint64_t version, spare;
+        int n; /* files after it */
+    } writes[] = {{1, 9, 1}, {2, 1, 2}, {3, 1, 3}, {4, 1, 3}, {5, 1, 3}, {6, 4, 3}, {7, 7, 2}, {8, 6, 3}};
+    for (size_t i = 0; i < ROWS(writes); i++) {
+        struct psd_snapshot s;
+        struct ps_error err;
+        char path[256];
+        make_snapshot(&s, writes[i].version, 1);
+        s.saved_at_s += i;
+        ck_assert_msg(psd_checkpoint_write(".", &s, 2, &writes[i].spare, path, sizeof path, &err) == 0, "%s",
+                      err.text);
+        psd_snapshot_finish(&s);
+        ck_assert_int_eq(count_files(), writes[i].n);
+        ck_assert(has_version(writes[i].version));
+        ck_assert(has_version(writes[i].spare) || writes[i].spare == 9);
+    }
+}
+END_TEST
+
 /* The other model has another name for its first tensor, which a file has to be read to know the hash of. */
 static void make_other_model(struct psd_snapshot *s)
 {
     struct ps_error err;
     char path[256];
     s->manifest->tensors[0].name[0] = '_';
-    ck_assert_int_eq(psd_checkpoint_write(".", s, UINT32_MAX, path, sizeof path, &err), 0);
+    ck_assert_int_eq(psd_checkpoint_write(".", s, UINT32_MAX, NULL, path, sizeof path, &err), 0);
     psd_snapshot_finish(s);
     ck_assert_int_eq(psd_checkpoint_read(path, 1000, s, &err), 0);
 }
@@ -61,7 +90,7 @@ static void write_of(uint64_t job, uint64_t version, uint32_t keep, bool other_m
     s.job = job;
     if (other_model)
         make_other_model(&s);
-    ck_assert_msg(psd_checkpoint_write(".", &s, keep, path, sizeof path, &err) == 0, "%s", err.text);
+    ck_assert_msg(psd_checkpoint_write(".", &s, keep, NULL, path, sizeof path, &err) == 0, "%s", err.text);
     psd_snapshot_finish(&s);
 }
 
@@ -97,7 +126,7 @@ START_TEST(a_used_directory_asks_what_is_wanted)
     ck_assert_int_eq(psd_state_checkpoints("state", false, false, &aside, &err), 0); /* empty */
     for (int round = 0; round < 2; round++) {
         make_snapshot(&s, 34, 1);
-        ck_assert_int_eq(psd_checkpoint_write("state/checkpoints", &s, 1, path, sizeof path, &err), 0);
+        ck_assert_int_eq(psd_checkpoint_write("state/checkpoints", &s, 1, NULL, path, sizeof path, &err), 0);
         psd_snapshot_finish(&s);
         ck_assert_int_eq(psd_state_checkpoints("state", false, false, &aside, &err), -EEXIST);
         assert_error_says(&err, "state/checkpoints holds 1 checkpoints of a job, the newest of version 34");
@@ -187,22 +216,22 @@ START_TEST(failed_write_leaves_the_old_file)
     char path[256];
 
     make_snapshot(&s, 1, 1);
-    ck_assert_int_eq(psd_checkpoint_write("missing/deep", &s, 1, path, sizeof path, &err), -ENOENT);
+    ck_assert_int_eq(psd_checkpoint_write("missing/deep", &s, 1, NULL, path, sizeof path, &err), -ENOENT);
     assert_error_says(&err, "missing/deep: ");
     write_snapshot(1, 1, 1);
     s.version = 2;
     ck_assert_int_eq(mkdir("center-000000000002.safetensors", 0700), 0); /* rename cannot replace it */
-    ck_assert_int_lt(psd_checkpoint_write(".", &s, 1, path, sizeof path, &err), 0);
+    ck_assert_int_lt(psd_checkpoint_write(".", &s, 1, NULL, path, sizeof path, &err), 0);
     assert_error_says(&err, "center-000000000002.safetensors: cannot write the checkpoint: ");
     ck_assert_int_eq(rmdir("center-000000000002.safetensors"), 0);
     ck_assert_int_eq(count_files(), 1);
 
     if (geteuid() != 0) { /* permissions do not bind root */
         ck_assert_int_eq(chmod(".", 0500), 0);
-        ck_assert_int_eq(psd_checkpoint_write(".", &s, 1, path, sizeof path, &err), -EACCES);
+        ck_assert_int_eq(psd_checkpoint_write(".", &s, 1, NULL, path, sizeof path, &err), -EACCES);
         ck_assert_int_eq(chmod(".", 0700), 0);
     }
-    ck_assert_int_eq(psd_checkpoint_write(".", &s, 1, path, 20, &err), -ENAMETOOLONG);
+    ck_assert_int_eq(psd_checkpoint_write(".", &s, 1, NULL, path, 20, &err), -ENAMETOOLONG);
     ck_assert_int_eq(psd_checkpoint_read("center-000000000001.safetensors", 1000, &back, &err), 0);
     psd_snapshot_finish(&back);
     psd_snapshot_finish(&s);
@@ -216,7 +245,7 @@ START_TEST(a_directory_that_is_gone_is_made_anew)
     struct ps_error err;
     char path[256];
     make_snapshot(&s, 1, 1);
-    ck_assert_msg(psd_checkpoint_write("gone", &s, 1, path, sizeof path, &err) == 0, "%s", err.text);
+    ck_assert_msg(psd_checkpoint_write("gone", &s, 1, NULL, path, sizeof path, &err) == 0, "%s", err.text);
     ck_assert_int_eq(access("gone/center-000000000001.safetensors", F_OK), 0);
     ck_assert_int_eq(unlink("gone/center-000000000001.safetensors"), 0);
     ck_assert_int_eq(rmdir("gone"), 0);
@@ -326,7 +355,7 @@ START_TEST(short_write_leaves_nothing)
         struct rlimit limit = {.rlim_cur = 1000, .rlim_max = 1000};
         signal(SIGXFSZ, SIG_IGN);
         setrlimit(RLIMIT_FSIZE, &limit);
-        int rc = psd_checkpoint_write(".", &s, 1, path, sizeof path, &err);
+        int rc = psd_checkpoint_write(".", &s, 1, NULL, path, sizeof path, &err);
         _exit(rc == -EFBIG && strstr(err.text, "cannot write the checkpoint") != NULL ? 0 : 1);
     }
     int status;
@@ -379,6 +408,7 @@ int main(void)
     TCase *tc = tcase_create("statedir");
     tcase_add_checked_fixture(tc, enter_directory, leave_directory);
     tcase_add_test(tc, newest_are_kept);
+    tcase_add_test(tc, a_version_that_other_servers_need_is_kept_beside_the_newest);
     tcase_add_test(tc, no_other_jobs_files_are_deleted);
     tcase_add_test(tc, a_used_directory_asks_what_is_wanted);
     tcase_add_test(tc, newest_is_by_time);

@@ -297,7 +297,9 @@ END_TEST
 /* Of a job under rounds, whose center is not looked at. */
 static struct psd_center *make_center(void)
 {
+    static struct ps_manifest model;
     struct psd_center *center = calloc(1, sizeof *center);
+    center->manifest = &model;
     center->admission = psd_admission_find("sync");
     p.head.job.center = center;
     p.head.job.center_whole = true;

@@ -90,7 +90,7 @@ static void write_part(const char *dir, uint32_t part, uint64_t version, char *p
     mkdir(dir, 0700);
     mkdir(checkpoints, 0700);
     make_part(&s, part, version);
-    ck_assert_msg(psd_checkpoint_write(checkpoints, &s, 10, path, size, &err) == 0, "%s", err.text);
+    ck_assert_msg(psd_checkpoint_write(checkpoints, &s, 10, NULL, path, size, &err) == 0, "%s", err.text);
     psd_snapshot_finish(&s);
 }
 

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "server/job/plateau.h"
+#include "tests/server/job/job_fixture.h"
 #include "tests/support/unit.h"
 
 /* Zhang et al. look for a loss that does not fall: here three in a row that are less than 1 % better. */
@@ -32,12 +33,38 @@ START_TEST(a_threshold_of_nothing_wants_less_than_the_best)
 }
 END_TEST
 
+/* Workers take a learning rate with a generation of the method. They know of the drop since the checkpoint.
+ */
+START_TEST(a_drop_that_a_resume_undoes_is_a_new_generation)
+{
+    enum { DROPS_TOLD = 1, GENERATION = 5 };
+    static struct job_fixture d;
+    job_fixture_wire(&d);
+    psd_config_defaults(&d.cfg);
+    d.cfg.hyper.schedule.kind = PS_SCHEDULE_PLATEAU;
+    d.cfg.hyper.schedule.n_factors = 2;
+    d.cfg.hyper.schedule.drops = DROPS_TOLD;
+    d.job.journal.has_before = true;
+    d.job.journal.before.job = d.job.resumed.job = 7;
+    d.job.journal.before.generation = GENERATION;
+    d.job.journal.before.method = psd_config_method_hash(&d.cfg);
+
+    d.cfg.hyper.schedule.drops = 0; /* as configured */
+    d.job.resumed.generation = GENERATION - 1;
+    d.job.resumed.plateau = (struct psd_saved_plateau){.known = true, .drops = (uint32_t)_i, .best = 1};
+    psd_plateau_resume(&d.job);
+    ck_assert_uint_eq(d.cfg.hyper.schedule.drops, _i);
+    ck_assert_uint_eq(psd_journal_generation(&d.job), GENERATION + (_i != DROPS_TOLD));
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("plateau");
     TCase *t = tcase_create("plateau");
     tcase_add_test(t, a_loss_that_gets_no_better_is_a_plateau);
     tcase_add_test(t, a_threshold_of_nothing_wants_less_than_the_best);
+    tcase_add_loop_test(t, a_drop_that_a_resume_undoes_is_a_new_generation, 0, 3);
     suite_add_tcase(s, t);
     return unit_run(s);
 }

@@ -15,6 +15,7 @@
 #include "tests/support/system/daemon.h"
 #include "tests/support/system/exchange_workers.h"
 #include "tests/support/system/libc_faults.h"
+#include "tests/support/system/servers.h"
 #include "tests/support/suite.h"
 
 /* psd speaks at half of it, by its own clock, which leaps. */
@@ -22,20 +23,27 @@ enum { WATCHDOG_S = 7200, LEAP_S = 4000 };
 
 static const char *const settings[] = {"method=async-sgd", "checkpoint.every_s=0", "lanes=2", NULL};
 
-/* The manager's end: a socket in the daemon's folder. *page: for time to pass. */
-static int listen_as_manager(struct daemon *d, struct shim_page **page)
+/* The manager's end: a socket in the daemon's folder, which a psd that is started next finds. */
+static int bind_manager(const struct daemon *d, unsigned watchdog_s)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     char number[32];
-    ck_assert_int_eq(daemon_prepare(d, NULL, settings), 0);
     snprintf(at.sun_path, sizeof at.sun_path, "%s/manager", d->dir);
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
-    snprintf(number, sizeof number, "%d000000", WATCHDOG_S);
+    snprintf(number, sizeof number, "%u000000", watchdog_s);
     setenv("NOTIFY_SOCKET", at.sun_path, 1);
     setenv("WATCHDOG_USEC", number, 1);
     unsetenv("WATCHDOG_PID");
+    return fd;
+}
+
+/* *page: for time to pass. */
+static int listen_as_manager(struct daemon *d, struct shim_page **page)
+{
+    ck_assert_int_eq(daemon_prepare(d, NULL, settings), 0);
+    int fd = bind_manager(d, WATCHDOG_S);
     *page = shim_set(PSD_SHIM, d->dir);
     ck_assert_ptr_nonnull(*page);
     ck_assert_int_eq(daemon_start(d, NULL), 0);
@@ -86,6 +94,27 @@ START_TEST(ready_reloading_ready_stopping)
     ck_assert(hears(fd, "STOPPING=1"));
     close(fd);
     daemon_remove(&d);
+}
+END_TEST
+
+/* Each server has a manager of its own. */
+START_TEST(another_server_tells_its_manager_the_same)
+{
+    struct servers t;
+    ck_assert_int_eq(servers_prepare(&t, 2, NULL, settings), 0);
+    ck_assert_int_eq(daemon_start(&t.d[0], NULL), 0);
+    int fd = bind_manager(&t.d[1], 1);
+    ck_assert_int_eq(daemon_start(&t.d[1], NULL), 0);
+    ck_assert(hears(fd, "READY=1"));
+    for (int i = 0; i < 3; i++)
+        ck_assert(hears(fd, "WATCHDOG=1"));
+    ck_assert_int_eq(kill(t.d[1].pid, SIGHUP), 0);
+    ck_assert(hears(fd, "RELOADING=1\nMONOTONIC_USEC="));
+    ck_assert(hears(fd, "READY=1"));
+    ck_assert(servers_end(&t, TEST_HANG_S));
+    ck_assert(hears(fd, "STOPPING=1"));
+    close(fd);
+    servers_remove(&t);
 }
 END_TEST
 
@@ -161,6 +190,7 @@ int main(void)
 {
     const TTest *const tests[] = {
         ready_reloading_ready_stopping,
+        another_server_tells_its_manager_the_same,
         no_watchdog_while_a_lane_stands_still,
         sigusr1_makes_a_checkpoint,
     };

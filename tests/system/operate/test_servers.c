@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -337,6 +338,77 @@ START_TEST(a_signal_to_any_server_ends_the_job_at_all)
 }
 END_TEST
 
+static void wait_for_log(const struct daemon *d, const char *says, unsigned times)
+{
+    double end = test_now_s() + test_slow_s(WAIT_S);
+    while (daemon_logged(d, says) < times) {
+        ck_assert_msg(test_now_s() < end, "not %u times: %s", times, says);
+        test_nap_s(0.005);
+    }
+}
+
+/* While a server's disk fails, the others go on writing and deleting, but not what it still has. */
+START_TEST(servers_keep_a_checkpoint_that_all_of_them_have)
+{
+    enum { KEEP = 2 };
+    static const char *const settings[] = {"method=sync-sgd", "workers=2", "checkpoint.every_s=0",
+                                           "checkpoint.keep=2", NULL};
+    struct servers t;
+    struct stepper w[WORKERS];
+    char own[200], away[220];
+    int failing = _i, well = 1 - _i;
+    start(&t, 2, settings);
+    start_workers(&t.d[0], w, ENDLESS, 0, false);
+    for (int i = 0; i < WORKERS; i++)
+        ck_assert(stepper_reaches(&w[i], 5, WAIT_S));
+    free(daemon_ask(&t.d[0], "POST", "/checkpoint"));
+    for (int i = 0; i < 2; i++)
+        wait_for_log(&t.d[i], "checkpoint.written", 1);
+    snprintf(own, sizeof own, "%s/checkpoints", t.d[failing].state_dir);
+    snprintf(away, sizeof away, "%s.away", own);
+    ck_assert(rename(own, away) == 0 && mknod(own, S_IFREG | 0600, 0) == 0);
+    for (unsigned i = 1; i <= KEEP + 1; i++) {
+        free(daemon_ask(&t.d[0], "POST", "/checkpoint"));
+        wait_for_log(&t.d[well], "checkpoint.written", 1 + i);
+        wait_for_log(&t.d[failing], "checkpoint.failed", i);
+    }
+    servers_kill(&t);
+    for (int i = 0; i < WORKERS; i++)
+        stepper_kill(&w[i]);
+    ck_assert(unlink(own) == 0 && rename(away, own) == 0);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(daemon_start(&t.d[i], "--resume"), 0);
+    ck_assert(daemon_reaches(&t.d[0], "/status", "center.version", 1, WAIT_S));
+    start_workers(&t.d[0], w, 10, 0, false);
+    finish_workers(w);
+    end(&t);
+    servers_remove(&t);
+}
+END_TEST
+
+/* As psctl checkpoint is. */
+START_TEST(a_signal_for_a_checkpoint_is_the_heads)
+{
+    static const char *const settings[] = {"method=sync-sgd", "workers=2", "checkpoint.every_s=0", NULL};
+    struct servers t;
+    struct stepper w[WORKERS];
+    start(&t, 2, settings);
+    start_workers(&t.d[0], w, ENDLESS, 0, false);
+    for (int i = 0; i < WORKERS; i++)
+        ck_assert(stepper_reaches(&w[i], 5, WAIT_S));
+    ck_assert_int_eq(kill(t.d[1].pid, SIGUSR1), 0);
+    ck_assert(daemon_will_log(&t.d[1], "SIGUSR1: this is server 1 of 2: signal server 0", WAIT_S));
+    go_on(w, 20);
+    ck_assert_int_eq(kill(t.d[0].pid, SIGUSR1), 0);
+    for (int i = 0; i < 2; i++)
+        ck_assert(daemon_will_log(&t.d[i], "checkpoint.written", WAIT_S));
+    end(&t);
+    for (int i = 0; i < WORKERS; i++)
+        ck_assert(stepper_finish(&w[i], WAIT_S));
+    servers_remove(&t);
+}
+END_TEST
+
 /* Started beside a head of two servers: each ends by itself with that code, and says why. */
 static const struct {
     const char *setting; /* of the server that is not as it should be */
@@ -532,6 +604,8 @@ int main(void)
     c = tcase_create("saves");
     tcase_set_timeout(c, test_slow_s(500));
     tcase_add_test(c, a_checkpoint_of_a_round_is_of_one_version_at_all_servers);
+    tcase_add_test(c, a_signal_for_a_checkpoint_is_the_heads);
+    tcase_add_loop_test(c, servers_keep_a_checkpoint_that_all_of_them_have, 0, 2);
     suite_add_tcase(suite, c);
     c = tcase_create("far");
     tcase_set_timeout(c, test_slow_s(500));
