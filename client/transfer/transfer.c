@@ -356,7 +356,7 @@ static bool is_parked(struct psc *c)
     struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_shared *s = &c->session.shared;
     uint32_t in_flight = 0;
-    for (uint32_t i = 0; i < ts->welcome.n_lanes; i++)
+    for (uint32_t i = 0; i < ts->shard.n_lanes; i++)
         in_flight += ts->progress[i].in_flight;
     pthread_mutex_lock(&s->lock);
     bool parked = s->state == PSC_STATE_JOINED && psc_flight_find(ts, s->waiting_seq) != NULL &&
@@ -371,7 +371,7 @@ static bool waits_for_caller(const struct psc *c)
     const struct psc_transfer_state *ts = &c->transfer_state;
     const struct psc_transfer *t = &ts->flights[0].t;
     bool in_flight = false;
-    for (uint32_t i = 0; i < ts->welcome.n_lanes; i++)
+    for (uint32_t i = 0; i < ts->shard.n_lanes; i++)
         in_flight = in_flight || ts->progress[i].in_flight > 0;
     return !in_flight && (psc_keeps_turn(c, t) || psc_pieces_are_held(c, t));
 }
