@@ -44,6 +44,7 @@ struct service {
     struct psc_retry retry;
     bool waits;                 /* the caller was told that there is no answer yet */
     struct ps_error unresolved; /* why the host name did not resolve then, or "" */
+    struct ps_error redirected; /* which server redirected us since the last Welcome, and where to; "": none */
 };
 
 /* With the lock held: wakes every waiting thread. */
@@ -128,7 +129,9 @@ static void connect_anew(struct service *v)
     }
     if (rc == PSC_OK)
         rc = psc_control_socket_open(&v->line, v->context, &place, &v->session->proof, &trouble);
-    note_trouble(v->session, trouble.text[0] != 0 ? &trouble : &v->unresolved);
+    note_trouble(v->session, trouble.text[0] != 0         ? &trouble
+                             : v->unresolved.text[0] != 0 ? &v->unresolved
+                                                          : &v->redirected);
     wait_for_welcome(v);
     if (rc == PSC_OK)
         send_hello(v, NULL);
@@ -245,6 +248,7 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
     s->epoch++;
     s->heard++;
     psc_retry_reset(&v->retry);
+    v->redirected.text[0] = 0;
     s->period = swapped ? 0 : s->period;
     s->reconnects += again && !swapped;
     bool revived = m->welcome->revival != 0 && m->welcome->revival != s->revival;
@@ -398,6 +402,8 @@ static void on_elsewhere(struct service *v, const Ps__ToClient *m)
     if (v->sent_on)
         return;
     snprintf(v->elsewhere, sizeof v->elsewhere, "%s", m->elsewhere->url);
+    ps_fail(&v->redirected, 0, "%.150s redirects workers to the job's head at %.150s, which does not answer",
+            v->line.place.url, v->elsewhere);
     connect_anew(v);
 }
 
@@ -428,7 +434,9 @@ static void receive(struct service *v)
             on_foreign(v, "something that is not a psd's control socket");
             continue;
         }
-        v->last_heard_ms = ps_now_ms();
+        /* It is the head that we wait for: others may redirect us for as long as it is down. */
+        if (m == NULL || m->what_case != PS__TO_CLIENT__WHAT_ELSEWHERE)
+            v->last_heard_ms = ps_now_ms();
         if (m == NULL)
             end_session(v->session, PSC_EUNSUPPORTED, "the server sent bytes that are not a control message");
         else if ((size_t)m->what_case < sizeof handlers / sizeof *handlers && handlers[m->what_case] != NULL)
