@@ -127,7 +127,7 @@ int psc_group_pull(struct psc *c, float *x)
         return PSC_OK;
     }
     if (c->group.follows) {
-        if ((rc = psc_leader_message_receive(c, &o)) >= 0)
+        if ((rc = psc_leader_message_receive(c, &o)) >= 0 && x == c->worker.caller_x)
             psc_start_over(c);
     } else {
         psc_group_busy(c);

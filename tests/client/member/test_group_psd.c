@@ -436,6 +436,35 @@ START_TEST(by_hand_a_clique_moves_values_together)
 }
 END_TEST
 
+static const char *const momenta[][2] = {{"async-measgd", "parameters.period=4"},
+                                         {"eamsgd", "parameters.period=4"}};
+
+/* Between two exchanges. */
+static int look_at_center(struct member *m, int t)
+{
+    static float y[MOST][N];
+    return t == 6 ? psc_pull(m->c, NULL, y[m->rank]) : PSC_OK;
+}
+
+/* Only a pull into the array that psc_step moves restarts the worker, and with it its momentum. */
+START_TEST(a_pull_into_another_array_changes_no_member)
+{
+    static float center[2][N], x[2][N];
+    char method[64];
+    snprintf(method, sizeof method, "method=%s", momenta[_i][0]);
+    for (int k = 0; k < 2; k++) {
+        struct run *r = run_of("", 2);
+        r->salt = 2;
+        r->before = k == 0 ? NULL : look_at_center;
+        train(SETTINGS(method, momenta[_i][1]), &r, 1, center[k]);
+        run_assert_same_x(r);
+        memcpy(x[k], r->member[1].x, sizeof x[k]);
+    }
+    ck_assert_mem_eq(x[0], x[1], sizeof x[0]);
+    ck_assert_mem_eq(center[0], center[1], sizeof center[0]);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-group-psd");
@@ -453,6 +482,7 @@ int main(void)
     tcase_add_loop_test(tc, a_drain_stops_all_members_at_one_step, 0, 4);
     tcase_add_test(tc, members_follow_their_leader_through_changes_of_the_method);
     tcase_add_test(tc, by_hand_a_clique_moves_values_together);
+    tcase_add_loop_test(tc, a_pull_into_another_array_changes_no_member, 0, ROWS(momenta));
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }
