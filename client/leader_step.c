@@ -160,6 +160,7 @@ int psc_group_take_result(struct psc *c, float *x)
     if (o.welcome_follows && (taken = take_method(c)) != PSC_OK)
         return taken;
     c->worker.clock = o.clock;
+    c->worker.next_key = o.next_key;
     taken = take_vectors(c, &o, x);
     return taken == PSC_OK ? rc : taken;
 }
