@@ -413,6 +413,65 @@ START_TEST(members_follow_their_leader_through_changes_of_the_method)
 }
 END_TEST
 
+static const char *const followers[] = {"method: async-msgd\n", "method: eamsgd\nparameters: {period: 3}\n"};
+static const char *next_method;
+static bool has_diverged[MOST];
+
+static uint32_t generation_of(const struct member *m)
+{
+    struct psc_info info = {.size = sizeof info};
+    psc_info(m->c, &info);
+    return info.generation;
+}
+
+/* The leader knows of the other method when its next step begins. */
+static int change(struct member *m, int t)
+{
+    if (t != 5 || m->rank != 0)
+        return PSC_OK;
+    write_config(next_method);
+    free(daemon_ask(&swapped, "POST", "/reload"));
+    for (double end = unit_now_s() + UNIT_HANG_S; generation_of(m) == 0; unit_nap_ms(1))
+        if (unit_now_s() > end)
+            return PSC_EINVAL;
+    return PSC_OK;
+}
+
+/* Its unsent steps are not finite then. */
+static int diverge_meanwhile(struct member *m, size_t n_samples)
+{
+    if (psc_clock(m->c) != 5 || has_diverged[m->rank])
+        return psc_step(m->c, m->x, m->g, n_samples);
+    has_diverged[m->rank] = true;
+    m->x[0] = NAN;
+    int rc = psc_step(m->c, m->x, m->g, n_samples);
+    return rc == PSC_EVALUE ? psc_pull(m->c, NULL, m->x) : PSC_EINVAL;
+}
+
+static int both_follow(struct member *m)
+{
+    return generation_of(m) == 1 ? psc_point(m->c, m->x) : PSC_EINVAL;
+}
+
+START_TEST(members_follow_into_a_method_whose_first_step_fails)
+{
+    next_method = followers[_i];
+    ck_assert_int_eq(
+        daemon_prepare(&swapped, NULL, (const char *const[]){RIG_CUT, "checkpoint.every_s=0", NULL}), 0);
+    write_config("method: downpour\nparameters: {period: 4}\n");
+    ck_assert_int_eq(daemon_start(&swapped, NULL), 0);
+    struct run *r = run_of("", 2);
+    r->server = swapped.endpoint;
+    r->salt = 8;
+    r->before = change;
+    r->step = diverge_meanwhile;
+    r->after = both_follow;
+    run_go(r);
+    run_assert_same_x(r);
+    daemon_remove(&swapped);
+}
+END_TEST
+
 static int by_hand(struct member *m, int t)
 {
     static float y[MOST][N];
@@ -481,6 +540,7 @@ int main(void)
     tcase_add_loop_test(tc, vectors_that_overlap_have_the_same_bits, 0, 2);
     tcase_add_loop_test(tc, a_drain_stops_all_members_at_one_step, 0, 4);
     tcase_add_test(tc, members_follow_their_leader_through_changes_of_the_method);
+    tcase_add_loop_test(tc, members_follow_into_a_method_whose_first_step_fails, 0, ROWS(followers));
     tcase_add_test(tc, by_hand_a_clique_moves_values_together);
     tcase_add_loop_test(tc, a_pull_into_another_array_changes_no_member, 0, ROWS(momenta));
     suite_add_tcase(suite, tc);
