@@ -356,6 +356,57 @@ START_TEST(a_drain_stops_all_members_at_one_step)
 }
 END_TEST
 
+/* A member of a clique whose psd drains before the clique has begun. */
+struct latecomer {
+    struct daemon *d;
+    struct psc_clique *clique;
+    int opened, rc;
+    char error[600];
+    pthread_t thread;
+};
+
+static void *come_late(void *arg)
+{
+    static float x[2][N];
+    struct latecomer *l = arg;
+    struct psc_options opt;
+    struct psc *c;
+    int rank = psc_clique_rank(l->clique);
+    psc_options_init(&opt, sizeof opt);
+    opt.server = l->d->endpoint;
+    opt.clique = l->clique;
+    opt.heartbeat_ms = RIG_HEARTBEAT_MS;
+    l->opened = psc_open(&opt, &c);
+    if (rank == 0)
+        daemon_stop(l->d, SIGTERM, UNIT_HANG_S);
+    l->rc = psc_begin(c, rig_model, RIG_TENSORS, x[rank]);
+    snprintf(l->error, sizeof l->error, "%s", psc_error(c));
+    psc_close(c);
+    psc_clique_close(l->clique);
+    return NULL;
+}
+
+START_TEST(a_drain_before_the_begin_is_the_end_for_all_members)
+{
+    struct daemon d;
+    struct psc_clique *cliques[2];
+    struct latecomer l[2];
+    rig_start(&d, SETTINGS("method=mpi-sgd"));
+    ck_assert_int_eq(circle_open(2, cliques), PSC_OK);
+    for (int i = 0; i < 2; i++) {
+        l[i] = (struct latecomer){.d = &d, .clique = cliques[i]};
+        ck_assert_int_eq(pthread_create(&l[i].thread, NULL, come_late, &l[i]), 0);
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_join(l[i].thread, NULL);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(l[i].opened, PSC_OK);
+        ck_assert_msg(l[i].rc == PSC_DRAINED, "member %d: %s: %s", i, psc_result_name(l[i].rc), l[i].error);
+    }
+    daemon_remove(&d);
+}
+END_TEST
+
 static struct daemon swapped;
 
 static void write_config(const char *text)
@@ -539,6 +590,7 @@ int main(void)
     tcase_add_loop_test(tc, vectors_follow_their_equations, 0, 4);
     tcase_add_loop_test(tc, vectors_that_overlap_have_the_same_bits, 0, 2);
     tcase_add_loop_test(tc, a_drain_stops_all_members_at_one_step, 0, 4);
+    tcase_add_test(tc, a_drain_before_the_begin_is_the_end_for_all_members);
     tcase_add_test(tc, members_follow_their_leader_through_changes_of_the_method);
     tcase_add_loop_test(tc, members_follow_into_a_method_whose_first_step_fails, 0, ROWS(followers));
     tcase_add_test(tc, by_hand_a_clique_moves_values_together);
