@@ -1,5 +1,7 @@
 /* When a client says Hello again: not after ever longer waits alone. And until when. */
+#include <netdb.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +23,25 @@ double __wrap_psc_retry_next(struct psc_retry *r, double first, double most)
     (void)first;
     (void)most;
     return wait_ms;
+}
+
+int __real_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **out);
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **out);
+
+static sem_t name_server;
+static atomic_int answered;
+
+/* A name's answer comes when the test says so. */
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **out)
+{
+    if (hints != NULL && (hints->ai_flags & AI_NUMERICHOST) != 0)
+        return __real_getaddrinfo(host, port, hints, out);
+    sem_wait(&name_server);
+    atomic_fetch_add(&answered, 1);
+    return EAI_AGAIN;
 }
 
 static void *bind_router(void *context, char *url, size_t size)
@@ -162,11 +183,32 @@ START_TEST(a_head_that_does_not_answer_is_waited_for_until_the_timeout)
 }
 END_TEST
 
+/* The name server does not answer in time. */
+START_TEST(a_name_is_looked_up_until_the_timeout)
+{
+    struct psc_options opt;
+    struct psc *c;
+    sem_init(&name_server, 0, 0);
+    wait_ms = 50;
+    psc_options_init(&opt, sizeof opt);
+    opt.server = "tcp://no-such-host.invalid:1";
+    opt.timeout_ms = 1000;
+    ck_assert_int_eq(psc_open(&opt, &c), PSC_EGONE);
+    ck_assert_int_eq(answered, 0);
+    assert_says(psc_error(c), "'no-such-host.invalid': no name server answered in time");
+    sem_post(&name_server);
+    psc_close(c);
+    for (double end = unit_now_s() + UNIT_HANG_S; answered == 0; unit_nap_ms(1))
+        ck_assert(unit_now_s() < end);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-return");
     TCase *tc = tcase_create("return");
     tcase_add_test(tc, a_server_that_is_back_hears_hello_again);
+    tcase_add_test(tc, a_name_is_looked_up_until_the_timeout);
     tcase_add_test(tc, a_head_that_does_not_answer_is_waited_for_until_the_timeout);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
