@@ -136,12 +136,10 @@ static int lead(struct psc *c, const struct psc_call *h, struct ps_range r, floa
     return psc_group_give_result(c, rc, generation, (float *)(uintptr_t)c->worker.caller_x);
 }
 
-static int follow(struct psc *c, const struct psc_call *h, const struct ps_tensor *t)
+static int follow(struct psc *c)
 {
     int rc = psc_group_take_result(c, (float *)(uintptr_t)c->worker.caller_x);
     psc_refresh(c);
-    if (rc >= 0 && is_message(h))
-        psc_key_round_sent(c, t);
     return rc;
 }
 
@@ -179,7 +177,7 @@ int psc_group_call(struct psc *c, const struct psc_call *h)
     struct ps_range r = scope_of(c, t.tensor);
     if (adds_up(c, h) && (rc = gather(c, r, h, samples)) != PSC_OK)
         return rc;
-    rc = c->group.follows ? follow(c, h, t.tensor) : lead(c, h, r, samples);
+    rc = c->group.follows ? follow(c) : lead(c, h, r, samples);
     int shared = rc >= 0 && h->answer != NULL ? share_answer(c, r, h) : PSC_OK;
     return shared == PSC_OK ? rc : shared;
 }

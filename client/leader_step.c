@@ -24,6 +24,12 @@ static int give(struct psc *c, struct psc_leader_message *o, float *x)
     return rc;
 }
 
+/* After a vector that is not finite the next step restarts from where the caller continues. */
+static void diverge(struct psc *c, int rc)
+{
+    c->worker.restart = c->worker.restart || rc == PSC_EVALUE;
+}
+
 static int lead(struct psc *c, float *x, int gathered)
 {
     struct psc_leader_message o;
@@ -38,14 +44,13 @@ static int lead(struct psc *c, float *x, int gathered)
     }
     psc_group_idle(c);
     psc_leader_message_fill(c, &o, rc);
-    if (rc >= 0) {
-        o.has_stepped = c->worker.clock > clock;
-        o.welcome_follows = c->generation != generation;
-        o.x_follows = c->pulled || o.welcome_follows;
-        o.v_follows = o.welcome_follows && c->worker.vectors[PSC_VECTOR_V] != NULL;
-    }
+    o.has_stepped = c->worker.clock > clock;
+    o.welcome_follows = c->generation != generation; /* whatever became of the step under the new method */
+    o.x_follows = o.welcome_follows || (rc >= 0 && c->pulled);
+    o.v_follows = o.welcome_follows && c->worker.vectors[PSC_VECTOR_V] != NULL;
     c->group.losses.step_rc = rc;
     int given = give(c, &o, x);
+    diverge(c, rc);
     return given == PSC_OK ? rc : given;
 }
 
@@ -83,11 +88,11 @@ static int take_vectors(struct psc *c, const struct psc_leader_message *o, float
  * sends its vectors instead. */
 static int follow(struct psc *c, float *x, int gathered)
 {
-    struct psc_leader_message o;
+    struct psc_leader_message o = {.rc = PSC_OK};
     int rc = psc_leader_message_receive(c, &o), taken = PSC_OK;
-    if (rc < 0 || gathered < 0) {
-        /* Restart from where the caller continues. */
-        c->worker.restart = c->worker.restart || rc == PSC_EVALUE;
+    bool fails = rc < 0 || gathered < 0;
+    if (rc != o.rc || (fails && !o.welcome_follows)) {
+        diverge(c, rc);
         return rc;
     }
     psc_refresh(c);
@@ -102,6 +107,7 @@ static int follow(struct psc *c, float *x, int gathered)
     }
     c->worker.clock = o.clock;
     taken = take_vectors(c, &o, x);
+    diverge(c, rc);
     return taken == PSC_OK ? rc : taken;
 }
 
@@ -127,7 +133,7 @@ int psc_group_pull(struct psc *c, float *x)
         return PSC_OK;
     }
     if (c->group.follows) {
-        if ((rc = psc_leader_message_receive(c, &o)) >= 0)
+        if ((rc = psc_leader_message_receive(c, &o)) >= 0 && x == c->worker.caller_x)
             psc_start_over(c);
     } else {
         psc_group_busy(c);
@@ -160,6 +166,7 @@ int psc_group_take_result(struct psc *c, float *x)
     if (o.welcome_follows && (taken = take_method(c)) != PSC_OK)
         return taken;
     c->worker.clock = o.clock;
+    c->worker.next_key = o.next_key;
     taken = take_vectors(c, &o, x);
     return taken == PSC_OK ? rc : taken;
 }

@@ -477,7 +477,7 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
         rc = join(c, x);
     if ((rc = psc_group_share_welcome(c, rc)) < 0)
         return rc;
-    if (!has_session(c))
+    if (rc == PSC_OK && !has_session(c)) /* else the leader has met a drain, and all members end */
         rc = join_alone(c);
     if (rc == PSC_OK)
         rc = psc_group_use_algorithm(c);

@@ -15,6 +15,7 @@ void psc_leader_message_fill(struct psc *c, struct psc_leader_message *o, int rc
     memset(o, 0, sizeof *o);
     o->rc = rc;
     o->clock = c->worker.clock;
+    o->next_key = c->worker.next_key;
     pthread_mutex_lock(&c->session.shared.lock);
     c->group.workers = o->workers = c->session.shared.workers;
     o->save_version =

@@ -17,6 +17,7 @@ struct psc_leader_message {
     uint32_t x_follows;       /* something else has moved x, too: x follows this message */
     uint32_t v_follows;       /* ... and the velocity follows x */
     uint32_t welcome_follows; /* the method has changed: the welcome follows first */
+    uint32_t next_key;        /* of the round of keys, which may begin again */
     uint64_t clock;           /* after the step */
     uint64_t save_version;
     struct psc_counts counts;

@@ -9,6 +9,7 @@
 #include <zmq.h>
 
 #include "client/psclient.h"
+#include "proto/resolve.h"
 #include "proto/security/socket_monitor.h"
 #include "proto/wire/control.h"
 
@@ -59,9 +60,11 @@ int psc_place_find(const char *server, struct psc_server_address *place, struct 
     return 0;
 }
 
-int psc_place_resolve(const struct psc_server_address *place, struct ps_error *err)
+int psc_place_resolve(const struct psc_server_address *place, uint64_t until_ns, struct ps_error *err)
 {
     static const char scheme[] = "tcp://";
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    struct ps_error why;
     char host[256];
     struct addrinfo *found = NULL;
     if (strncmp(place->url, scheme, sizeof scheme - 1) != 0)
@@ -70,9 +73,8 @@ int psc_place_resolve(const struct psc_server_address *place, struct ps_error *e
     if (name[0] == '[' || port == NULL || (size_t)(port - name) >= sizeof host)
         return 0;
     snprintf(host, sizeof host, "%.*s", (int)(port - name), name);
-    int rc = getaddrinfo(host, NULL, NULL, &found);
-    if (rc != 0)
-        return ps_fail(err, -ENOENT, "the host '%.200s' does not resolve: %s", host, gai_strerror(rc));
+    if (ps_resolve(host, "0", &hints, until_ns, &found, &why) < 0)
+        return ps_fail(err, -ENOENT, "the host '%.200s' does not resolve: %.200s", host, why.text);
     freeaddrinfo(found);
     return 0;
 }

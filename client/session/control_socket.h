@@ -13,10 +13,10 @@ struct psc_server_address {
     unsigned open_mode; /* file mode of the endpoint file, if others may write it; 0: they may not */
 };
 
+/* Resolves the host name, and waits for that until ps_now_ns reaches until_ns. -ENOENT: a TCP host that does
+ * not resolve, or not in time. */
+int psc_place_resolve(const struct psc_server_address *place, uint64_t until_ns, struct ps_error *err);
 /* Whether both addresses are of the same server. */
-/* Resolves the host name by the system's resolver, and waits for it. -ENOENT: a TCP host that does not
- * resolve. */
-int psc_place_resolve(const struct psc_server_address *place, struct ps_error *err);
 bool psc_place_is(const struct psc_server_address *a, const struct psc_server_address *b);
 /* server: a URL, or "@FILE", an endpoint file. The file is read at every call, because a restarted server may
  * have another port. -errno with a sentence. */

@@ -25,6 +25,7 @@ enum {
     HELLO_WAIT_MS = 1000,
     MAX_HELLO_WAIT_MS = 8000,
     NO_PLACE_WAIT_MS = 100,
+    RESOLVE_MS = 5000,
     SILENT_BEATS = 4,
     LEAVE_LINGER_MS = 300,
     SLEPT_MS = 500
@@ -44,6 +45,8 @@ struct service {
     struct psc_retry retry;
     bool waits;                 /* the caller was told that there is no answer yet */
     struct ps_error unresolved; /* why the host name did not resolve then, or "" */
+    struct ps_error
+        redirected; /* which server redirected us since the last Welcome, and where to; "": none */
 };
 
 /* With the lock held: wakes every waiting thread. */
@@ -128,7 +131,9 @@ static void connect_anew(struct service *v)
     }
     if (rc == PSC_OK)
         rc = psc_control_socket_open(&v->line, v->context, &place, &v->session->proof, &trouble);
-    note_trouble(v->session, trouble.text[0] != 0 ? &trouble : &v->unresolved);
+    note_trouble(v->session, trouble.text[0] != 0         ? &trouble
+                             : v->unresolved.text[0] != 0 ? &v->unresolved
+                                                          : &v->redirected);
     wait_for_welcome(v);
     if (rc == PSC_OK)
         send_hello(v, NULL);
@@ -245,6 +250,7 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
     s->epoch++;
     s->heard++;
     psc_retry_reset(&v->retry);
+    v->redirected.text[0] = 0;
     s->period = swapped ? 0 : s->period;
     s->reconnects += again && !swapped;
     bool revived = m->welcome->revival != 0 && m->welcome->revival != s->revival;
@@ -398,6 +404,8 @@ static void on_elsewhere(struct service *v, const Ps__ToClient *m)
     if (v->sent_on)
         return;
     snprintf(v->elsewhere, sizeof v->elsewhere, "%s", m->elsewhere->url);
+    ps_fail(&v->redirected, 0, "%.150s redirects workers to the job's head at %.150s, which does not answer",
+            v->line.place.url, v->elsewhere);
     connect_anew(v);
 }
 
@@ -428,7 +436,9 @@ static void receive(struct service *v)
             on_foreign(v, "something that is not a psd's control socket");
             continue;
         }
-        v->last_heard_ms = ps_now_ms();
+        /* It is the head that we wait for: others may redirect us for as long as it is down. */
+        if (m == NULL || m->what_case != PS__TO_CLIENT__WHAT_ELSEWHERE)
+            v->last_heard_ms = ps_now_ms();
         if (m == NULL)
             end_session(v->session, PSC_EUNSUPPORTED, "the server sent bytes that are not a control message");
         else if ((size_t)m->what_case < sizeof handlers / sizeof *handlers && handlers[m->what_case] != NULL)
@@ -576,6 +586,17 @@ static void forgive_own_sleep(struct service *v)
         v->last_heard_ms += slept_ms;
 }
 
+/* Whether the host name resolves. Waits for name servers only as long as a call still waits for the server.
+ */
+static int look_up_host(struct service *v)
+{
+    uint64_t end_ms = v->last_heard_ms + v->session->opt->timeout_ms, most_ms = ps_now_ms() + RESOLVE_MS;
+    int rc = psc_place_resolve(&v->found, (end_ms < most_ms ? end_ms : most_ms) * UINT64_C(1000000),
+                               &v->unresolved);
+    v->looked_ms = ps_now_ms(); /* the process was not stopped */
+    return rc;
+}
+
 /* Reports once that the first Hello has no answer. The loss of a server that had answered has been reported
  * already. */
 static void tell_of_wait(struct service *v)
@@ -590,7 +611,7 @@ static void tell_of_wait(struct service *v)
     if (v->waits || known)
         return;
     v->waits = true;
-    if (trouble.text[0] == 0 && psc_place_resolve(&v->found, &v->unresolved) < 0)
+    if (trouble.text[0] == 0 && look_up_host(v) < 0)
         trouble = v->unresolved;
     snprintf(sentence, sizeof sentence, "no answer from %s yet%s%s; waiting for at most %.0f s", opt->server,
              trouble.text[0] != 0 ? ": " : "", trouble.text, (double)opt->timeout_ms / 1e3);

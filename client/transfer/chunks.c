@@ -126,9 +126,10 @@ void psc_pieces_start(struct psc *c, struct psc_flight *f)
     psc_coded_begin(c, &f->t);
 }
 
+/* Over the lanes that it was sent to: a newer Welcome may have fewer. */
 bool psc_pieces_are_answered(const struct psc *c, const struct psc_flight *f)
 {
-    for (uint32_t i = 0; i < c->transfer_state.welcome.n_lanes; i++)
+    for (uint32_t i = 0; i < c->transfer_state.shard.n_lanes; i++)
         if (f->lanes[i].n_left > 0)
             return false;
     return !f->unmarked;
@@ -210,7 +211,7 @@ bool psc_pieces_are_held(const struct psc *c, const struct psc_transfer *t)
 {
     const struct psc_transfer_state *ts = &c->transfer_state;
     const struct psc_gate *gate = gate_of(t);
-    for (uint32_t i = 0; gate != NULL && i < ts->welcome.n_lanes; i++)
+    for (uint32_t i = 0; gate != NULL && i < ts->shard.n_lanes; i++)
         for (uint32_t w = 0; w * 64 < ts->flights[0].lanes[i].end; w++)
             if (open_pieces(&ts->progress[i], gate, i, w) != 0)
                 return false;
@@ -511,7 +512,7 @@ static int take_answer(struct psc *c, uint32_t lane, const struct ps_frame *head
     flight->version = f.center_version > flight->version ? f.center_version : flight->version;
     if (f.center_version >= ts->transfer_version) /* lanes answer in any order */
         ts->transfer_version = ts->counts.center_version = f.center_version;
-    uint64_t *part = &ts->part_versions[lane * ts->welcome.n_parts / ts->welcome.n_lanes];
+    uint64_t *part = &ts->part_versions[lane * ts->shard.n_parts / ts->shard.n_lanes];
     *part = f.center_version > *part ? f.center_version : *part;
     if (psc_transfer_moves(t))
         flight->rate = ts->counts.rate = f.rate;

@@ -90,7 +90,7 @@ static void publish(struct psc *c)
     struct psc_shared *s = &c->session.shared;
     pthread_mutex_lock(&s->lock);
     s->counts = c->transfer_state.counts;
-    for (uint32_t i = 0; i < c->transfer_state.welcome.n_parts; i++)
+    for (uint32_t i = 0; i < c->transfer_state.shard.n_parts; i++)
         if (c->transfer_state.part_versions[i] != 0)
             s->versions[i] = c->transfer_state.part_versions[i];
     if (s->counts.center_version > s->center_version)

@@ -60,6 +60,8 @@ static int take_welcome(struct psc *c)
             &ts->error, PSC_EEVICTED, "the server came back with codecs %s, %s instead of %s, %s: join again",
             ps_codec_text(&s->welcome.message, names[0]), ps_codec_text(&s->welcome.answer, names[1]),
             ps_codec_text(&ts->welcome.message, names[2]), ps_codec_text(&ts->welcome.answer, names[3]));
+    if (rc != PSC_OK)
+        return rc; /* every later transfer ends so, too: all tables are those of the Welcome before */
     ts->welcome = s->welcome;
     ts->links.epoch = s->epoch;
     ts->links.failed_offers = 0;
@@ -73,9 +75,8 @@ static int take_welcome(struct psc *c)
     memcpy(ts->landed_seq, s->landed_seq, sizeof ts->landed_seq);
     ts->counts.center_version = s->center_version; /* a restart may have set it back */
     forget_versions(ts);
-    if (rc == PSC_OK)
-        s->hyper = s->welcome.hyper;
-    return rc;
+    s->hyper = s->welcome.hyper;
+    return PSC_OK;
 }
 
 /* Reads what the service thread has learnt. PSC_OK, or how the session ended. */
@@ -356,7 +357,7 @@ static bool is_parked(struct psc *c)
     struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_shared *s = &c->session.shared;
     uint32_t in_flight = 0;
-    for (uint32_t i = 0; i < ts->welcome.n_lanes; i++)
+    for (uint32_t i = 0; i < ts->shard.n_lanes; i++)
         in_flight += ts->progress[i].in_flight;
     pthread_mutex_lock(&s->lock);
     bool parked = s->state == PSC_STATE_JOINED && psc_flight_find(ts, s->waiting_seq) != NULL &&
@@ -371,7 +372,7 @@ static bool waits_for_caller(const struct psc *c)
     const struct psc_transfer_state *ts = &c->transfer_state;
     const struct psc_transfer *t = &ts->flights[0].t;
     bool in_flight = false;
-    for (uint32_t i = 0; i < ts->welcome.n_lanes; i++)
+    for (uint32_t i = 0; i < ts->shard.n_lanes; i++)
         in_flight = in_flight || ts->progress[i].in_flight > 0;
     return !in_flight && (psc_keeps_turn(c, t) || psc_pieces_are_held(c, t));
 }

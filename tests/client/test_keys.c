@@ -601,6 +601,52 @@ START_TEST(a_round_begins_again_after_a_restart)
 }
 END_TEST
 
+static int push_keys_of_round(struct hand *h, int from)
+{
+    int rc = PSC_OK;
+    for (int k = from; k < RIG_TENSORS && rc == PSC_OK; k++)
+        if (rig_model[k].role != PSC_FROZEN)
+            rc = psc_push(h->c, rig_model[k].name, h->x + rig_model[k].offset, 1);
+    return rc;
+}
+
+/* The leader alone hears that psd came back. */
+static int lose_a_round(struct hand *h)
+{
+    bool leads = h->index == 0;
+    for (int i = 0; i < N; i++)
+        h->x[i] = (float)(i % 7);
+    if (leads)
+        free(daemon_ask(h->d, "POST", "/checkpoint"));
+    int rc = push_keys_of_round(h, 0);
+    if (leads)
+        ck_assert(daemon_will_log(h->d, "checkpoint.written", UNIT_HANG_S));
+    if (rc != PSC_OK || (rc = psc_push(h->c, "conv.weight", h->x, 1)) != PSC_OK)
+        return rc;
+    if (leads) {
+        daemon_stop(h->d, SIGKILL, UNIT_HANG_S);
+        ck_assert_int_eq(daemon_start(h->d, "--resume"), 0);
+        rig_meet_again(h->c);
+    }
+    rc = psc_push(h->c, "bn.mean", h->x + 2500, 1);
+    if (rc != PSC_EREFUSED || strstr(psc_error(h->c), "begins again with its first key") == NULL)
+        return rc == PSC_OK ? PSC_EINVAL : rc;
+    rc = push_keys_of_round(h, 0);
+    return rc == PSC_OK ? psc_pull(h->c, NULL, h->y) : rc;
+}
+
+START_TEST(a_round_of_a_clique_begins_again_after_a_restart)
+{
+    struct daemon d;
+    rig_start(&d, JOB(RIG_SAME_ADDRESS, "rule=sum", "admission=sync", "optimizer=none"));
+    run(&d, 2, 2, lose_a_round);
+    assert_all_ok(2);
+    for (int i = 0; i < N; i++)
+        assert_quick(!is_param(i) || (hands[0].y[i] == 2 * hands[0].x[i] && hands[1].y[i] == hands[0].y[i]));
+    daemon_remove(&d);
+}
+END_TEST
+
 START_TEST(a_round_begins_again_after_a_change_of_method)
 {
     static float x[N];
@@ -694,6 +740,7 @@ int main(void)
     tcase_add_test(tc, only_rank_0_sets_the_method);
     tcase_add_test(tc, set_method_takes_the_methods_keys_only);
     tcase_add_test(tc, a_round_begins_again_after_a_restart);
+    tcase_add_test(tc, a_round_of_a_clique_begins_again_after_a_restart);
     tcase_add_test(tc, a_round_begins_again_after_a_change_of_method);
     tcase_add_test(tc, members_make_the_same_calls);
     tcase_add_test(tc, workers_do_not_mix_keys_and_whole_vectors);

@@ -356,6 +356,57 @@ START_TEST(a_drain_stops_all_members_at_one_step)
 }
 END_TEST
 
+/* A member of a clique whose psd drains before the clique has begun. */
+struct latecomer {
+    struct daemon *d;
+    struct psc_clique *clique;
+    int opened, rc;
+    char error[600];
+    pthread_t thread;
+};
+
+static void *come_late(void *arg)
+{
+    static float x[2][N];
+    struct latecomer *l = arg;
+    struct psc_options opt;
+    struct psc *c;
+    int rank = psc_clique_rank(l->clique);
+    psc_options_init(&opt, sizeof opt);
+    opt.server = l->d->endpoint;
+    opt.clique = l->clique;
+    opt.heartbeat_ms = RIG_HEARTBEAT_MS;
+    l->opened = psc_open(&opt, &c);
+    if (rank == 0)
+        daemon_stop(l->d, SIGTERM, UNIT_HANG_S);
+    l->rc = psc_begin(c, rig_model, RIG_TENSORS, x[rank]);
+    snprintf(l->error, sizeof l->error, "%s", psc_error(c));
+    psc_close(c);
+    psc_clique_close(l->clique);
+    return NULL;
+}
+
+START_TEST(a_drain_before_the_begin_is_the_end_for_all_members)
+{
+    struct daemon d;
+    struct psc_clique *cliques[2];
+    struct latecomer l[2];
+    rig_start(&d, SETTINGS("method=mpi-sgd"));
+    ck_assert_int_eq(circle_open(2, cliques), PSC_OK);
+    for (int i = 0; i < 2; i++) {
+        l[i] = (struct latecomer){.d = &d, .clique = cliques[i]};
+        ck_assert_int_eq(pthread_create(&l[i].thread, NULL, come_late, &l[i]), 0);
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_join(l[i].thread, NULL);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(l[i].opened, PSC_OK);
+        ck_assert_msg(l[i].rc == PSC_DRAINED, "member %d: %s: %s", i, psc_result_name(l[i].rc), l[i].error);
+    }
+    daemon_remove(&d);
+}
+END_TEST
+
 static struct daemon swapped;
 
 static void write_config(const char *text)
@@ -413,6 +464,65 @@ START_TEST(members_follow_their_leader_through_changes_of_the_method)
 }
 END_TEST
 
+static const char *const followers[] = {"method: async-msgd\n", "method: eamsgd\nparameters: {period: 3}\n"};
+static const char *next_method;
+static bool has_diverged[MOST];
+
+static uint32_t generation_of(const struct member *m)
+{
+    struct psc_info info = {.size = sizeof info};
+    psc_info(m->c, &info);
+    return info.generation;
+}
+
+/* The leader knows of the other method when its next step begins. */
+static int change(struct member *m, int t)
+{
+    if (t != 5 || m->rank != 0)
+        return PSC_OK;
+    write_config(next_method);
+    free(daemon_ask(&swapped, "POST", "/reload"));
+    for (double end = unit_now_s() + UNIT_HANG_S; generation_of(m) == 0; unit_nap_ms(1))
+        if (unit_now_s() > end)
+            return PSC_EINVAL;
+    return PSC_OK;
+}
+
+/* Its unsent steps are not finite then. */
+static int diverge_meanwhile(struct member *m, size_t n_samples)
+{
+    if (psc_clock(m->c) != 5 || has_diverged[m->rank])
+        return psc_step(m->c, m->x, m->g, n_samples);
+    has_diverged[m->rank] = true;
+    m->x[0] = NAN;
+    int rc = psc_step(m->c, m->x, m->g, n_samples);
+    return rc == PSC_EVALUE ? psc_pull(m->c, NULL, m->x) : PSC_EINVAL;
+}
+
+static int both_follow(struct member *m)
+{
+    return generation_of(m) == 1 ? psc_point(m->c, m->x) : PSC_EINVAL;
+}
+
+START_TEST(members_follow_into_a_method_whose_first_step_fails)
+{
+    next_method = followers[_i];
+    ck_assert_int_eq(
+        daemon_prepare(&swapped, NULL, (const char *const[]){RIG_CUT, "checkpoint.every_s=0", NULL}), 0);
+    write_config("method: downpour\nparameters: {period: 4}\n");
+    ck_assert_int_eq(daemon_start(&swapped, NULL), 0);
+    struct run *r = run_of("", 2);
+    r->server = swapped.endpoint;
+    r->salt = 8;
+    r->before = change;
+    r->step = diverge_meanwhile;
+    r->after = both_follow;
+    run_go(r);
+    run_assert_same_x(r);
+    daemon_remove(&swapped);
+}
+END_TEST
+
 static int by_hand(struct member *m, int t)
 {
     static float y[MOST][N];
@@ -436,6 +546,35 @@ START_TEST(by_hand_a_clique_moves_values_together)
 }
 END_TEST
 
+static const char *const momenta[][2] = {{"async-measgd", "parameters.period=4"},
+                                         {"eamsgd", "parameters.period=4"}};
+
+/* Between two exchanges. */
+static int look_at_center(struct member *m, int t)
+{
+    static float y[MOST][N];
+    return t == 6 ? psc_pull(m->c, NULL, y[m->rank]) : PSC_OK;
+}
+
+/* Only a pull into the array that psc_step moves restarts the worker, and with it its momentum. */
+START_TEST(a_pull_into_another_array_changes_no_member)
+{
+    static float center[2][N], x[2][N];
+    char method[64];
+    snprintf(method, sizeof method, "method=%s", momenta[_i][0]);
+    for (int k = 0; k < 2; k++) {
+        struct run *r = run_of("", 2);
+        r->salt = 2;
+        r->before = k == 0 ? NULL : look_at_center;
+        train(SETTINGS(method, momenta[_i][1]), &r, 1, center[k]);
+        run_assert_same_x(r);
+        memcpy(x[k], r->member[1].x, sizeof x[k]);
+    }
+    ck_assert_mem_eq(x[0], x[1], sizeof x[0]);
+    ck_assert_mem_eq(center[0], center[1], sizeof center[0]);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-group-psd");
@@ -451,8 +590,11 @@ int main(void)
     tcase_add_loop_test(tc, vectors_follow_their_equations, 0, 4);
     tcase_add_loop_test(tc, vectors_that_overlap_have_the_same_bits, 0, 2);
     tcase_add_loop_test(tc, a_drain_stops_all_members_at_one_step, 0, 4);
+    tcase_add_test(tc, a_drain_before_the_begin_is_the_end_for_all_members);
     tcase_add_test(tc, members_follow_their_leader_through_changes_of_the_method);
+    tcase_add_loop_test(tc, members_follow_into_a_method_whose_first_step_fails, 0, ROWS(followers));
     tcase_add_test(tc, by_hand_a_clique_moves_values_together);
+    tcase_add_loop_test(tc, a_pull_into_another_array_changes_no_member, 0, ROWS(momenta));
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

@@ -1,5 +1,8 @@
-/* When a client says Hello again: not after ever longer waits alone. */
+/* When a client says Hello again: not after ever longer waits alone. And until when. */
+#include <netdb.h>
 #include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <zmq.h>
@@ -11,13 +14,34 @@
 
 double __wrap_psc_retry_next(struct psc_retry *r, double first, double most);
 
-/* As long as a client has never waited: no Hello comes because time has passed. */
+/* By default as long as a client has never waited: no Hello comes because time has passed. */
+static double wait_ms = 1e9;
+
 double __wrap_psc_retry_next(struct psc_retry *r, double first, double most)
 {
     (void)r;
     (void)first;
     (void)most;
-    return 1e9;
+    return wait_ms;
+}
+
+int __real_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **out);
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **out);
+
+static sem_t name_server;
+static atomic_int answered;
+
+/* A name's answer comes when the test says so. */
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **out)
+{
+    if (hints != NULL && (hints->ai_flags & AI_NUMERICHOST) != 0)
+        return __real_getaddrinfo(host, port, hints, out);
+    sem_wait(&name_server);
+    atomic_fetch_add(&answered, 1);
+    return EAI_AGAIN;
 }
 
 static void *bind_router(void *context, char *url, size_t size)
@@ -99,11 +123,93 @@ START_TEST(a_server_that_is_back_hears_hello_again)
 }
 END_TEST
 
+struct follower {
+    void *socket;
+    char *head_url;
+    atomic_bool stop;
+};
+
+static void redirect(struct follower *f, zmq_msg_t *id)
+{
+    Ps__Elsewhere elsewhere = PS__ELSEWHERE__INIT;
+    Ps__ToClient m = PS__TO_CLIENT__INIT;
+    elsewhere.url = f->head_url;
+    m.what_case = PS__TO_CLIENT__WHAT_ELSEWHERE;
+    m.elsewhere = &elsewhere;
+    zmq_msg_send(id, f->socket, ZMQ_SNDMORE);
+    ps_control_send(f->socket, &m.base);
+}
+
+static void *follow(void *arg)
+{
+    struct follower *f = arg;
+    zmq_pollitem_t item = {.socket = f->socket, .events = ZMQ_POLLIN};
+    zmq_msg_t id;
+    while (!atomic_load(&f->stop))
+        if (zmq_poll(&item, 1, 10) > 0) {
+            take_hello(f->socket, &id);
+            redirect(f, &id);
+            zmq_msg_close(&id);
+        }
+    return NULL;
+}
+
+/* Of a job with several servers, whose head is down. The others' redirections are no answer of it. */
+START_TEST(a_head_that_does_not_answer_is_waited_for_until_the_timeout)
+{
+    char url[64] = "tcp://127.0.0.1:*", head_url[64] = "tcp://127.0.0.1:*";
+    void *context = zmq_ctx_new(), *head = bind_router(context, head_url, sizeof head_url);
+    struct follower f = {.socket = bind_router(context, url, sizeof url), .head_url = head_url};
+    struct psc_options opt;
+    pthread_t thread;
+    struct psc *c;
+    wait_ms = 50;
+    ck_assert_int_eq(pthread_create(&thread, NULL, follow, &f), 0);
+    psc_options_init(&opt, sizeof opt);
+    opt.server = url;
+    opt.timeout_ms = 1000;
+    ck_assert_int_eq(psc_open(&opt, &c), PSC_EGONE);
+    if (zmq_poll(&(zmq_pollitem_t){.socket = head, .events = ZMQ_POLLIN}, 1, 0) >
+        0) { /* it was there in time */
+        assert_says(psc_error(c), "redirects workers to the job's head at ");
+        assert_says(psc_error(c), head_url);
+    }
+    psc_close(c);
+    atomic_store(&f.stop, true);
+    pthread_join(thread, NULL);
+    zmq_close(f.socket);
+    zmq_close(head);
+    zmq_ctx_term(context);
+}
+END_TEST
+
+/* The name server does not answer in time. */
+START_TEST(a_name_is_looked_up_until_the_timeout)
+{
+    struct psc_options opt;
+    struct psc *c;
+    sem_init(&name_server, 0, 0);
+    wait_ms = 50;
+    psc_options_init(&opt, sizeof opt);
+    opt.server = "tcp://no-such-host.invalid:1";
+    opt.timeout_ms = 1000;
+    ck_assert_int_eq(psc_open(&opt, &c), PSC_EGONE);
+    ck_assert_int_eq(answered, 0);
+    assert_says(psc_error(c), "'no-such-host.invalid': no name server answered in time");
+    sem_post(&name_server);
+    psc_close(c);
+    for (double end = unit_now_s() + UNIT_HANG_S; answered == 0; unit_nap_ms(1))
+        ck_assert(unit_now_s() < end);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-return");
     TCase *tc = tcase_create("return");
     tcase_add_test(tc, a_server_that_is_back_hears_hello_again);
+    tcase_add_test(tc, a_name_is_looked_up_until_the_timeout);
+    tcase_add_test(tc, a_head_that_does_not_answer_is_waited_for_until_the_timeout);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

@@ -26,6 +26,8 @@ struct script {
     bool restarts;        /* comes back from a checkpoint in the middle of an exchange: on_life */
     int strange;       /* so many chunks of exchanges are answered as by a control socket, and land nothing */
     bool strange_once; /* after Begun comes what is no control message */
+    void (*other)(
+        Ps__Welcome *w); /* knows no client any more at the first exchange, and is another one then */
 };
 
 /* What a ROUTER calls a connection. */
@@ -84,7 +86,6 @@ static bool restart_server(struct fake *f, zmq_msg_t *id, Ps__Welcome *w)
     f->life++;
     f->answered = 0;
     f->gone = f->life == 2;
-    f->control_name = name_of(id);
     f->dead_link = f->link;
     w->revival = f->life > 2 ? 77 : 0;
     return !f->gone;
@@ -131,6 +132,7 @@ static void on_hello(struct fake *f, zmq_msg_t *id)
     Ps__Error error = PS__ERROR__INIT;
     char *lanes[] = {f->lane_url};
     atomic_fetch_add(&f->hellos, 1);
+    f->control_name = name_of(id);
     if (f->script.restarts && !restart_server(f, id, &w))
         return;
     if (f->script.garbage) {
@@ -154,6 +156,8 @@ static void on_hello(struct fake *f, zmq_msg_t *id)
     w.lanes = lanes, w.n_lanes = 1, w.chunk_floats = CHUNK, w.window_chunks = 2, w.silence_ms = 1000;
     if (f->script.spoil != NULL)
         f->script.spoil(&w);
+    if (f->script.other != NULL && f->gone)
+        f->script.other(&w);
     send_control(f, id, PS__TO_CLIENT__WHAT_WELCOME, &w);
 }
 
@@ -229,6 +233,8 @@ static void on_data(struct fake *f)
     bool late = is_same(&f->link, &f->dead_link); /* a server that was restarted would not get it */
     if (!late && ps_frame_parse(&frame, head, (size_t)head_bytes, NULL) == 0) {
         bool offer = frame.kind == PS_FRAME_OFFER, exchange = frame.kind == PS_FRAME_EXCHANGE;
+        if (f->script.other != NULL && exchange && !f->gone)
+            forget_client(f);
         if (f->gone || (f->script.restarts && exchange && !on_life(f, &frame))) {
             zmq_msg_close(&id);
             return;
@@ -619,6 +625,50 @@ START_TEST(what_is_no_control_road_is_left_for_ours)
 }
 END_TEST
 
+static void with_two_lanes(Ps__Welcome *w)
+{
+    static char *lanes[2];
+    lanes[0] = lanes[1] = w->lanes[0];
+    w->lanes = lanes;
+    w->n_lanes = 2;
+}
+
+static void with_larger_chunks(Ps__Welcome *w)
+{
+    w->chunk_floats = 8 * CHUNK;
+}
+
+static void with_other_rule(Ps__Welcome *w)
+{
+    w->method->rule = "add";
+}
+
+static void with_other_codec(Ps__Welcome *w)
+{
+    w->method->message_codec = "fp16";
+}
+
+static void (*const others[])(Ps__Welcome *w) = {with_two_lanes, with_larger_chunks, with_other_rule,
+                                                 with_other_codec};
+
+/* Its tables and its rule are those of the server before: a second call must not use them for this one. */
+START_TEST(server_that_came_back_as_another_is_refused_every_time)
+{
+    struct psc *c = begin(&(struct script){.other = others[_i]});
+    uint64_t tickets[2];
+    for (int k = 0; k < 2; k++) {
+        ck_assert_int_eq(psc_step(c, x, g, 1), PSC_EEVICTED);
+        assert_says(psc_error(c), "the server came back with");
+    }
+    for (int k = 0; k < 2; k++) /* what is queued behind one that failed runs by itself */
+        ck_assert_int_eq(psc_push_start(c, NULL, g, 1, &tickets[k]), PSC_OK);
+    for (int k = 0; k < 2; k++)
+        ck_assert_int_eq(psc_wait(c, tickets[k]), PSC_EEVICTED);
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
 START_TEST(answer_of_another_length_is_refused)
 {
     struct psc *c = begin(&(struct script){.short_answers = true});
@@ -646,6 +696,7 @@ int main(void)
     tcase_add_test(tc, who_misses_the_first_welcome_hears_of_the_restart_and_counts_it_once);
     tcase_add_test(tc, what_is_no_lane_is_left_for_ours);
     tcase_add_test(tc, what_is_no_control_road_is_left_for_ours);
+    tcase_add_loop_test(tc, server_that_came_back_as_another_is_refused_every_time, 0, ROWS(others));
     tcase_add_test(tc, answer_of_another_length_is_refused);
     suite_add_tcase(suite, tc);
     return unit_run(suite);

@@ -16,10 +16,11 @@
 
 enum { N = 5000, CHUNK = 1024, CLIENT_SEQS = 8 };
 
-/* What the server has after the change. */
+/* What the server has after the change, and how many lanes before. */
 struct next {
     uint32_t n_lanes;
     const char *codec;
+    uint32_t lanes_before;
 };
 
 /* A psd whose lanes share one address; one thread runs it. */
@@ -31,7 +32,7 @@ struct fake {
     atomic_bool stop, released;
     bool changed;         /* the second Welcome was said */
     zmq_msg_t worker;     /* its control connection */
-    zmq_msg_t held_name;  /* its data connection, where an answer is held back for it */
+    zmq_msg_t held_name;  /* its data connection, where the answer to the last chunk is held back for it */
     struct ps_frame held; /* that answer; kind 0: there is none */
     uint32_t left;        /* floats of the first exchange that have not come yet */
     atomic_int of_next;   /* chunks that came after the change, over its lanes */
@@ -66,7 +67,7 @@ static void welcome(struct fake *f)
     w.client = 0, w.incarnation = 5, w.workers = 1, w.method = &method, w.transport = "tcp";
     w.generation = f->changed;
     w.landed_seq = 0;
-    w.lanes = lanes, w.n_lanes = f->changed ? f->next.n_lanes : 1;
+    w.lanes = lanes, w.n_lanes = f->changed ? f->next.n_lanes : f->next.lanes_before;
     w.chunk_floats = CHUNK, w.window_chunks = 2, w.silence_ms = 600000;
     send_control(f, PS__TO_CLIENT__WHAT_WELCOME, &w);
 }
@@ -136,13 +137,15 @@ static void on_data(struct fake *f)
     f->left -= frame.kind == PS_FRAME_EXCHANGE && !f->changed ? frame.count : 0;
     if (f->changed)
         atomic_fetch_add(&f->of_next, 1);
-    if (frame.kind != PS_FRAME_EXCHANGE || f->changed || f->left > 0) {
+    if (frame.kind == PS_FRAME_EXCHANGE && !f->changed && frame.begin + frame.count == N) {
+        f->held = frame;
+        zmq_msg_move(&f->held_name, &name);
+    } else {
         answer(f, &name, frame, f->changed && frame.kind == PS_FRAME_EXCHANGE ? f->next.codec : "raw");
-        return;
     }
-    f->held = frame;
-    zmq_msg_move(&f->held_name, &name);
     zmq_msg_close(&name);
+    if (f->changed || f->left > 0)
+        return;
     f->changed = true;
     welcome(f);
 }
@@ -221,7 +224,8 @@ static const struct psc_tensor model = {"model", 0, {N}, 1, PSC_PARAM};
 static float x[N], g[N];
 
 /* Rows: other lanes, as when the method goes to or from hogwild; other codecs over the same lanes; both. */
-static const struct next nexts[] = {{2, "raw"}, {1, "fp16"}, {2, "fp16"}};
+static const struct next nexts[] = {
+    {2, "raw", 1}, {1, "fp16", 1}, {2, "fp16", 1}, {1, "raw", 2}, {1, "fp16", 2}};
 
 START_TEST(the_next_transfer_is_made_for_the_lanes_that_are)
 {
