@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,6 +76,15 @@ static void write_head(const struct prediction *p)
     putchar('\n');
 }
 
+/* A net whose outputs overflow has none: JSON has no NaN. */
+static void write_probability(float p, bool json)
+{
+    if (isfinite(p))
+        printf("%.9g", (double)p);
+    else
+        fputs(json ? "null" : "nan", stdout);
+}
+
 static void write_line(const struct prediction *p, uint32_t i)
 {
     bool json = p->job->args->json;
@@ -83,8 +93,10 @@ static void write_line(const struct prediction *p, uint32_t i)
     printf(json ? "{\"index\":%" PRIu64 ",\"label\":%u,\"predicted\":%u,\"probabilities\":["
                 : "%" PRIu64 ",%u,%u",
            p->n + i, p->labels[i], p->classes[i]);
-    for (uint32_t k = 0; k < classes; k++)
-        printf("%s%.9g", json && k == 0 ? "" : ",", (double)probability[k]);
+    for (uint32_t k = 0; k < classes; k++) {
+        fputs(json && k == 0 ? "" : ",", stdout);
+        write_probability(probability[k], json);
+    }
     puts(json ? "]}" : "");
 }
 
