@@ -85,14 +85,14 @@ static void write_probability(float p, bool json)
         fputs(json ? "null" : "nan", stdout);
 }
 
+/* The index is that of the set, whatever was left out before. */
 static void write_line(const struct prediction *p, uint32_t i)
 {
     bool json = p->job->args->json;
     uint32_t classes = p->job->model.classes;
     const float *probability = p->probabilities + (size_t)i * classes;
-    printf(json ? "{\"index\":%" PRIu64 ",\"label\":%u,\"predicted\":%u,\"probabilities\":["
-                : "%" PRIu64 ",%u,%u",
-           p->n + i, p->labels[i], p->classes[i]);
+    printf(json ? "{\"index\":%u,\"label\":%u,\"predicted\":%u,\"probabilities\":[" : "%u,%u,%u",
+           cnn_stream_index(p->stream, i), p->labels[i], p->classes[i]);
     for (uint32_t k = 0; k < classes; k++) {
         fputs(json && k == 0 ? "" : ",", stdout);
         write_probability(probability[k], json);
