@@ -158,12 +158,12 @@ static void save_if_asked(struct training *t)
 static int resume(struct training *t)
 {
     const char *path = t->job->args->state;
+    struct psc_clique *q = cnn_job_is_shared(t->job) ? t->job->clique.q : NULL;
     struct cnn_train_state place = place_of(t);
     struct ps_error err;
-    if (path == NULL || !cnn_train_state_exists(path))
-        return CNN_EXIT_OK;
-    int rc = cnn_train_state_load(t->job->psc, path, t->job->x, &place);
-    if (rc != CNN_EXIT_OK)
+    bool loaded = false;
+    int rc = cnn_train_state_load(t->job->psc, q, path, t->job->x, &place, &loaded);
+    if (rc != CNN_EXIT_OK || !loaded)
         return rc;
     if (cnn_stream_seek(t->stream, &place.position, &err) != 0) {
         ps_log(PS_LOG_ERROR, "state.failed", "--state: %s: %s", path, err.text);
