@@ -235,7 +235,8 @@ static int run_stated(const char *options, unsigned steps, const char *path)
     return run_worker(line);
 }
 
-static const char *const resumed[] = {"--method d-sync --every 86400"};
+static const char *const resumed[] = {"--method d-sync --every 86400",
+                                      "--method pipe-sgd --pipeline 3 --pipeline-warmup 2 --every 86400"};
 
 /* Each partition saves its part; with all of them the run goes on as if it had not ended. */
 START_TEST(a_saved_state_goes_on_bit_for_bit)
