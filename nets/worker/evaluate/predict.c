@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "nets/worker/evaluate/results.h"
+#include "nets/worker/evaluate/test_set.h"
 #include "proto/log.h"
 
 struct prediction {
@@ -147,7 +148,9 @@ int cnn_predict(struct cnn_job *job, bool drained)
         ps_log(PS_LOG_ERROR, "predict.drained", "nothing was predicted: %s", psc_error(job->psc));
         return CNN_EXIT_SERVER;
     }
-    int rc = open_all(&p);
+    int rc = cnn_test_set_check(job);
+    if (rc == CNN_EXIT_OK)
+        rc = open_all(&p);
     if (rc == CNN_EXIT_OK)
         rc = take_vector(&p);
     if (rc == CNN_EXIT_OK && (rc = predict_all(&p)) == CNN_EXIT_OK)

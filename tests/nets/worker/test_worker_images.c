@@ -97,6 +97,19 @@ START_TEST(predictions_keep_their_index_where_an_image_cannot_be_read)
 }
 END_TEST
 
+/* Every tenth image of a class would be one. */
+START_TEST(without_test_images_nothing_is_evaluated)
+{
+    write_image("a/0.png", flat_png(40, 40, (uint8_t[]){4, 5, 6}));
+    write_image("b/0.png", flat_png(40, 40, (uint8_t[]){1, 2, 3}));
+    ck_assert_int_eq(run_worker("--steps 1"), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker("--predict"), CNN_EXIT_DATA);
+    setup();
+    ck_assert_int_eq(run_worker("--evaluate --once"), CNN_EXIT_DATA);
+    ck_assert_uint_eq(fake_seen.reports, 0);
+}
+END_TEST
+
 START_TEST(more_damage_than_allowed_is_status_5)
 {
     write_set();
@@ -126,6 +139,7 @@ int main(void)
     tcase_add_test(tc, training_goes_on_with_the_same_pixels);
     tcase_add_test(tc, the_test_set_is_run);
     tcase_add_test(tc, predictions_keep_their_index_where_an_image_cannot_be_read);
+    tcase_add_test(tc, without_test_images_nothing_is_evaluated);
     tcase_add_test(tc, more_damage_than_allowed_is_status_5);
     tcase_add_test(tc, a_view_must_fit);
     return run_case(tc, "worker_images");
