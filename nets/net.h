@@ -79,7 +79,7 @@ struct cnn_score {
     double loss;
     uint32_t n_correct;   /* images whose largest output of the main loss is the label */
     uint32_t n_correct_5; /* images whose label is among the five largest; of equal outputs the first counts
-                             as larger */
+                             as larger, and NaN as larger than any */
 };
 
 /* Makes a device of the backend the calling thread's, for all nets that it creates and uses from now on.

@@ -408,7 +408,8 @@ int psc_wait(struct psc *c, uint64_t ticket)
     int rc = check_ticket(c, "psc_wait", ticket);
     if (rc != PSC_OK)
         return rc;
-    if (ticket == PSC_ALL && c->rule->flush != NULL && c->worker.stepped) {
+    bool has_unflushed = c->worker.stepped || psc_sums(&c->group) > 0; /* sums also of a loaded state */
+    if (ticket == PSC_ALL && c->rule->flush != NULL && has_unflushed) {
         c->error.text[0] = 0;
         rc = psc_work_end(c, c->rule->flush(c, (float *)(uintptr_t)c->worker.caller_x));
         return rc == PSC_OK && c->group.drains ? PSC_DRAINED : rc;

@@ -221,7 +221,8 @@ __device__ inline void loss(struct cnn_cuda_loss p, const Logit *logits, const u
     for (uint32_t k = threadIdx.x; k < p.classes; k += blockDim.x) {
         sum += exp((double)number(z[k]) - most);
         others += (double)number(z[k]) - most;
-        rank += k < label ? number(z[k]) >= of_label : number(z[k]) > of_label;
+        /* NaN ranks before all, as on the host */
+        rank += k < label ? !(number(z[k]) < of_label) : !(number(z[k]) <= of_label);
     }
     sum = block_sum(values, sum);
     others = block_sum(values, others);

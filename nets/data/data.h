@@ -141,6 +141,9 @@ int cnn_stream_peek(struct cnn_stream *s, struct cnn_batch *out);
 /* As cnn_stream_borrow, copied to the caller's arrays: normalised floats images [batch][C][H][W], and labels
  * [batch]. After an error the contents of the arrays are undefined. */
 int cnn_stream_next(struct cnn_stream *s, float *images, uint16_t *labels);
+/* Which image of a test split image i of the last batch is: in a batch that an image was left out of, its
+ * successors move up. */
+uint32_t cnn_stream_index(const struct cnn_stream *s, uint32_t i);
 const char *cnn_stream_error(const struct cnn_stream *s);
 
 /* The position after the last batch returned to the caller; prepared batches do not count. At the end of an

@@ -14,7 +14,8 @@ struct cnn_stream {
     struct cnn_prefetch *prefetch; /* NULL: the calling thread prepares batches */
     struct cnn_position at;        /* position after the last batch returned */
     uint32_t batch;
-    struct cnn_room room; /* used without prefetch */
+    struct cnn_room room;        /* used without prefetch */
+    const struct cnn_pick *lent; /* of the batch lent last */
     void *scratch;
     int failed; /* 0, or the error that is returned until a seek */
     struct ps_error error;
@@ -112,6 +113,7 @@ int cnn_stream_borrow(struct cnn_stream *s, struct cnn_batch *out)
             return n;
         uint32_t left = cnn_room_close_up(&room, &s->maker, (uint32_t)n);
         cnn_batch_maker_borrow(&s->maker, &room, left, out);
+        s->lent = room.picks;
         if (left > 0)
             return (int)left;
     }
@@ -154,6 +156,11 @@ int cnn_stream_next(struct cnn_stream *s, float *images, uint16_t *labels)
     normalise(&s->maker, &lent, images);
     memcpy(labels, lent.labels, (size_t)n * sizeof *labels);
     return n;
+}
+
+uint32_t cnn_stream_index(const struct cnn_stream *s, uint32_t i)
+{
+    return s->lent[i].index;
 }
 
 const char *cnn_stream_error(const struct cnn_stream *s)

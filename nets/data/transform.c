@@ -134,6 +134,7 @@ uint32_t cnn_room_close_up(const struct cnn_room *room, const struct cnn_batch_m
         if (kept < i) {
             memcpy(room->images + kept * m->n_pixels, room->images + i * m->n_pixels, m->n_pixels);
             room->labels[kept] = room->labels[i];
+            room->picks[kept] = room->picks[i];
             if (room->cuts != NULL)
                 room->cuts[kept] = room->cuts[i];
         }

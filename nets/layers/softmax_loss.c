@@ -24,13 +24,14 @@ double cnn_loss_weight(const struct cnn_layer *l)
     return l->spec->weight > 0 ? (double)l->spec->weight : 1;
 }
 
-/* How many values rank before the label's: the larger ones, and equal ones of smaller index. */
+/* How many values rank before the label's: the larger ones, and equal ones of smaller index. NaN ranks before
+ * all, and before itself: an image whose outputs are not numbers is not classified correctly. */
 static uint32_t rank_of(uint32_t classes, const double *z, uint32_t label)
 {
     uint32_t rank = 0;
 
     for (uint32_t k = 0; k < classes; k++)
-        rank += k < label ? z[k] >= z[label] : z[k] > z[label];
+        rank += k < label ? !(z[k] < z[label]) : !(z[k] <= z[label]);
     return rank;
 }
 

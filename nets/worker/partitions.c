@@ -11,6 +11,7 @@
 #include "client/psclique_vectors.h"
 #include "nets/worker/job/devices.h"
 #include "nets/worker/job/signals.h"
+#include "nets/worker/job/train_state.h"
 #include "proto/log.h"
 #include "proto/thread.h"
 
@@ -61,7 +62,7 @@ static int check_states(const struct part *parts, const struct ps_placement *pla
     uint32_t n_there = 0;
     const char *missing = NULL;
     for (uint32_t i = 0; parts[0].args.state != NULL && i < place->n; i++) {
-        bool is_there = access(parts[i].args.state, F_OK) == 0;
+        bool is_there = cnn_train_state_exists(parts[i].args.state);
         n_there += is_there;
         missing = is_there ? missing : parts[i].args.state;
     }

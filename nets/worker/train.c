@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "nets/training/gradient.h"
@@ -158,12 +159,12 @@ static void save_if_asked(struct training *t)
 static int resume(struct training *t)
 {
     const char *path = t->job->args->state;
+    struct psc_clique *q = cnn_job_is_shared(t->job) ? t->job->clique.q : NULL;
     struct cnn_train_state place = place_of(t);
     struct ps_error err;
-    if (path == NULL || !cnn_train_state_exists(path))
-        return CNN_EXIT_OK;
-    int rc = cnn_train_state_load(t->job->psc, path, t->job->x, &place);
-    if (rc != CNN_EXIT_OK)
+    bool loaded = false;
+    int rc = cnn_train_state_load(t->job->psc, q, path, t->job->x, &place, &loaded);
+    if (rc != CNN_EXIT_OK || !loaded)
         return rc;
     if (cnn_stream_seek(t->stream, &place.position, &err) != 0) {
         ps_log(PS_LOG_ERROR, "state.failed", "--state: %s: %s", path, err.text);
@@ -481,16 +482,35 @@ static void say_end(struct training *t, const char *how)
     cnn_progress_end(&t->progress, &s, how);
 }
 
-/* Completes an overlapped exchange and saves the state. Returns an enum cnn_exit. */
-static int leave_well(struct training *t)
+/* Completes what is under way: an overlapped exchange, or the last sums of a pipeline. */
+static void complete(struct training *t)
 {
-    if (t->step == 0)
-        return CNN_EXIT_OK;
-    int rc = psc_wait(t->job->psc, PSC_ALL);
-    if (rc < 0)
+    if (psc_wait(t->job->psc, PSC_ALL) < 0)
         ps_log(PS_LOG_WARN, "train.last_exchange", "the last exchange did not complete: %s",
                psc_error(t->job->psc));
-    if (t->job->args->state == NULL || save(t) >= 0)
+}
+
+/* Whether the others may go on after the loss of a member, until all have completed what is under way: the
+ * state of one that had saved before would be of another point than theirs. */
+static bool completes_first(const struct cnn_worker_args *a)
+{
+    return a->clique != NULL &&
+           (a->server != NULL || (a->on_loss != NULL && strcmp(a->on_loss, "shrink") == 0));
+}
+
+/* Saves the state, as a rule with what is under way, so that a run that resumes applies it when an
+ * uninterrupted one does. Returns an enum cnn_exit. */
+static int leave_well(struct training *t)
+{
+    bool completes = completes_first(t->job->args);
+    if (t->step == 0)
+        return CNN_EXIT_OK;
+    if (completes)
+        complete(t);
+    bool is_saved = t->job->args->state == NULL || save(t) >= 0;
+    if (!completes)
+        complete(t);
+    if (is_saved)
         return CNN_EXIT_OK;
     ps_log(PS_LOG_ERROR, "state.lost",
            "--state: the final state is not saved; a resume uses the previous one, if any");

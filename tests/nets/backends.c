@@ -499,6 +499,25 @@ START_TEST(tells_of_g_part_by_part)
 }
 END_TEST
 
+/* As of a point that has diverged. */
+START_TEST(an_output_that_is_not_a_number_is_not_correct)
+{
+    struct bed b;
+    struct cnn_score score;
+
+    bed_create(&b, cnn_model_find("linear"), 8);
+    for (size_t i = 0; i < b.n_floats; i++)
+        b.x[i] = NAN;
+    struct cnn_net *net = net_of(b.model, tested_backend((size_t)_i), 8, 1);
+    ck_assert_int_eq(cnn_net_score(net, b.x, b.images, b.labels, 8, &score), 0);
+    ck_assert(isnan(score.loss) && score.n_correct == 0 && score.n_correct_5 == 0);
+    ck_assert_int_eq(cnn_net_gradient(net, b.x, b.images, b.labels, b.g, &score), 0);
+    ck_assert(isnan(score.loss) && score.n_correct == 0 && score.n_correct_5 == 0);
+    cnn_net_destroy(net);
+    bed_destroy(&b);
+}
+END_TEST
+
 /* All outputs are equal: the label's rank is its index, since the first of equals are larger. */
 START_TEST(counts_the_top_five)
 {
@@ -607,6 +626,7 @@ int main(void)
     tcase_add_loop_test(t, huge_logits_do_not_overflow, 0, n);
     tcase_add_loop_test(t, refuses_bad_labels_and_counts, 0, n);
     tcase_add_loop_test(t, tells_of_g_part_by_part, 0, n);
+    tcase_add_loop_test(t, an_output_that_is_not_a_number_is_not_correct, 0, n);
     tcase_add_loop_test(t, counts_the_top_five, 0, n);
     tcase_add_loop_test(t, auxiliary_losses_are_left_out_of_scores, 0, n);
     tcase_add_loop_test(t, refuses_bad_options, 0, n);

@@ -2,10 +2,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "nets/worker/evaluate/results.h"
+#include "nets/worker/evaluate/test_set.h"
 #include "proto/log.h"
 
 struct prediction {
@@ -75,16 +77,27 @@ static void write_head(const struct prediction *p)
     putchar('\n');
 }
 
+/* A net whose outputs overflow has none: JSON has no NaN. */
+static void write_probability(float p, bool json)
+{
+    if (isfinite(p))
+        printf("%.9g", (double)p);
+    else
+        fputs(json ? "null" : "nan", stdout);
+}
+
+/* The index is that of the set, whatever was left out before. */
 static void write_line(const struct prediction *p, uint32_t i)
 {
     bool json = p->job->args->json;
     uint32_t classes = p->job->model.classes;
     const float *probability = p->probabilities + (size_t)i * classes;
-    printf(json ? "{\"index\":%" PRIu64 ",\"label\":%u,\"predicted\":%u,\"probabilities\":["
-                : "%" PRIu64 ",%u,%u",
-           p->n + i, p->labels[i], p->classes[i]);
-    for (uint32_t k = 0; k < classes; k++)
-        printf("%s%.9g", json && k == 0 ? "" : ",", (double)probability[k]);
+    printf(json ? "{\"index\":%u,\"label\":%u,\"predicted\":%u,\"probabilities\":[" : "%u,%u,%u",
+           cnn_stream_index(p->stream, i), p->labels[i], p->classes[i]);
+    for (uint32_t k = 0; k < classes; k++) {
+        fputs(json && k == 0 ? "" : ",", stdout);
+        write_probability(probability[k], json);
+    }
     puts(json ? "]}" : "");
 }
 
@@ -135,7 +148,9 @@ int cnn_predict(struct cnn_job *job, bool drained)
         ps_log(PS_LOG_ERROR, "predict.drained", "nothing was predicted: %s", psc_error(job->psc));
         return CNN_EXIT_SERVER;
     }
-    int rc = open_all(&p);
+    int rc = cnn_test_set_check(job);
+    if (rc == CNN_EXIT_OK)
+        rc = open_all(&p);
     if (rc == CNN_EXIT_OK)
         rc = take_vector(&p);
     if (rc == CNN_EXIT_OK && (rc = predict_all(&p)) == CNN_EXIT_OK)

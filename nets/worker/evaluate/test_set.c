@@ -13,6 +13,15 @@
 #include "nets/worker/job/progress.h"
 #include "proto/log.h"
 
+int cnn_test_set_check(const struct cnn_job *job)
+{
+    if (job->info.n_test > 0)
+        return CNN_EXIT_OK;
+    ps_log(PS_LOG_ERROR, "data.failed", "--data %s: the test set has no images; allowed: 1 or more",
+           job->args->data);
+    return CNN_EXIT_DATA;
+}
+
 static int open_test_set(struct cnn_scorer *s)
 {
     struct cnn_job *job = s->job;
@@ -23,8 +32,9 @@ static int open_test_set(struct cnn_scorer *s)
                                      .width = job->model.width,
                                      .prefetch = (uint32_t)job->args->prefetch,
                                      .threads = (uint32_t)job->args->data_threads};
-    if (cnn_stream_create(job->data, &opt, &s->stream, &err) == 0)
-        return CNN_EXIT_OK;
+    int rc = cnn_test_set_check(job);
+    if (rc != CNN_EXIT_OK || cnn_stream_create(job->data, &opt, &s->stream, &err) == 0)
+        return rc;
     ps_log(PS_LOG_ERROR, "data.failed", "%s", err.text);
     return CNN_EXIT_INTERNAL;
 }
@@ -91,7 +101,7 @@ static int add_up(struct cnn_scorer *s, const float *x, struct sums *sums)
     if (n == 0 && sums->n > 0)
         return CNN_EXIT_OK;
     ps_log(PS_LOG_ERROR, "data.failed", "%s",
-           n < 0 ? cnn_stream_error(s->stream) : "the test set has no images");
+           n < 0 ? cnn_stream_error(s->stream) : "no image of the test set can be read");
     return CNN_EXIT_DATA;
 }
 

@@ -16,6 +16,9 @@ struct cnn_scorer {
     struct cnn_train_sample train;
 };
 
+/* An enum cnn_exit, after logging it: there are no test images, as of a folder with few of each class. */
+int cnn_test_set_check(const struct cnn_job *job);
+
 /* Opens the test set and the history. Returns an enum cnn_exit, after logging the cause. Must be closed even
  * after an error. */
 int cnn_scorer_open(struct cnn_scorer *s, struct cnn_job *job);

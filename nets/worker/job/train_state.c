@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -58,6 +59,35 @@ bool cnn_train_state_exists(const char *path)
            (name_before(before, sizeof before, path) == 0 && access(before, F_OK) == 0);
 }
 
+/* all: [size][n], of which this member's n values are in their place. */
+static int gather(struct psc_clique *q, int64_t *all, uint64_t n)
+{
+    struct psc_collective_options opt;
+    psc_collective_options_init(&opt, sizeof opt);
+    opt.kind = PSC_ALLGATHER;
+    opt.type = PSC_INT64;
+    opt.n = n;
+    opt.out = all;
+    return psc_collective_run(q, &opt);
+}
+
+/* Of `path`, or -1: there is no such file, or it cannot be read. */
+static int64_t version_of(struct psc *psc, const char *path)
+{
+    uint64_t version;
+    return access(path, F_OK) == 0 && psc_saved_version(psc, path, &version) == PSC_OK ? (int64_t)version
+                                                                                       : -1;
+}
+
+/* versions: [size][2]. */
+static bool all_have(const int64_t *versions, int size, int64_t version)
+{
+    bool all = version >= 0;
+    for (int i = 0; all && i < size; i++)
+        all = versions[2 * i] == version || versions[2 * i + 1] == version;
+    return all;
+}
+
 /* The newer file, unless only the previous one matches the center's version. */
 static const char *choose(struct psc *psc, const char *path, const char *before)
 {
@@ -65,6 +95,24 @@ static const char *choose(struct psc *psc, const char *path, const char *before)
     if (psc_info(psc, &info) != PSC_OK || goes_with(psc, path, info.center_version))
         return path;
     return goes_with(psc, before, info.center_version) || access(path, F_OK) != 0 ? before : path;
+}
+
+/* Of *path and `other`, the file saved before it: the latter where only that one belongs to a version of
+ * which every member of q has a state. A clique that is killed while it saves leaves states of two versions.
+ */
+static int choose_together(struct psc *psc, struct psc_clique *q, const char *other, const char **path)
+{
+    int size = psc_clique_size(q), rank = psc_clique_rank(q);
+    int64_t *versions = calloc((size_t)size * 2, sizeof *versions), *own = versions + 2 * (size_t)rank;
+    if (versions == NULL)
+        return PSC_ENOMEM;
+    own[0] = *path != NULL ? version_of(psc, *path) : -1;
+    own[1] = other != NULL ? version_of(psc, other) : -1;
+    int rc = gather(q, versions, 2);
+    if (rc == PSC_OK && !all_have(versions, size, own[0]) && all_have(versions, size, own[1]))
+        *path = other;
+    free(versions);
+    return rc;
 }
 
 static int load_failed(struct psc *psc, int rc)
@@ -82,35 +130,85 @@ static int load_failed(struct psc *psc, int rc)
     }
 }
 
-int cnn_train_state_load(struct psc *psc, const char *path, float *x, struct cnn_train_state *place)
+static int check(const struct cnn_train_state *found, size_t n_bytes, const char *path,
+                 const struct cnn_train_state *wanted)
 {
-    unsigned char bytes[8 * N_FIELDS] = {0};
-    char before[PATH_MAX];
-    size_t n_bytes = 0;
-    if (name_before(before, sizeof before, path) == 0)
-        path = choose(psc, path, before);
-    int rc = psc_load(psc, path, x, bytes, sizeof bytes, &n_bytes);
-    if (rc < 0)
-        return load_failed(psc, rc);
-    struct cnn_train_state found = unpack(bytes);
-    if (n_bytes != sizeof bytes && n_bytes != 8 * N_FIELDS_BEFORE) {
+    if (n_bytes != 8 * N_FIELDS && n_bytes != 8 * N_FIELDS_BEFORE) {
         ps_log(PS_LOG_ERROR, "state.failed",
                "--state: %s was not saved by psworker: it holds %zu bytes of another program", path, n_bytes);
         return CNN_EXIT_USAGE;
     }
-    if (found.seed != place->seed || found.batch != place->batch) {
+    if (found->seed != wanted->seed || found->batch != wanted->batch) {
         ps_log(PS_LOG_ERROR, "state.failed",
                "--state: %s was saved with --seed %" PRIu64 " --batch %" PRIu64 "; given are %" PRIu64
                " and %" PRIu64,
-               path, found.seed, found.batch, place->seed, place->batch);
+               path, found->seed, found->batch, wanted->seed, wanted->batch);
         return CNN_EXIT_USAGE;
     }
-    if (found.rank != place->rank)
+    if (found->rank != wanted->rank)
         ps_log(PS_LOG_WARN, "state.rank",
                "--state: %s was saved by rank %" PRIu64 ", this worker has rank %" PRIu64
                ": it reads the data in its own rank's order (request a rank with --rank)",
-               path, found.rank, place->rank);
+               path, found->rank, wanted->rank);
+    return CNN_EXIT_OK;
+}
+
+static int load(struct psc *psc, const char *path, float *x, struct cnn_train_state *place)
+{
+    unsigned char bytes[8 * N_FIELDS] = {0};
+    size_t n_bytes = 0;
+    int rc = psc_load(psc, path, x, bytes, sizeof bytes, &n_bytes);
+    if (rc < 0)
+        return load_failed(psc, rc);
+    struct cnn_train_state found = unpack(bytes);
+    if ((rc = check(&found, n_bytes, path, place)) != CNN_EXIT_OK)
+        return rc;
     found.rank = place->rank;
     *place = found;
     return CNN_EXIT_OK;
+}
+
+static int clique_failed(const struct psc_clique *q, int rc)
+{
+    ps_log(PS_LOG_ERROR, "state.failed", "--state: the members cannot compare their states: %s (%s)",
+           psc_clique_error(q), psc_result_name(rc));
+    return rc == PSC_ECLIQUE ? CNN_EXIT_CLIQUE : CNN_EXIT_INTERNAL;
+}
+
+/* The steps of every member are those of all: from other points they would go on apart. */
+static int check_steps(struct psc_clique *q, const char *path, uint64_t own)
+{
+    int size = psc_clique_size(q), rank = psc_clique_rank(q), other = 0;
+    int64_t *steps = calloc((size_t)size, sizeof *steps);
+    if (steps == NULL)
+        return clique_failed(q, PSC_ENOMEM);
+    steps[rank] = (int64_t)own;
+    int rc = gather(q, steps, 1);
+    while (rc == PSC_OK && other < size && steps[other] == (int64_t)own)
+        other++;
+    if (rc == PSC_OK && other < size)
+        ps_log(PS_LOG_ERROR, "state.failed",
+               "--state: %s: after %" PRIu64 " steps, and that of member %d after %" PRId64
+               ": they were not saved together; allowed: states of the same step, or none",
+               path != NULL ? path : "no state", own, other, steps[other]);
+    free(steps);
+    return rc != PSC_OK ? clique_failed(q, rc) : other < size ? CNN_EXIT_USAGE : CNN_EXIT_OK;
+}
+
+int cnn_train_state_load(struct psc *psc, struct psc_clique *q, const char *path, float *x,
+                         struct cnn_train_state *place, bool *loaded)
+{
+    char before[PATH_MAX];
+    const char *from = path != NULL && cnn_train_state_exists(path) ? path : NULL, *other = NULL;
+    int rc;
+    if (from != NULL && name_before(before, sizeof before, path) == 0) {
+        from = choose(psc, path, before);
+        other = from == path ? before : path;
+    }
+    if (q != NULL && (rc = choose_together(psc, q, other, &from)) != PSC_OK)
+        return clique_failed(q, rc);
+    if (from != NULL && (rc = load(psc, from, x, place)) != CNN_EXIT_OK)
+        return rc;
+    *loaded = from != NULL;
+    return q != NULL ? check_steps(q, from, place->steps) : CNN_EXIT_OK;
 }

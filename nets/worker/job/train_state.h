@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "client/psclient.h"
+#include "client/psclique.h"
 #include "nets/data/data.h"
 
 struct cnn_train_state {
@@ -25,8 +25,12 @@ int cnn_train_state_save(struct psc *psc, const char *path, const float *x,
 /* Whether `path` or PATH.before exists. */
 bool cnn_train_state_exists(const char *path);
 
-/* Reads `path` with psc_load into x and *place; reads PATH.before if that one matches the center's version
- * and `path` does not. In: seed, batch and rank of *place. An enum cnn_exit, after logging the cause. */
-int cnn_train_state_load(struct psc *psc, const char *path, float *x, struct cnn_train_state *place);
+/* If `path` or PATH.before exists, reads `path` with psc_load into x and *place; reads PATH.before if that
+ * one matches the center's version and `path` does not, or if all members of q have a state of its version,
+ * and not of that of `path`. In: seed, batch and rank of *place, and steps 0. path NULL: no state. q: the
+ * clique that shares the steps; NULL: none. Every member makes the call. Members whose states are of
+ * different steps, or some of which have none, are refused. An enum cnn_exit, after logging the cause. */
+int cnn_train_state_load(struct psc *psc, struct psc_clique *q, const char *path, float *x,
+                         struct cnn_train_state *place, bool *loaded);
 
 #endif

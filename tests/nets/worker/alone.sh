@@ -16,17 +16,21 @@ train() {
 # What the last line of a history says of the point.
 result() { tail -n 1 "$1" | grep -oE '"test_loss":.*'; }
 
-for method in sgd msgd asgd mvasgd; do
+for method in sgd msgd asgd mvasgd pipe-sgd; do
     options=()
     [[ $method != mvasgd ]] || options=(--averaging-rate 0.05) # or z is still at the start
+    [[ $method != pipe-sgd ]] || options=(--pipeline 3 --pipeline-warmup 50)
     train $method "$dir/straight" 400 "${options[@]}"
     train $method "$dir/half" 150 --state "$dir/$method.state" "${options[@]}"
     train $method "$dir/whole" 400 --state "$dir/$method.state" "${options[@]}"
     [[ $(result "$dir/straight") == "$(result "$dir/whole")" ]] ||
         { echo "$method: straight $(result "$dir/straight"), taken up again $(result "$dir/whole")" && failed=1; }
+    train $method "$dir/again" 400 --state "$dir/$method.state" "${options[@]}" # no step is left: the same result
+    [[ $(result "$dir/again") == "$(result "$dir/whole")" ]] ||
+        { echo "$method: at first $(result "$dir/whole"), then $(result "$dir/again")" && failed=1; }
     accuracy=$(result "$dir/whole" | sed -E 's/.*test_accuracy":([0-9.]+).*/\1/')
     awk -v a="$accuracy" 'BEGIN { exit !(a > 0.8) }' || { echo "$method: accuracy $accuracy" && failed=1; }
-    rm -f "$dir/straight" "$dir/half" "$dir/whole"
+    rm -f "$dir/straight" "$dir/half" "$dir/whole" "$dir/again"
 done
 
 # In bf16 as well, where the CPU has it.

@@ -323,6 +323,18 @@ const char *psc_clique_error(const struct psc_clique *q)
     return "";
 }
 
+void psc_collective_options_init(struct psc_collective_options *opt, size_t size)
+{
+    *opt = (struct psc_collective_options){.size = size};
+}
+
+int psc_collective_run(struct psc_clique *q, const struct psc_collective_options *opt)
+{
+    (void)q;
+    (void)opt;
+    return PSC_ECLIQUE; /* the fake has no other members */
+}
+
 void psc_clique_close(struct psc_clique *q)
 {
     (void)q;

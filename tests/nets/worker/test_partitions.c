@@ -226,24 +226,61 @@ static void remove_states(const char *path)
     }
 }
 
+/* Runs to that step, from the states and to states at path; "": none. */
+static int run_stated(const char *options, unsigned steps, const char *path)
+{
+    char line[512];
+    snprintf(line, sizeof line, "%s --net linear --batch 32 --threads 1 --partitions 2 --steps %u%s%s",
+             options, steps, *path != '\0' ? " --state " : "", path);
+    return run_worker(line);
+}
+
+static const char *const resumed[] = {"--method d-sync --every 86400",
+                                      "--method pipe-sgd --pipeline 3 --pipeline-warmup 2 --every 86400"};
+
 /* Each partition saves its part; with all of them the run goes on as if it had not ended. */
 START_TEST(a_saved_state_goes_on_bit_for_bit)
 {
     static float straight[MOST_FLOATS];
-    char path[64], line[256], part[80];
+    char path[64], part[80];
     snprintf(path, sizeof path, "/tmp/psd-test-parts-%ld", (long)getpid());
-    ck_assert_int_eq(run_worker(LINEAR " --steps 14 --partitions 2"), CNN_EXIT_OK);
+    ck_assert_int_eq(run_stated(resumed[_i], 14, ""), CNN_EXIT_OK);
     memcpy(straight, seen[0].x, sizeof straight);
-    snprintf(line, sizeof line, LINEAR " --steps 6 --partitions 2 --state %s", path);
-    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
-    snprintf(line, sizeof line, LINEAR " --steps 14 --partitions 2 --state %s", path);
-    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
+    ck_assert_int_eq(run_stated(resumed[_i], 6, path), CNN_EXIT_OK);
+    ck_assert_int_eq(run_stated(resumed[_i], 14, path), CNN_EXIT_OK);
     ck_assert_uint_eq(seen[0].steps, 8);
     assert_same_x();
     ck_assert_int_eq(memcmp(straight, seen[0].x, sizeof straight), 0);
     snprintf(part, sizeof part, "%s.1", path);
+    ck_assert_int_eq(unlink(part), 0); /* as if it was killed while it saved: the other's is 8 steps ahead */
+    ck_assert_int_eq(run_stated(resumed[_i], 20, path), CNN_EXIT_USAGE);
+    ck_assert_int_eq(n_seen, 0);
+    strcat(part, ".before");
+    ck_assert_int_eq(unlink(part), 0); /* one of two is missing */
+    ck_assert_int_eq(run_stated(resumed[_i], 20, path), CNN_EXIT_USAGE);
+    remove_states(path);
+}
+END_TEST
+
+/* With psd, states that belong to one version of the center are found among those that were saved before. */
+START_TEST(states_of_a_worker_that_was_killed_while_it_saved)
+{
+    static const char *const settings[] = {"method=sync-sgd", NULL};
+    struct daemon d = {0};
+    char path[64], part[80], options[128];
+    snprintf(path, sizeof path, "/tmp/psd-test-parts-%ld", (long)getpid());
+    snprintf(part, sizeof part, "%s%s", path, _i == 0 ? "" : ".1");
+    ck_assert_int_eq(daemon_prepare(&d, PSD, settings), 0);
+    ck_assert_int_eq(daemon_start(&d, NULL), 0);
+    snprintf(options, sizeof options, "--server %s", d.endpoint);
+    ck_assert_int_eq(run_stated(options, 6, path), CNN_EXIT_OK);
+    ck_assert_int_eq(run_stated(options, 10, path), CNN_EXIT_OK);
     ck_assert_int_eq(unlink(part), 0);
-    ck_assert_int_eq(run_worker(line), CNN_EXIT_USAGE); /* one of two is missing */
+    ck_assert_int_eq(run_stated(options, 14, path), CNN_EXIT_OK);
+    ck_assert_uint_eq(seen[0].steps, 8);
+    assert_same_x();
+    ck_assert_int_eq(daemon_stop(&d, SIGTERM, UNIT_HANG_S), 0);
+    daemon_remove(&d);
     remove_states(path);
 }
 END_TEST
@@ -315,7 +352,8 @@ int main(void)
     if (cnn_machine_cores() >= PARTS) { /* on one core there is nothing to divide */
         tcase_add_loop_test(steps, partitions_make_the_steps_of_the_undivided_worker, 0, (int)ROWS(divided));
         tcase_add_test(threads, a_signal_stops_all_after_the_same_step);
-        tcase_add_test(threads, a_saved_state_goes_on_bit_for_bit);
+        tcase_add_loop_test(threads, a_saved_state_goes_on_bit_for_bit, 0, (int)ROWS(resumed));
+        tcase_add_loop_test(threads, states_of_a_worker_that_was_killed_while_it_saved, 0, PARTS);
         tcase_add_loop_test(threads, partitions_are_one_client_of_psd, 0, (int)ROWS(served));
     }
     tcase_add_test(threads, a_single_partition_changes_no_bit);

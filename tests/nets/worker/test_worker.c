@@ -344,14 +344,16 @@ static void write_first_point(const char *path, const char *name, int rows)
     ck_assert_int_eq(fclose(f), 0);
 }
 
-/* Both of its tensors. */
-static void write_all_of_linear(const char *path)
+/* Both of its tensors, of one value. */
+static void write_all_of_linear(const char *path, float value)
 {
     static const char header[] =
         "{\"fc1.weight\":{\"dtype\":\"F32\",\"shape\":[10,784],\"data_offsets\":[0,31360]},"
         "\"fc1.bias\":{\"dtype\":\"F32\",\"shape\":[10],\"data_offsets\":[31360,31400]}}";
-    static const float values[7850] = {0.5f};
+    float values[7850];
     uint64_t len = sizeof header - 1;
+    for (size_t i = 0; i < ROWS(values); i++)
+        values[i] = value;
     FILE *f = fopen(path, "wb");
     ck_assert_ptr_nonnull(f);
     fwrite(&len, sizeof len, 1, f);
@@ -532,13 +534,31 @@ START_TEST(predicting_with_a_first_point)
     write_first_point(path, "fc1.weight", 10);
     snprintf(line, sizeof line, "--predict --net linear --init %s", path);
     ck_assert_int_eq(run_worker(line), CNN_EXIT_USAGE); /* the bias */
-    write_all_of_linear(path);
+    write_all_of_linear(path, 0.5f);
     setup();
     ck_assert_int_eq(run_into("/dev/null", line), CNN_EXIT_OK);
     ck_assert_int_eq(fake_seen.kind, 0);
     setup();
     ck_assert_int_eq(run_into("/dev/full", line), CNN_EXIT_INTERNAL);
     unlink(path);
+}
+END_TEST
+
+/* In float32 the outputs overflow, and their softmax is not a number. JSON has no such value. */
+START_TEST(what_is_not_a_number_is_null_in_json)
+{
+    char path[] = "/tmp/psd-test-init-XXXXXX", out[80], line[256], text[600];
+    close(mkstemp(path));
+    snprintf(out, sizeof out, "%s.out", path);
+    write_all_of_linear(path, 3e38f);
+    snprintf(line, sizeof line, "--predict --net linear --init %s --json", path);
+    ck_assert_int_eq(run_into(out, line), CNN_EXIT_OK);
+    FILE *f = fopen(out, "r");
+    while (fgets(text, sizeof text, f) != NULL)
+        ck_assert_msg(strstr(text, "nan") == NULL && strstr(text, "]}\n") != NULL, "%s", text);
+    fclose(f);
+    unlink(path);
+    unlink(out);
 }
 END_TEST
 
@@ -970,6 +990,7 @@ int main(void)
     tcase_add_test(tc, frozen_tensors_are_the_manifests);
     tcase_add_test(tc, predictions_are_lines_that_sum_to_one);
     tcase_add_test(tc, predicting_with_a_first_point);
+    tcase_add_test(tc, what_is_not_a_number_is_null_in_json);
     tcase_add_test(tc, nothing_is_predicted_when_the_center_is_gone);
     tcase_add_test(tc, evaluating_leaves_the_results_of_each_class);
     tcase_add_test(tc, the_first_point_comes_from_a_file);

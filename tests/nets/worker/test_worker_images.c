@@ -68,6 +68,48 @@ START_TEST(the_test_set_is_run)
 }
 END_TEST
 
+/* The lines of what can be read have its places in the set, in whichever batch they are. */
+START_TEST(predictions_keep_their_index_where_an_image_cannot_be_read)
+{
+    char path[128], text[256];
+    unsigned index, label;
+    write_set();
+    for (unsigned i = 0; i < 9; i++) {
+        snprintf(path, sizeof path, "val/%c/%u.png", i < 3 ? 'a' : 'b', i);
+        if (i == 0 || i == 7)
+            write_file(path, "text", 4);
+        else
+            write_image(path, flat_png(40, 40, (uint8_t[]){4, 5, 6}));
+    }
+    snprintf(path, sizeof path, "%s/lines", image_folder());
+    ck_assert_ptr_nonnull(freopen(path, "w", stdout));
+    ck_assert_int_eq(run_worker("--predict"), CNN_EXIT_OK);
+    FILE *f = fopen(path, "r");
+    ck_assert(f != NULL && fgets(text, sizeof text, f) != NULL);
+    for (unsigned i = 1; i < 9; i++) {
+        if (i == 7)
+            continue;
+        ck_assert(fscanf(f, "%u,%u,%*s", &index, &label) == 2);
+        ck_assert(index == i && label == (i >= 3));
+    }
+    ck_assert_int_ne(fscanf(f, "%u", &index), 1);
+    fclose(f);
+}
+END_TEST
+
+/* Every tenth image of a class would be one. */
+START_TEST(without_test_images_nothing_is_evaluated)
+{
+    write_image("a/0.png", flat_png(40, 40, (uint8_t[]){4, 5, 6}));
+    write_image("b/0.png", flat_png(40, 40, (uint8_t[]){1, 2, 3}));
+    ck_assert_int_eq(run_worker("--steps 1"), CNN_EXIT_OK);
+    ck_assert_int_eq(run_worker("--predict"), CNN_EXIT_DATA);
+    setup();
+    ck_assert_int_eq(run_worker("--evaluate --once"), CNN_EXIT_DATA);
+    ck_assert_uint_eq(fake_seen.reports, 0);
+}
+END_TEST
+
 START_TEST(more_damage_than_allowed_is_status_5)
 {
     write_set();
@@ -96,6 +138,8 @@ int main(void)
     tcase_add_checked_fixture(tc, setup, image_folder_remove);
     tcase_add_test(tc, training_goes_on_with_the_same_pixels);
     tcase_add_test(tc, the_test_set_is_run);
+    tcase_add_test(tc, predictions_keep_their_index_where_an_image_cannot_be_read);
+    tcase_add_test(tc, without_test_images_nothing_is_evaluated);
     tcase_add_test(tc, more_damage_than_allowed_is_status_5);
     tcase_add_test(tc, a_view_must_fit);
     return run_case(tc, "worker_images");
