@@ -264,8 +264,10 @@ static int start(int argc, char **argv, struct arguments *a)
     if (psd_config_gather(&a->start.source, &cfg, &err) < 0)
         return fail(err.text);
     a->start.layers.base = cfg;
-    if (psd_config_settle(&cfg, &err, &warning) < 0)
+    if (psd_config_settle(&cfg, &err, &warning) < 0) {
+        psd_config_name_line(&a->start.source, &err);
         return fail(err.text);
+    }
     ps_log_setup("psd", (enum ps_log_level)ps_log_level_parse(cfg.log_level));
     if (warning.text[0] != 0)
         ps_log(PS_LOG_WARN, "config.warning", "%s", warning.text);

@@ -144,7 +144,7 @@ static int connect_there(struct psc_control_socket *line, const struct psc_proof
     if (zmq_connect(line->socket, url) == 0)
         return PSC_OK;
     rc = zmq_errno();
-    ps_fail(err, 0, "cannot connect to '%.300s': %s; allowed are tcp://HOST:PORT and ipc://PATH", url,
+    ps_fail(err, 0, "cannot connect to '%.300s': %s; allowed are tcp://HOST:PORT, ipc://PATH and @FILE", url,
             zmq_strerror(rc));
     return rc == EINVAL || rc == EPROTONOSUPPORT || rc == ENAMETOOLONG ? PSC_EINVAL : PSC_EGONE;
 }

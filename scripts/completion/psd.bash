@@ -96,11 +96,11 @@ _psd_values() {
     psbench:--codec | psbench:--answer-codec) printf '%s\n' raw fp16 bf16 trunc16 int8 ;;
     psbench:--memory) printf '%s\n' host cuda ;;
     psbench:--admission) printf '%s\n' fcfs hogwild ;;
-    psbench:--transport) printf '%s\n' tcp ipc ;;
+    psbench:--transport) printf '%s\n' tcp ipc shm rdma ;;
     psworker:--algorithm | psbench:--algorithm) printf '%s\n' ring tree auto ;;
     psworker:--memory) printf '%s\n' auto host cuda ;;
-    psworker:--precision) printf '%s\n' float32 bf16 auto ;;
-    psbench:--precision) printf '%s\n' float32 bf16 ;;
+    psworker:--precision) printf '%s\n' float32 tf32 bf16 auto ;;
+    psbench:--precision) printf '%s\n' float32 tf32 bf16 ;;
     psbench:--road) printf '%s\n' tcp unix ;;
     *:--*) _psd_help "$1" | grep -qE -- "$2 [[:upper:]0-9]" ;; # a value without candidates
     *) return 1 ;;

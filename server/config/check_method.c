@@ -225,22 +225,24 @@ static int fail_unused(const struct psd_config_key *key, const struct psd_config
         bool by_rule = (key->uses & ps_rule_find(cfg->rule)->drops) != 0;
         bool by_admission = (key->uses & ps_admission_find(cfg->admission)->drops) != 0;
         list_users(key->uses, users, sizeof users);
-        return ps_fail(err, -EINVAL,
-                       "%s: rule %s, admission %s, optimizer %s and averaging %s do not use it; %s would%s%s",
-                       key->name, cfg->rule, cfg->admission, cfg->optimizer, cfg->averaging, users,
-                       by_rule        ? ", but not with rule "
-                       : by_admission ? ", but not under admission "
-                                      : "",
-                       by_rule        ? cfg->rule
-                       : by_admission ? cfg->admission
-                                      : "");
+        return ps_fail(
+            err, -EINVAL,
+            "%s: rule %s, admission %s, optimizer %s and averaging %s do not use it; %s would%s%s; allowed "
+            "is preset, or to leave it out",
+            key->name, cfg->rule, cfg->admission, cfg->optimizer, cfg->averaging, users,
+            by_rule        ? ", but not with rule "
+            : by_admission ? ", but not under admission "
+                           : "",
+            by_rule        ? cfg->rule
+            : by_admission ? cfg->admission
+                           : "");
     }
     const struct psd_config_key *chooser = chooser_of(key);
     for (unsigned i = 0; key->chosen >> i != 0; i++)
         if (key->chosen & 1u << i)
             used = append(users, sizeof users, used, used > 0 ? " and " : "", chooser->choices[i]);
-    return ps_fail(err, -EINVAL, "%s: %s %s does not use it; %s would", key->name, chooser->name,
-                   chooser->choices[choice_of(chooser, cfg)], users);
+    return ps_fail(err, -EINVAL, "%s: %s %s does not use it; %s would; allowed is preset, or to leave it out",
+                   key->name, chooser->name, chooser->choices[choice_of(chooser, cfg)], users);
 }
 
 /* Handles a key that the method does not use. A given value is an error unless it disables the key (`off`); a

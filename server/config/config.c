@@ -164,6 +164,36 @@ int psd_config_gather(const struct psd_config_source *source, struct psd_config 
     return 0;
 }
 
+/* Whether one is the other, or its group. */
+static bool overlaps(const struct psd_config_key *a, const struct psd_config_key *b)
+{
+    size_t na = strlen(a->name), nb = strlen(b->name), n = na < nb ? na : nb;
+    return memcmp(a->name, b->name, n) == 0 && (na == nb || (na < nb ? b->name[n] : a->name[n]) == '.');
+}
+
+/* Whether an option gives the key, or one of the group's. */
+static bool is_assigned(const struct psd_config_source *source, const struct psd_config_key *key)
+{
+    for (size_t i = 0; i < source->n; i++) {
+        const char *a = source->assignments[i];
+        const struct psd_config_key *row = psd_config_key_short(a, strcspn(a, "="));
+        if (row != NULL && overlaps(row, key))
+            return true;
+    }
+    return false;
+}
+
+void psd_config_name_line(const struct psd_config_source *source, struct ps_error *err)
+{
+    struct ps_error sentence = *err;
+    const struct psd_config_key *key = psd_config_key_find(err->text, strcspn(err->text, ":"));
+    size_t line = key != NULL && source->path != NULL && !is_assigned(source, key)
+                      ? psd_config_line(source->path, key)
+                      : 0;
+    if (line > 0)
+        ps_fail(err, 0, "%s:%zu: %s", source->path, line, sentence.text);
+}
+
 int psd_config_settle(struct psd_config *cfg, struct ps_error *err, struct ps_error *warning)
 {
     int rc = psd_config_check(cfg, err, warning);

@@ -118,6 +118,10 @@ struct psd_config_source {
  * sentence. */
 int psd_config_check_file(const struct psd_config_source *source, struct ps_error *err);
 
+/* Puts "FILE:LINE: " before a sentence that begins with a key or a group which the file alone gives. The
+ * checks between keys come after reading, and do not know the lines. Reads the file again. */
+void psd_config_name_line(const struct psd_config_source *source, struct ps_error *err);
+
 /* Reads the defaults, then the file, then the assignments. */
 int psd_config_gather(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err);
 /* Checks a gathered configuration: psd_config_check and the constraints of cliques. */

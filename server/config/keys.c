@@ -428,5 +428,10 @@ const struct psd_config_key *psd_config_key_nearest(const char *group, const cha
             nearest = k;
         }
     }
+    /* Elsewhere, one typing error in three letters: there are many words to be near to. */
+    best = strlen(leaf) / 3 < 2 ? strlen(leaf) / 3 + 1 : 3;
+    for (const struct psd_config_key *k = psd_config_keys; nearest == NULL && k->name != NULL; k++)
+        if (psd_config_distance(psd_config_key_leaf(k), leaf) < best)
+            nearest = k;
     return nearest;
 }

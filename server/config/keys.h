@@ -77,8 +77,12 @@ void psd_config_key_list(const char *group, char *text, size_t size);
 size_t psd_config_distance(const char *a, const char *b);
 
 /* The key that a user who wrote `leaf` into the group probably meant: the same word in another group, a key
- * known by this name in other programs, or the nearest word in this group. NULL: none is near. */
+ * known by this name in other programs, the nearest word in this group, or a very near one in another. NULL:
+ * none is near. */
 const struct psd_config_key *psd_config_key_nearest(const char *group, const char *leaf);
+
+/* The line of the file that gives the key or group, from 1. 0: none, or the file is not valid. */
+size_t psd_config_line(const char *path, const struct psd_config_key *key);
 
 /* psd_config_set, with errors that start with "PLACE: ". */
 int psd_config_set_as(const char *place, struct psd_config *cfg, const char *assignment,

@@ -19,7 +19,7 @@ void psd_config_value_allowed(const struct psd_config_key *key, char *text, size
     bool whole = key->type == PSD_CONFIG_U32 || key->type == PSD_CONFIG_U64;
     switch (key->type) {
     case PSD_CONFIG_GROUP:
-        snprintf(text, size, "a mapping of keys");
+        snprintf(text, size, "a mapping of keys (KEY: VALUE)");
         break;
     case PSD_CONFIG_STRING:
         if (key->allowed != NULL)

@@ -21,9 +21,13 @@ struct reader {
     const char *place;       /* the file's path, or "--set" */
     bool lines;              /* errors also name the line */
     const char *key, *value; /* of a single assignment; NULL: of a file */
+    const char *text;        /* what is read */
+    size_t len;
     yaml_document_t *doc;
     struct psd_config *cfg;
     struct ps_error *err;
+    const struct psd_config_key *sought; /* psd_config_line: NULL otherwise */
+    size_t line;                         /* of the sought key, from 1; 0: not found yet */
 };
 
 static int fail_at(const struct reader *r, yaml_mark_t mark, const char *key, const char *sentence)
@@ -33,6 +37,20 @@ static int fail_at(const struct reader *r, yaml_mark_t mark, const char *key, co
     if (r->lines)
         return ps_fail(r->err, -EINVAL, "%s:%zu: %s%s%s", r->place, mark.line + 1, key, colon, sentence);
     return ps_fail(r->err, -EINVAL, "%s: %s%s%s", r->place, key, colon, sentence);
+}
+
+/* Whether the line of the mark is indented by a tab, which libyaml calls a "character that cannot start any
+ * token". */
+static bool has_tab(const struct reader *r, yaml_mark_t mark)
+{
+    const char *at = r->text, *end = r->text + r->len;
+    for (size_t line = 0; line < mark.line && at != NULL; line++) {
+        at = memchr(at, '\n', (size_t)(end - at));
+        at = at != NULL ? at + 1 : NULL;
+    }
+    while (at != NULL && at < end && *at == ' ')
+        at++;
+    return at != NULL && at < end && *at == '\t';
 }
 
 static int fail_parser(const struct reader *r, const yaml_parser_t *parser)
@@ -47,6 +65,8 @@ static int fail_parser(const struct reader *r, const yaml_parser_t *parser)
                  "found %.60s, which is not YAML: %s; allowed are such characters in quotes: %s='\"%.60s\"'",
                  r->value, parser->problem != NULL ? parser->problem : "?", r->key, r->value);
     yaml_mark_t mark = parser->problem_mark;
+    if (parser->error == YAML_SCANNER_ERROR && has_tab(r, mark))
+        return fail_at(r, mark, "", "found a tab before the key; allowed are spaces");
     if (parser->error == YAML_READER_ERROR) /* it has an offset but no mark: the bytes are not text */
         snprintf(sentence, sizeof sentence, "not text: %s at byte %zu; allowed is UTF-8",
                  parser->problem != NULL ? parser->problem : "?", parser->problem_offset);
@@ -144,15 +164,27 @@ static int read_node(struct reader *r, const struct psd_config_key *key, const y
 
 static int fail_unknown(const struct reader *r, yaml_mark_t mark, const char *group, const char *name)
 {
-    char keys[300], near[120] = "", text[480];
+    char keys[400], near[120] = "", text[640];
     const char *dot = strrchr(name, '.');
     const struct psd_config_key *nearest = psd_config_key_nearest(group, dot != NULL ? dot + 1 : name);
 
     psd_config_key_list(group, keys, sizeof keys);
-    if (nearest != NULL)
+    if (strchr(name, ':') != NULL)
+        snprintf(near, sizeof near, "a space must follow the colon; ");
+    else if (nearest != NULL)
         snprintf(near, sizeof near, "did you mean %s? ", nearest->name);
     snprintf(text, sizeof text, "found an unknown key '%.60s'; %sallowed here: %s", name, near, keys);
     return fail_at(r, mark, group, text);
+}
+
+/* --set and psctl set take "parameters.period"; in a file that would be one word. */
+static int fail_dotted(const struct reader *r, yaml_mark_t mark, const struct psd_config_key *row)
+{
+    char text[300];
+    const char *leaf = psd_config_key_leaf(row);
+    snprintf(text, sizeof text, "found dots in a key; allowed in a file is %s in the mapping %.*s", leaf,
+             (int)(leaf - row->name - 1), row->name);
+    return fail_at(r, mark, row->name, text);
 }
 
 static int walk_mapping(struct reader *r, const yaml_node_t *mapping, const char *group)
@@ -168,12 +200,15 @@ static int walk_mapping(struct reader *r, const yaml_node_t *mapping, const char
             return fail_at(r, key->start_mark, group, "found a list or mapping as a key; allowed are words");
         const char *word = (const char *)key->data.scalar.value;
         int len = snprintf(name, sizeof name, "%s%s%s", group, group[0] != 0 ? "." : "", word);
-        const struct psd_config_key *row =
-            len < (int)sizeof name && strlen(word) == key->data.scalar.length && strchr(word, '.') == NULL
-                ? psd_config_key_find(name, (size_t)len)
-                : NULL;
+        const struct psd_config_key *row = len < (int)sizeof name && strlen(word) == key->data.scalar.length
+                                               ? psd_config_key_find(name, (size_t)len)
+                                               : NULL;
         if (row == NULL)
             return fail_unknown(r, key->start_mark, group, word);
+        if (strchr(word, '.') != NULL)
+            return fail_dotted(r, key->start_mark, row);
+        if (row == r->sought)
+            r->line = key->start_mark.line + 1;
         /* All keys before this one are in the table and distinct, so the table bounds the loop. */
         for (const yaml_node_pair_t *q = first; q < p; q++) {
             const yaml_node_t *other = yaml_document_get_node(r->doc, q->key);
@@ -196,6 +231,8 @@ static int read_text(struct reader *r, const struct psd_config_key *row, const c
     yaml_document_t doc;
     int rc;
 
+    r->text = text;
+    r->len = len;
     if ((rc = check_events(r, text, len)) < 0)
         return rc;
     if (!yaml_parser_initialize(&parser))
@@ -214,7 +251,9 @@ static int read_text(struct reader *r, const struct psd_config_key *row, const c
     else if (root->type == YAML_MAPPING_NODE)
         rc = walk_mapping(r, root, "");
     else
-        rc = fail_at(r, root->start_mark, "", "found no keys; allowed is a mapping of keys");
+        rc = fail_at(
+            r, root->start_mark, "",
+            "found no keys; allowed is a mapping of keys: lines KEY: VALUE, with a space after the colon");
     r->doc = NULL;
     yaml_document_delete(&doc);
 delete_parser:
@@ -246,8 +285,10 @@ static int read_bytes(int fd, char *text, size_t *len)
     return 0;
 }
 
-int psd_config_read(struct psd_config *cfg, const char *path, struct ps_error *err)
+static int read_file(struct reader *r)
 {
+    const char *path = r->place;
+    struct ps_error *err = r->err;
     struct stat st;
     size_t len;
     int rc;
@@ -268,11 +309,24 @@ int psd_config_read(struct psd_config *cfg, const char *path, struct ps_error *e
     else if (len > MAX_FILE_BYTES)
         rc = ps_fail(err, -EFBIG, "%s: more than %d bytes, which is the limit", path, MAX_FILE_BYTES);
     else
-        rc = psd_config_read_text(cfg, path, text, len, err);
+        rc = read_text(r, NULL, text, len);
     free(text);
 close_file:
     close(fd);
     return rc;
+}
+
+int psd_config_read(struct psd_config *cfg, const char *path, struct ps_error *err)
+{
+    struct reader r = {.place = path, .lines = true, .cfg = cfg, .err = err};
+    return read_file(&r);
+}
+
+size_t psd_config_line(const char *path, const struct psd_config_key *key)
+{
+    struct psd_config unused;
+    struct reader r = {.place = path, .lines = true, .cfg = &unused, .sought = key};
+    return read_file(&r) < 0 ? 0 : r.line;
 }
 
 int psd_config_set(struct psd_config *cfg, const char *assignment, struct ps_error *err)

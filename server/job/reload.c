@@ -137,7 +137,9 @@ static int read_again(struct psd_job *job, struct ps_error *err)
     if (rc < 0 || (rc = psd_config_gather(&job->reload.source, &layers.base, err)) < 0)
         return rc;
     memcpy(layers.settings, psd_settings_now(job), sizeof layers.settings);
-    return put_in_force(job, &layers, false, err);
+    if ((rc = put_in_force(job, &layers, false, err)) < 0 && layers.settings[0] == 0)
+        psd_config_name_line(&job->reload.source, err); /* the key may be a setting's otherwise */
+    return rc;
 }
 
 /* Ends the sessions of identities that the list no longer contains, or whose rank it no longer allows. */

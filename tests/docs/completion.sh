@@ -43,7 +43,9 @@ offers 'psctl method eam' eamsgd
 offers 'psctl --socket x method eamsgd parameters.per' parameters.period=
 offers 'psbench ex' exchange
 offers 'psbench exchange --tr' --transport
-offers 'psbench exchange --transport ' tcp ipc
+offers 'psbench exchange --transport ' tcp ipc shm rdma
+offers 'psbench net --precision ' float32 tf32 bf16
+offers 'psworker --precision ' float32 tf32 bf16 auto
 offers 'psbench net --tr'
 offers 'psbench allreduce --ro' --road
 offers 'psbench allreduce --road ' tcp unix
@@ -57,6 +59,7 @@ offers 'psd --method ' $methods custom
 offers 'psd --config x --method eam' eamsgd
 offers 'psd --set parameters.per' parameters.period=
 offers 'psd --set li' listen= limits.
+offers 'psd --set parameters.sch' parameters.schedule.
 nets=$(psworker --help | sed -n 's/^nets: //p')
 # shellcheck disable=SC2086
 offers 'psworker --net ' $nets

@@ -160,6 +160,8 @@ refuses 'the allocation does not have "n9"' --workers 2 --hosts n9 -- "${worker[
 refuses '--server after --' --workers 2 -- "${worker[@]}" --server tcp://1.2.3.4:5
 refuses '--servers 0 --method async-sgd; allowed: sgd ' --workers 2 --servers 0 --method async-sgd -- "${worker[@]}"
 refuses 'no command of the workers' --workers 2
+psrun --workers 1 --every 0 --resume -- "${worker[@]}"
+{ ((status == 2)) && says '--resume without --run-dir'; } || fail "--resume without --run-dir: status $status"
 touch "$folder/key"
 chmod 640 "$folder/key"
 refuses "key file $folder/key has mode 640: others may read it" --join "$folder/plain" --workers 1 --key "$folder/key" -- "${worker[@]}"

@@ -111,13 +111,14 @@ static const struct {
     {"tcp://h:1", 0, -1, 99, 10, 10, "timeout_ms 99"},
     {"tcp://h:1", 0, -1, 100, 9, 10, "retry_ms 9"},
     {"tcp://h:1", 0, -1, 100, 10, 9, "heartbeat_ms 9"},
-    {"bogus", 0, -1, 2000, 10, 10, "'bogus'"},
+    {"endpoint", 0, -1, 2000, 10, 10,
+     "'endpoint': Invalid argument; allowed are tcp://HOST:PORT, ipc://PATH and @FILE"},
     {"tcp://", 0, -1, 2000, 10, 10, "tcp://HOST:PORT"},
     {"tcp://127.0.0.1", 0, -1, 2000, 10, 10, "tcp://HOST:PORT"},
     {"tcp://127.0.0.1:port", 0, -1, 2000, 10, 10, "tcp://HOST:PORT"},
     {"pigeon://127.0.0.1:1", 0, -1, 2000, 10, 10, "tcp://HOST:PORT"},
     {"ipc:///" FORTY FORTY FORTY, 0, -1, 2000, 10, 10,
-     "File name too long; allowed are tcp://HOST:PORT and ipc://PATH"},
+     "File name too long; allowed are tcp://HOST:PORT, ipc://PATH and @FILE"},
 };
 
 START_TEST(bad_option_is_named)

@@ -62,7 +62,19 @@ static const struct {
      2,
      {"parameters: ", "'perod'", "did you mean parameters.period?", "momentum"}},
     {"\n\nalpha: 0.1\n", 3, {"'alpha'", "did you mean parameters.alpha?"}},
-    {"parameters.period: 2\n", 1, {"'parameters.period'", "did you mean parameters.period?"}},
+    {"parameters.period: 2\n",
+     1,
+     {"parameters.period: found dots in a key; allowed in a file is period in the mapping parameters"}},
+    {"parameters: {schedule.kind: step}\n",
+     1,
+     {"allowed in a file is kind in the mapping parameters.schedule"}},
+    {"parameters:\n  period:2\n", 2, {"found a single value; allowed is a mapping of keys (KEY: VALUE)"}},
+    {"parameters: {period:2}\n",
+     1,
+     {"'period:2'; a space must follow the colon", "pipeline_warmup_epochs, schedule"}},
+    {"checkpoint:\n  # after\n\tevery_s: 5\n", 3, {"found a tab before the key; allowed are spaces"}},
+    {"learnin_rate: 2\n", 1, {"'learnin_rate'; did you mean parameters.learning_rate?"}},
+    {"foo: 2\n", 1, {"'foo'; allowed here: method"}},
     {"parameters: {lr: 0.1}\n", 1, {"'lr'", "did you mean parameters.learning_rate?"}},
     {"lr: 0.1\n", 1, {"'lr'", "did you mean parameters.learning_rate?"}},
     {"lanes: 2\nchunk_floats: 2048\nlanes: 3\n", 3, {"lanes: ", "twice", "line 1"}},
@@ -173,11 +185,12 @@ static const struct {
     {"a: [[[[[[[[[1]]]]]]]]]\n", 1, {"nested too deeply", "8 levels"}},
     {"- lanes\n", 1, {"allowed is a mapping of keys"}},
     {"hello\n", 1, {"allowed is a mapping of keys"}},
+    {"method:eamsgd\n", 1, {"lines KEY: VALUE, with a space after the colon"}},
     {"[a]: 2\n", 1, {"a list or mapping as a key"}},
     {"lanes: 2\n  chunk_floats: 2048\n", 2, {"not YAML: "}},
     {"lanes: \"2\n", 2, {"not YAML: "}},
     {"lanes: {\n", 2, {"not YAML: "}},
-    {"\tlanes: 2\n", 1, {"not YAML: "}},
+    {"\tlanes: 2\n", 1, {"found a tab before the key; allowed are spaces"}},
 };
 
 START_TEST(bad_file_is_named)
@@ -420,8 +433,9 @@ static const struct {
     {"=3", {"--set: ", "KEY=VALUE"}},
     {"period=", {"parameters.period: ", "no value"}},
     {"period=0", {"--set: parameters.period: found 0; "}},
-    {"parameters.perod=0", {"--set: parameters: ", "'perod'", "parameters.period"}},
-    {"perio=2", {"--set: ", "'perio'", "allowed here: method"}},
+    {"parameters.perod=0",
+     {"--set: parameters: ", "'perod'; did you mean parameters.period?", "pipeline_warmup_epochs, schedule"}},
+    {"perio=2", {"--set: ", "'perio'; did you mean parameters.period?", "allowed here: method"}},
     {"nothing.at.all=2", {"'nothing.at.all'"}},
     {"schedule={kind: fast}", {"parameters.schedule.kind: found fast; "}},
     {"schedule={kind: [}", {"--set: parameters.schedule: found {kind: [}, which is not YAML: "}},
@@ -440,6 +454,37 @@ START_TEST(bad_set_is_named)
     ck_assert_int_lt(psd_config_set(&cfg, bad_sets[_i].assignment, &err), 0);
     for (size_t i = 0; i < 3; i++)
         assert_error_says(&err, bad_sets[_i].says[i]);
+}
+END_TEST
+
+/* What the checks between keys refuse is named by its line, unless an option gives it. */
+static const struct {
+    const char *text, *set, *starts;
+} bad_together[] = {
+    {"lanes: 2\nmethod: easgd\n", "period=3", "test-config.yaml:2: method: 'easgd' is not known"},
+    {"method: eamsgd\nparameters:\n  alpha: 0.1\n  beta: 0.9\n", NULL,
+     "test-config.yaml:2: parameters: rule elastic"},
+    {"method: eamsgd\nparameters:\n  alpha: 0.1\n", "beta=0.9", "parameters: rule elastic"},
+    {"parameters:\n  schedule:\n    gamma: 1\n", NULL, "test-config.yaml:3: parameters.schedule.gamma: "},
+    {"parameters:\n  schedule:\n    gamma: 1\n", "schedule={kind: cosine}", "parameters.schedule.gamma: "},
+    {"method: async-sgd\n", "parameters.momentum=0.5", "parameters.momentum: "},
+    {"listen: 5555\n", NULL, "test-config.yaml:1: listen: '5555' is not an address"},
+    {"listen: 5555\n", "listen=foo", "listen: 'foo' is not an address"},
+};
+
+START_TEST(bad_key_among_others_has_its_line)
+{
+    char set[64];
+    snprintf(set, sizeof set, "%s", bad_together[_i].set != NULL ? bad_together[_i].set : "");
+    char *assignments[] = {set};
+    const struct psd_config_source source = {file_name, assignments, set[0] != 0};
+    struct psd_config cfg;
+    struct ps_error err;
+    write_bytes(bad_together[_i].text, strlen(bad_together[_i].text));
+    ck_assert_int_eq(psd_config_load(&source, &cfg, &err, NULL), -EINVAL);
+    psd_config_name_line(&source, &err);
+    ck_assert_msg(strncmp(err.text, bad_together[_i].starts, strlen(bad_together[_i].starts)) == 0, "%s",
+                  err.text);
 }
 END_TEST
 
@@ -501,6 +546,7 @@ int main(void)
     tcase_add_test(tc, admissions_are_those_of_both_ends);
     tcase_add_test(tc, set_changes_one_key);
     tcase_add_loop_test(tc, bad_set_is_named, 0, ROWS(bad_sets));
+    tcase_add_loop_test(tc, bad_key_among_others_has_its_line, 0, ROWS(bad_together));
     tcase_add_test(tc, json_has_every_key);
     tcase_add_test(tc, stop_is_read);
     suite_add_tcase(suite, tc);

@@ -447,12 +447,13 @@ START_TEST(a_broken_configuration_changes_nothing_and_is_counted)
     static const struct {
         const char *config, *says;
     } rows[] = {
-        {"method: async-sdg\n", "async-sdg"},
+        {"method: async-sdg\n", "psd.yaml:1: method: 'async-sdg'"},
         {"", "found no keys"}, /* as an editor leaves it for a moment */
         {"# method: eamsgd\n", "found no keys"},
         {"method: [\n", "psd.yaml:"},
         {"method: async-sgd\nparameters: {period: 4}\n", "parameters.period"},
-        {"method: async-sgd\nparameters: {learning_rate: 1}\nwindow_chunks: 5\n", "window_chunks"},
+        {"method: async-sgd\nparameters: {learning_rate: 1}\nwindow_chunks: 5\n",
+         "psd.yaml:3: window_chunks: changed"},
         {"method: dc-asgd\nworkers: 2\n", "rank 2 is in the job"},
         {"method: d-sync\n", "one clique moves its values without psd"},
         {"method: async-sgd\nparameters: {learning_rate: 1}\nclique: {publish: 3}\n", "clique.publish"},
