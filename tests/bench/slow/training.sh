@@ -12,7 +12,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 usage() {
     cat <<END
 usage: tests/bench/slow/training.sh mnist:DIR|cifar10:DIR OUT
-  Environment: SEEDS (1,2,3), STEPS of each worker (1200 on MNIST, 6000 on CIFAR-10), PERIOD (50), WORKERS (4),
+  Environment: SEEDS (1,2,3; nine tell more), STEPS of each worker (1200 on MNIST, 6000 on CIFAR-10), PERIOD (50), WORKERS (4),
                OUTER_MOMENTUM and OUTER_RATE of the others (0.5 and 1), EVERY seconds between evaluations (1),
                STEP_MS, the least time of a step (60 on MNIST, 0 on CIFAR-10)
 END
