@@ -266,7 +266,7 @@ int psc_save(struct psc *c, const char *path, const float *x, const void *extra,
 {
     float *room = NULL;
     int rc = check_call(c, "psc_save", path, x, extra, extra_bytes);
-    if (rc != PSC_OK)
+    if (rc != PSC_OK || (rc = psc_exchanges_gather(c)) != PSC_OK)
         return rc;
     unsigned char *table = NULL, *chunks = NULL;
     struct psc_state_head head = head_of(c, extra_bytes);
