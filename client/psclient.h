@@ -503,9 +503,9 @@ int psc_save(struct psc *c, const char *path, const float *x, const void *extra,
  * array. extra, of room_bytes, receives the caller's data, and *extra_bytes their number; extra_bytes may be
  * NULL. If the center is the same, resuming is equivalent to never having stopped. Errors, after which
  * nothing has changed: PSC_EMANIFEST: the file is of another model; PSC_EINVAL: it is of another rule or
- * optimizer, or room_bytes is too small, or a step was made; PSC_EDAMAGED: the file is corrupt, or not a
- * psc_save file; PSC_EVALUE: a vector is not finite; PSC_ESYSTEM: for example, there is no such file;
- * PSC_ENOMEM. */
+ * optimizer, or room_bytes is too small, or a step was made, or a state was loaded before; PSC_EDAMAGED: the
+ * file is corrupt, or not a psc_save file; PSC_EVALUE: a vector is not finite; PSC_ESYSTEM: for example,
+ * there is no such file; PSC_ENOMEM. */
 int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room_bytes, size_t *extra_bytes);
 
 /* Reads the version of the center that a saved state belongs to, from the head of the file. Under rounds,

@@ -472,14 +472,26 @@ static void restore_state(struct psc *c, const struct psc_state_head *h, const s
     pthread_mutex_unlock(&c->session.shared.lock);
 }
 
-/* vectors: of the file. */
-static int restore_means(struct psc *c, const struct psc_state_head *h, const float *const *vectors)
+static bool has_means(const struct psc *c, const struct psc_state_head *h)
 {
-    bool has = c->rule->begin != NULL && (h->flags & PSC_STATE_AHEAD) != 0;
+    return c->rule->begin != NULL && (h->flags & PSC_STATE_AHEAD) != 0;
+}
+
+/* For the means of a pipeline. */
+static int make_pipeline(struct psc *c, const struct psc_state_head *h)
+{
+    bool has = has_means(c, h);
     if (h->means > 0 && !has)
         return ps_fail(&c->error, PSC_EDAMAGED,
                        "psc_load: the file has means of a pipeline; rule %s has none", c->rule_name);
-    int rc = has ? psc_pipeline_prepare(c, h->means + 1) : PSC_OK;
+    return has ? psc_pipeline_prepare(c, h->means + 1) : PSC_OK;
+}
+
+/* vectors: of the file. */
+static int restore_means(struct psc *c, const struct psc_state_head *h, const float *const *vectors)
+{
+    bool has = has_means(c, h);
+    int rc = PSC_OK;
     for (uint32_t k = 0; has && rc == PSC_OK && k <= h->means; k++)
         rc = psc_pipeline_restore(c, vectors[k == 0 ? 1 + PSC_VECTOR_PREFETCHED : N_VECTORS - 1 + k]);
     return rc;
@@ -522,6 +534,9 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
                        "psc_load: psc_step was called already; allowed is a call before the first psc_step");
     if ((rc = read_file(c, path, room_bytes, &bytes, &h, &p)) != PSC_OK)
         goto out;
+    if (c->worker.loaded)
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "psc_load: a state was loaded already; allowed is one for each handle");
     /* malloc's alignment and the length of the head leave every vector aligned for floats. */
     vectors[0] = (const void *)p.at;
     for (int k = 0; k < PSC_N_SAVED; k++)
@@ -533,12 +548,13 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
     vectors[AT_KNOWN] = (const void *)p.known;
     vectors[AT_SENT_KNOWN] = (const void *)p.sent_known;
     if ((rc = check_finite(c, "psc_load", path, vectors, N_ALL)) != PSC_OK ||
-        (rc = restore_means(c, &h, vectors)) != PSC_OK || (rc = make_room(c, &h, &p)) != PSC_OK ||
-        (rc = restore_vectors(c, &p, x)) != PSC_OK)
+        (rc = make_pipeline(c, &h)) != PSC_OK || (rc = make_room(c, &h, &p)) != PSC_OK ||
+        (rc = restore_vectors(c, &p, x)) != PSC_OK || (rc = restore_means(c, &h, vectors)) != PSC_OK)
         goto out;
     restore_state(c, &h, &p, x);
     if (h.extra_bytes > 0)
         memcpy(extra, p.extra, h.extra_bytes);
+    c->worker.loaded = true;
     if (extra_bytes != NULL)
         *extra_bytes = h.extra_bytes;
 out:
