@@ -216,6 +216,8 @@ static inline bool psc_transfer_spares_frozen(const struct psc_transfer *t)
 /* Prepares for transfer_state.welcome: the shard and a bitmap for each lane, so that transfers allocate
  * nothing. A psc result, with a sentence. */
 int psc_lanes_prepare(struct psc *c, struct ps_error *err);
+/* Frees what it made. */
+void psc_lanes_finish(struct psc *c);
 /* The transfers that follow one in a queue. */
 struct psc_followers {
     /* The transfer behind those in progress; NULL: there is none, or it is not to be sent. */
