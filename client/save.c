@@ -327,7 +327,9 @@ static int check_vectors(struct psc *c, const char *path, uint32_t flags)
                    always = PSC_STATE_START | PSC_STATE_LAMBDA | PSC_STATE_Z;
     const unsigned own = psc_optimizer_vectors_of(c);
     uint32_t found = flags & (PSC_STATE_LANDED - 1);
-    if ((found & ~kept) != 0 || (kept & always & ~found) != 0 || ((found & own) != 0 && (own & ~found) != 0))
+    bool answer_in_x = (flags & PSC_STATE_LANDED) != 0 && (flags & PSC_STATE_AHEAD) == 0;
+    if ((answer_in_x && !c->rule->lands_in_x) || (found & ~kept) != 0 || (kept & always & ~found) != 0 ||
+        ((found & own) != 0 && (own & ~found) != 0))
         return ps_fail(&c->error, PSC_EDAMAGED,
                        "psc_load: '%.300s' does not have the vectors that optimizer %s and rule %s keep",
                        path, c->optimizer->name, c->rule_name);
@@ -532,11 +534,11 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
     if (c->worker.stepped)
         return ps_fail(&c->error, PSC_EINVAL,
                        "psc_load: psc_step was called already; allowed is a call before the first psc_step");
-    if ((rc = read_file(c, path, room_bytes, &bytes, &h, &p)) != PSC_OK)
-        goto out;
     if (c->worker.loaded)
         return ps_fail(&c->error, PSC_EINVAL,
                        "psc_load: a state was loaded already; allowed is one for each handle");
+    if ((rc = read_file(c, path, room_bytes, &bytes, &h, &p)) != PSC_OK)
+        goto out;
     /* malloc's alignment and the length of the head leave every vector aligned for floats. */
     vectors[0] = (const void *)p.at;
     for (int k = 0; k < PSC_N_SAVED; k++)
@@ -552,9 +554,9 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
         (rc = restore_vectors(c, &p, x)) != PSC_OK || (rc = restore_means(c, &h, vectors)) != PSC_OK)
         goto out;
     restore_state(c, &h, &p, x);
+    c->worker.loaded = true;
     if (h.extra_bytes > 0)
         memcpy(extra, p.extra, h.extra_bytes);
-    c->worker.loaded = true;
     if (extra_bytes != NULL)
         *extra_bytes = h.extra_bytes;
 out:

@@ -204,7 +204,8 @@ static bool take_tempo(struct psc *c, const struct psc_state_head *h, const stru
 {
     uint32_t n = psc_pacing_fragments(c);
     psc_pacing_restart(c);
-    c->worker.pacing.period = h->period;
+    c->worker.pacing.period = /* the method may have a shorter one now */
+        h->period < c->worker.hyper.period ? h->period : c->worker.hyper.period;
     if (psc_state_fragments(h) != n || (n > 1 && psc_among_members(c) && !begins_a_cycle(c, h, p)))
         return false;
     c->worker.pacing.since = h->version > PSC_STATE_OLDEST ? h->since : h->clock % c->worker.hyper.period;
