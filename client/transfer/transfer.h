@@ -56,7 +56,7 @@ struct psc_transfer {
     uint16_t fragment;
     struct ps_range part;     /* the fragment's */
     enum psc_round_key round; /* the message is of one key of a round of keys */
-    bool more;                /* of a list: more of it follows */
+    bool behind, more;        /* of a list: it has begun before; more of it follows */
     uint16_t flags;           /* of its frames, beside the scope's */
     const float *send;        /* [floats of the scope], or NULL */
     const char *name;         /* of `send`, when its values must be checked; NULL: they were */
