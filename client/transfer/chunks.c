@@ -452,9 +452,10 @@ static int take_error(struct psc *c, struct psc_flight *flight, uint32_t lane, c
     if (f->code == PS__CODE__NO_SESSION || f->code == PS__CODE__NOT_BEGUN || f->code == PS__CODE__STALE ||
         (f->code == PS__CODE__EVICTED && is_told_why(c)))
         return PSC_OK;
+    struct ps_range r = {f->begin, f->count};
     if (f->code == PS__CODE__VALUE && ts->in_place &&
-        psc_transfer_find_bad(c, t, (struct ps_range){f->begin, f->count},
-                              "it was not exchanged, others may have been", &ts->error) < 0)
+        ps_shard_find(&ts->shard, lane, flight->cover, r) >= 0 &&
+        psc_transfer_find_bad(c, t, r, "it was not exchanged, others may have been", &ts->error) < 0)
         return PSC_EVALUE;
     return ps_fail(&ts->error, psc_result_of_code(f->code), "the server refused floats %" PRIu64 " +%u: %.*s",
                    f->begin, f->count,
