@@ -115,6 +115,7 @@ struct psc_call {
     uint16_t flags; /* of the frames */
     bool sums;      /* without a server: adds up the values of the clique's members */
     bool alone;     /* in a clique the leader makes it for all */
+    bool behind;    /* of a list: calls of it come before */
     bool more;      /* of a list: more calls of it follow */
     bool started;   /* the caller waits for it later */
 };

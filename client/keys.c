@@ -80,6 +80,7 @@ static struct psc_call call_of(const struct list *l, size_t i)
     one.tensor = l->names[at];
     one.send = l->send != NULL ? l->send[at] : NULL;
     one.answer = l->answer != NULL ? l->answer[at] : NULL;
+    one.behind = i > 0;
     one.more = i + 1 < l->n;
     return one;
 }

@@ -501,13 +501,7 @@ void psc_close(struct psc *c)
     psc_session_stop(&c->session);
     psc_links_finish(c);
     psc_team_destroy(c->team);
-    for (uint32_t i = 0; i < PS_MAX_LANES; i++) {
-        free(ts->progress[i].answered);
-        free(ts->progress[i].sent);
-        free(ts->progress[i].encoded);
-        free(ts->progress[i].based);
-        free(ts->progress[i].says_based);
-    }
+    psc_lanes_finish(c);
     psc_wire_finish(c);
     ps_manifest_destroy(c->manifest);
     free(ts->scratch);

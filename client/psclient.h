@@ -495,16 +495,17 @@ int psc_ended_fd(struct psc *c, int *fd);
  * it when save_version of psc_info has changed. Under rounds call it right after the psc_step in which it
  * changed, so that center and workers are of the same round. An exchange that overlaps is waited for and
  * becomes part of the state. The file is written to PATH.tmp and renamed, so a complete file exists at any
- * time. Errors: PSC_EVALUE: a vector is not finite; PSC_EINVAL, PSC_ENOMEM, PSC_ESYSTEM. */
+ * time. Errors: PSC_EVALUE: a vector is not finite; PSC_ECLIQUE: the clique has failed, and with it sums that
+ * a step had begun; PSC_EINVAL, PSC_ENOMEM, PSC_ESYSTEM. */
 int psc_save(struct psc *c, const char *path, const float *x, const void *extra, size_t extra_bytes);
 
 /* Loads a saved state, after psc_begin and before the first psc_step. x, [n_floats], receives the saved
  * array. extra, of room_bytes, receives the caller's data, and *extra_bytes their number; extra_bytes may be
  * NULL. If the center is the same, resuming is equivalent to never having stopped. Errors, after which
  * nothing has changed: PSC_EMANIFEST: the file is of another model; PSC_EINVAL: it is of another rule or
- * optimizer, or room_bytes is too small, or a step was made; PSC_EDAMAGED: the file is corrupt, or not a
- * psc_save file; PSC_EVALUE: a vector is not finite; PSC_ESYSTEM: for example, there is no such file;
- * PSC_ENOMEM. */
+ * optimizer, or room_bytes is too small, or a step was made, or a state was loaded before; PSC_EDAMAGED: the
+ * file is corrupt, or not a psc_save file; PSC_EVALUE: a vector is not finite; PSC_ESYSTEM: for example,
+ * there is no such file; PSC_ENOMEM. */
 int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room_bytes, size_t *extra_bytes);
 
 /* Reads the version of the center that a saved state belongs to, from the head of the file. Under rounds,

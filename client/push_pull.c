@@ -90,6 +90,7 @@ int psc_call_make(struct psc *c, const struct psc_call *h, struct psc_transfer *
                                  .clock = c->worker.clock,
                                  .generation = c->generation,
                                  .round = is_message(h) ? psc_key_round_of(c, t) : PSC_ROUND_NONE,
+                                 .behind = h->behind,
                                  .more = h->more,
                                  .target = h->answer};
     if (h->answer != NULL)

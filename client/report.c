@@ -84,7 +84,7 @@ int psc_report(struct psc *c, const struct psc_metrics *m)
     int rc = psc_check_process(&c->session, "psc_report", &c->error);
     if (rc != PSC_OK)
         return rc;
-    if (!psc_is_open(c) || m == NULL || m->size < sizeof m->size)
+    if (!psc_is_open(c) || m == NULL || m->size < sizeof m->size || m->size > 4096)
         return ps_fail(&c->error, PSC_EINVAL,
                        "psc_report: needs an open handle and metrics whose size is set");
     if ((rc = psc_take_struct(&metrics, sizeof metrics, m, m->size, "psc_report", &c->error)) != PSC_OK ||

@@ -266,7 +266,7 @@ int psc_save(struct psc *c, const char *path, const float *x, const void *extra,
 {
     float *room = NULL;
     int rc = check_call(c, "psc_save", path, x, extra, extra_bytes);
-    if (rc != PSC_OK)
+    if (rc != PSC_OK || (rc = psc_exchanges_gather(c)) != PSC_OK)
         return rc;
     unsigned char *table = NULL, *chunks = NULL;
     struct psc_state_head head = head_of(c, extra_bytes);
@@ -327,7 +327,9 @@ static int check_vectors(struct psc *c, const char *path, uint32_t flags)
                    always = PSC_STATE_START | PSC_STATE_LAMBDA | PSC_STATE_Z;
     const unsigned own = psc_optimizer_vectors_of(c);
     uint32_t found = flags & (PSC_STATE_LANDED - 1);
-    if ((found & ~kept) != 0 || (kept & always & ~found) != 0 || ((found & own) != 0 && (own & ~found) != 0))
+    bool answer_in_x = (flags & PSC_STATE_LANDED) != 0 && (flags & PSC_STATE_AHEAD) == 0;
+    if ((answer_in_x && !c->rule->lands_in_x) || (found & ~kept) != 0 || (kept & always & ~found) != 0 ||
+        ((found & own) != 0 && (own & ~found) != 0))
         return ps_fail(&c->error, PSC_EDAMAGED,
                        "psc_load: '%.300s' does not have the vectors that optimizer %s and rule %s keep",
                        path, c->optimizer->name, c->rule_name);
@@ -472,14 +474,26 @@ static void restore_state(struct psc *c, const struct psc_state_head *h, const s
     pthread_mutex_unlock(&c->session.shared.lock);
 }
 
-/* vectors: of the file. */
-static int restore_means(struct psc *c, const struct psc_state_head *h, const float *const *vectors)
+static bool has_means(const struct psc *c, const struct psc_state_head *h)
 {
-    bool has = c->rule->begin != NULL && (h->flags & PSC_STATE_AHEAD) != 0;
+    return c->rule->begin != NULL && (h->flags & PSC_STATE_AHEAD) != 0;
+}
+
+/* For the means of a pipeline. */
+static int make_pipeline(struct psc *c, const struct psc_state_head *h)
+{
+    bool has = has_means(c, h);
     if (h->means > 0 && !has)
         return ps_fail(&c->error, PSC_EDAMAGED,
                        "psc_load: the file has means of a pipeline; rule %s has none", c->rule_name);
-    int rc = has ? psc_pipeline_prepare(c, h->means + 1) : PSC_OK;
+    return has ? psc_pipeline_prepare(c, h->means + 1) : PSC_OK;
+}
+
+/* vectors: of the file. */
+static int restore_means(struct psc *c, const struct psc_state_head *h, const float *const *vectors)
+{
+    bool has = has_means(c, h);
+    int rc = PSC_OK;
     for (uint32_t k = 0; has && rc == PSC_OK && k <= h->means; k++)
         rc = psc_pipeline_restore(c, vectors[k == 0 ? 1 + PSC_VECTOR_PREFETCHED : N_VECTORS - 1 + k]);
     return rc;
@@ -520,6 +534,9 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
     if (c->worker.stepped)
         return ps_fail(&c->error, PSC_EINVAL,
                        "psc_load: psc_step was called already; allowed is a call before the first psc_step");
+    if (c->worker.loaded)
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "psc_load: a state was loaded already; allowed is one for each handle");
     if ((rc = read_file(c, path, room_bytes, &bytes, &h, &p)) != PSC_OK)
         goto out;
     /* malloc's alignment and the length of the head leave every vector aligned for floats. */
@@ -533,10 +550,11 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
     vectors[AT_KNOWN] = (const void *)p.known;
     vectors[AT_SENT_KNOWN] = (const void *)p.sent_known;
     if ((rc = check_finite(c, "psc_load", path, vectors, N_ALL)) != PSC_OK ||
-        (rc = restore_means(c, &h, vectors)) != PSC_OK || (rc = make_room(c, &h, &p)) != PSC_OK ||
-        (rc = restore_vectors(c, &p, x)) != PSC_OK)
+        (rc = make_pipeline(c, &h)) != PSC_OK || (rc = make_room(c, &h, &p)) != PSC_OK ||
+        (rc = restore_vectors(c, &p, x)) != PSC_OK || (rc = restore_means(c, &h, vectors)) != PSC_OK)
         goto out;
     restore_state(c, &h, &p, x);
+    c->worker.loaded = true;
     if (h.extra_bytes > 0)
         memcpy(extra, p.extra, h.extra_bytes);
     if (extra_bytes != NULL)

@@ -15,11 +15,33 @@ static bool waits_to_land(const struct psc_prefetch *a)
     return a->started ? a->outcome.rc == PSC_OK && !a->unwanted : a->landed;
 }
 
+/* The sum of a step that has failed with its clique: the state is that of the step before. */
+static void drop_unmade(struct psc *c)
+{
+    struct psc_group *p = &c->group;
+    while (psc_sums(p) > 0 && psc_sum_newest(p)->rc != PSC_OK &&
+           psc_sum_newest(p)->clock == c->worker.clock) {
+        p->sums_begun--;
+        p->sums_landed--;
+    }
+}
+
+int psc_exchanges_gather(struct psc *c)
+{
+    int rc = PSC_OK;
+    if (c->rule->gather == NULL)
+        return PSC_OK;
+    do
+        rc = c->rule->gather(c); /* a vector that is not finite is not saved */
+    while (rc != PSC_OK && psc_sum_is_pending(&c->group));
+    drop_unmade(c);
+    c->error.text[0] = 0;
+    return psc_sums_check(c);
+}
+
 bool psc_exchanges_wait(struct psc *c)
 {
     bool any = false;
-    if (c->rule->gather != NULL)
-        c->rule->gather(c); /* a vector that is not finite is not saved */
     if (c->rule->begin != NULL)
         return psc_sums(&c->group) > 0;
     for (uint32_t i = 0; i < c->worker.n_prefetches; i++) {
@@ -182,7 +204,8 @@ static bool take_tempo(struct psc *c, const struct psc_state_head *h, const stru
 {
     uint32_t n = psc_pacing_fragments(c);
     psc_pacing_restart(c);
-    c->worker.pacing.period = h->period;
+    c->worker.pacing.period = /* the method may have a shorter one now */
+        h->period < c->worker.hyper.period ? h->period : c->worker.hyper.period;
     if (psc_state_fragments(h) != n || (n > 1 && psc_among_members(c) && !begins_a_cycle(c, h, p)))
         return false;
     c->worker.pacing.since = h->version > PSC_STATE_OLDEST ? h->since : h->clock % c->worker.hyper.period;

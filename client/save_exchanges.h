@@ -10,6 +10,9 @@
 
 struct psc;
 
+/* Waits for the sums of a clique that are in progress. A sum whose members have failed fails the call,
+ * because the state would have it as if it were whole; unless it is that of a step that was not made. */
+int psc_exchanges_gather(struct psc *c);
 /* Waits for those that are under way. Returns whether any answers are still to be applied. */
 bool psc_exchanges_wait(struct psc *c);
 /* After that, if there are any: adds to the head what it says of their messages. A server that comes back

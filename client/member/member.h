@@ -56,6 +56,8 @@ struct psc_sum {
     float unit;     /* in which samples were counted */
     float scale;    /* of gradients: what this member's are multiplied by */
     bool says_save; /* the leader has told a request to save in it */
+    int rc;         /* not PSC_OK: it has failed, and the vector is not the sum */
+    uint64_t clock; /* the worker's when it began */
 };
 /* The most sums in progress at once: a pipeline of K has those of K - 1 steps before and the current step's.
  */
@@ -192,6 +194,8 @@ int psc_sum_start(struct psc *c, float *vector, size_t n_samples);
 /* Waits for the oldest sum in progress; that of gradients becomes their mean. PSC_EVALUE: it is not finite.
  * When the leader has lost its server: the leader's error there, PSC_EGONE elsewhere. */
 int psc_sum_land(struct psc *c);
+/* Of the sums that were waited for and not dropped: the failure of the first that has failed. */
+int psc_sums_check(struct psc *c);
 /* Waits until nothing uses the vectors of sums any more; c->group.q is not NULL. */
 void psc_sum_await_newest(struct psc *c);
 /* The same as psc_sum_land, and drops it: its vector is the caller's again. */

@@ -39,8 +39,11 @@ int psc_sum_begin(struct psc *c, float *vector, size_t n_samples, uint64_t bucke
 {
     struct psc_group *p = &c->group;
     struct psc_sum *s = &p->sums[p->sums_begun % PSC_MAX_SUMS];
-    *s = (struct psc_sum){
-        .vector = vector, .left = c->shard.n_floats, .bucket_floats = bucket_floats, .unit = p->unit};
+    *s = (struct psc_sum){.vector = vector,
+                          .left = c->shard.n_floats,
+                          .bucket_floats = bucket_floats,
+                          .unit = p->unit,
+                          .clock = c->worker.clock};
     fill_words(c, s, n_samples);
     int rc = p->size == 1 ? PSC_OK : psc_allreduce_start(p->q, s->words, PSC_N_WORDS, NULL, &s->words_ticket);
     p->sums_begun += rc == PSC_OK;
@@ -65,6 +68,7 @@ int psc_sum_go_on(struct psc *c, uint64_t begin)
         if (at < begin)
             break;
         rc = start_bucket(c, s, at);
+        s->rc = rc;
     }
     return rc;
 }
@@ -182,10 +186,23 @@ int psc_sum_land(struct psc *c)
     int told = rc == PSC_OK ? take_words(c, s->words) : rc;
     if (rc == PSC_OK)
         rc = land_buckets(c, s, &bad);
+    if (rc == PSC_OK && s->rc != PSC_OK) /* a part was not started */
+        rc = fail(c, s->rc);
+    s->rc = rc;
     if (rc != PSC_OK || told != PSC_OK || bad == SIZE_MAX)
         return rc != PSC_OK ? rc : told;
     return ps_fail(&c->error, PSC_EVALUE, "the members' sum is not finite, in tensor '%s': nothing has moved",
                    ps_manifest_tensor(c->manifest, bad)->name);
+}
+
+int psc_sums_check(struct psc *c)
+{
+    const struct psc_group *p = &c->group;
+    for (uint64_t k = p->sums_dropped; k < p->sums_landed; k++)
+        if (p->sums[k % PSC_MAX_SUMS].rc != PSC_OK)
+            return ps_fail(&c->error, p->sums[k % PSC_MAX_SUMS].rc, "a sum over the members has failed: %s",
+                           psc_clique_error(p->q));
+    return PSC_OK;
 }
 
 /* Collectives end in the order in which they were started. */

@@ -58,7 +58,7 @@ static int apply(struct psc *c, float *x)
 {
     struct psc_group *p = &c->group;
     float *own = psc_own_x(c, x);
-    int rc = p->sums_landed == p->sums_dropped ? psc_sum_land(c) : PSC_OK;
+    int rc = p->sums_landed == p->sums_dropped ? psc_sum_land(c) : psc_sums_check(c);
     if (rc == PSC_EVALUE)
         drop_all(c);
     if (rc != PSC_OK)

@@ -676,7 +676,7 @@ static void *control_thread(void *arg)
     }
     psc_control_socket_close(&v.line, 0);
     if (v.context != NULL)
-        zmq_ctx_term(v.context);
+        psc_control_context_end(v.context);
     return NULL;
 }
 

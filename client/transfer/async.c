@@ -43,7 +43,7 @@ static void finish_oldest(struct psc_async *m, const struct psc_flight *f)
 static int failure_before(struct psc *c, const struct psc_transfer *t, struct ps_error *err)
 {
     struct psc_async *m = &c->async;
-    int rc = m->list_rc;
+    int rc = t->behind ? m->list_rc : PSC_OK;
     *err = m->list_error;
     pthread_mutex_lock(&m->lock);
     if (t->round != PSC_ROUND_NONE && m->round_rc != PSC_OK) {

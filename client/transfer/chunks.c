@@ -10,9 +10,43 @@
 #include "proto/clock.h"
 #include "proto/codecs/piece.h"
 
+static void drop_tables(struct psc_lane_progress lanes[PS_MAX_LANES])
+{
+    for (uint32_t i = 0; i < PS_MAX_LANES; i++) {
+        struct psc_lane_progress *p = &lanes[i];
+        free(p->answered);
+        free(p->sent);
+        free(p->encoded);
+        free(p->based);
+        free(p->says_based);
+        *p = (struct psc_lane_progress){.answered = NULL};
+    }
+}
+
+/* Returns false without memory. */
+static bool make_tables(struct psc_lane_progress *p, uint32_t n_chunks)
+{
+    if (n_chunks == 0)
+        return true;
+    p->answered = calloc(n_chunks / 64 + 1, sizeof *p->answered);
+    p->sent = calloc(n_chunks / 64 + 1, sizeof *p->sent);
+    p->encoded = calloc(n_chunks / 64 + 1, sizeof *p->encoded);
+    p->based = calloc(n_chunks / 64 + 1, sizeof *p->based);
+    p->says_based = calloc(n_chunks / 64 + 1, sizeof *p->says_based);
+    return p->answered != NULL && p->sent != NULL && p->encoded != NULL && p->based != NULL &&
+           p->says_based != NULL;
+}
+
+void psc_lanes_finish(struct psc *c)
+{
+    drop_tables(c->transfer_state.progress);
+}
+
+/* Without memory for all tables the lanes stay those of before, so that the next attempt makes them. */
 int psc_lanes_prepare(struct psc *c, struct ps_error *err)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
+    struct psc_lane_progress made[PS_MAX_LANES] = {{.answered = NULL}};
     const struct psc_welcome *welcome = &ts->welcome;
     struct ps_shard shard = {c->manifest->n_floats, welcome->n_lanes, welcome->chunk_floats, 0, {0}};
     if (!ps_shard_valid(&shard))
@@ -21,28 +55,15 @@ int psc_lanes_prepare(struct psc *c, struct ps_error *err)
                        welcome->n_lanes, welcome->n_parts, welcome->chunk_floats);
     if (ps_manifest_cut(c->manifest, welcome->n_parts, &shard, err) < 0)
         return PSC_EMANIFEST;
+    for (uint32_t i = 0; i < shard.n_lanes; i++)
+        if (!make_tables(&made[i], ps_shard_n_chunks(&shard, i))) {
+            drop_tables(made);
+            return ps_fail(err, PSC_ENOMEM, "no memory for the exchange's tables");
+        }
+    drop_tables(ts->progress);
+    memcpy(ts->progress, made, sizeof made);
     ts->shard = shard;
     ts->tracks = welcome->tracks;
-    for (uint32_t i = 0; i < PS_MAX_LANES; i++) {
-        struct psc_lane_progress *p = &ts->progress[i];
-        uint32_t n_chunks = i < shard.n_lanes ? ps_shard_n_chunks(&shard, i) : 0;
-        free(p->answered);
-        free(p->sent);
-        free(p->encoded);
-        free(p->based);
-        free(p->says_based);
-        *p = (struct psc_lane_progress){.answered = NULL};
-        if (n_chunks == 0)
-            continue;
-        p->answered = calloc(n_chunks / 64 + 1, sizeof *p->answered);
-        p->sent = calloc(n_chunks / 64 + 1, sizeof *p->sent);
-        p->encoded = calloc(n_chunks / 64 + 1, sizeof *p->encoded);
-        p->based = calloc(n_chunks / 64 + 1, sizeof *p->based);
-        p->says_based = calloc(n_chunks / 64 + 1, sizeof *p->says_based);
-        if (p->answered == NULL || p->sent == NULL || p->encoded == NULL || p->based == NULL ||
-            p->says_based == NULL)
-            return ps_fail(err, PSC_ENOMEM, "no memory for the exchange's tables");
-    }
     return psc_wire_prepare(c, err);
 }
 
@@ -431,9 +452,10 @@ static int take_error(struct psc *c, struct psc_flight *flight, uint32_t lane, c
     if (f->code == PS__CODE__NO_SESSION || f->code == PS__CODE__NOT_BEGUN || f->code == PS__CODE__STALE ||
         (f->code == PS__CODE__EVICTED && is_told_why(c)))
         return PSC_OK;
+    struct ps_range r = {f->begin, f->count};
     if (f->code == PS__CODE__VALUE && ts->in_place &&
-        psc_transfer_find_bad(c, t, (struct ps_range){f->begin, f->count},
-                              "it was not exchanged, others may have been", &ts->error) < 0)
+        ps_shard_find(&ts->shard, lane, flight->cover, r) >= 0 &&
+        psc_transfer_find_bad(c, t, r, "it was not exchanged, others may have been", &ts->error) < 0)
         return PSC_EVALUE;
     return ps_fail(&ts->error, psc_result_of_code(f->code), "the server refused floats %" PRIu64 " +%u: %.*s",
                    f->begin, f->count,

@@ -56,7 +56,7 @@ struct psc_transfer {
     uint16_t fragment;
     struct ps_range part;     /* the fragment's */
     enum psc_round_key round; /* the message is of one key of a round of keys */
-    bool more;                /* of a list: more of it follows */
+    bool behind, more;        /* of a list: it has begun before; more of it follows */
     uint16_t flags;           /* of its frames, beside the scope's */
     const float *send;        /* [floats of the scope], or NULL */
     const char *name;         /* of `send`, when its values must be checked; NULL: they were */
@@ -216,6 +216,8 @@ static inline bool psc_transfer_spares_frozen(const struct psc_transfer *t)
 /* Prepares for transfer_state.welcome: the shard and a bitmap for each lane, so that transfers allocate
  * nothing. A psc result, with a sentence. */
 int psc_lanes_prepare(struct psc *c, struct ps_error *err);
+/* Frees what it made. */
+void psc_lanes_finish(struct psc *c);
 /* The transfers that follow one in a queue. */
 struct psc_followers {
     /* The transfer behind those in progress; NULL: there is none, or it is not to be sent. */

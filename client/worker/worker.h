@@ -102,6 +102,7 @@ struct psc_worker {
     uint64_t save_version; /* as of the last psc_refresh */
     const float *caller_x; /* the array that psc_step moves: psc_begin's before the first step */
     bool stepped;          /* psc_step has been called */
+    bool loaded;           /* psc_load has succeeded */
     /* [n_prefetches], that of fragment i is [i]; at least one. */
     struct psc_prefetch *prefetch;
     uint32_t n_prefetches;

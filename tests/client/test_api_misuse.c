@@ -169,6 +169,21 @@ static int report_nothing(struct psc *c)
     return psc_report(c, NULL);
 }
 
+static int report_without_size(struct psc *c)
+{
+    return psc_report(c, &(struct psc_metrics){.size = 0});
+}
+
+static int report_of_no_size(struct psc *c)
+{
+    static union {
+        struct psc_metrics metrics;
+        unsigned char bytes[2 * 4096];
+    } larger;
+    larger.metrics.size = sizeof larger;
+    return psc_report(c, &larger.metrics);
+}
+
 static int info_without_size(struct psc *c)
 {
     struct psc_info info = {.size = 0};
@@ -215,6 +230,8 @@ static const struct {
     {save, OWN, "psc_save: "},
     {load, OWN, "psc_load: "},
     {report_nothing, ANY, "psc_report: "},
+    {report_without_size, ANY, "psc_report: "},
+    {report_of_no_size, ANY, "psc_report: "},
     {info_without_size, ANY, "psc_info: "},
 };
 

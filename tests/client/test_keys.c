@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <string.h>
 
+#include "client/internal.h"
 #include "client/psclique.h"
 #include "tests/client/psd_fixture.h"
 #include "tests/support/thread_clique.h"
@@ -721,6 +722,28 @@ START_TEST(workers_do_not_mix_keys_and_whole_vectors)
 }
 END_TEST
 
+/* The list ends with its first key, because its next could not be started, and that key fails later. */
+static int push_after_half_a_list(struct hand *h)
+{
+    const struct psc_call first = {"psc_push_keys_start", PS_FRAME_PUSH, "conv.weight", h->g, NULL, 1,
+                                   .more = true};
+    uint64_t ticket = 0;
+    h->g[7] = NAN;
+    int rc = psc_call_start(h->c, &first, &ticket);
+    if (rc != PSC_OK || (rc = psc_wait(h->c, ticket)) != PSC_EVALUE)
+        return rc == PSC_OK ? PSC_EINVAL : rc;
+    rc = psc_push_start(h->c, "bn.scale", h->y, 1, &ticket);
+    return rc == PSC_OK ? psc_wait(h->c, ticket) : rc;
+}
+
+START_TEST(a_failed_list_ends_where_it_ended)
+{
+    static const char *const settings[] = {"method=async-sgd", RIG_CUT, NULL};
+    float center[N];
+    train(settings, 1, 1, push_after_half_a_list, center);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-keys");
@@ -737,6 +760,7 @@ int main(void)
     tcase_add_test(tc, a_step_of_rule_sum_is_the_callers);
     tcase_add_loop_test(tc, a_started_round_goes_on_with_the_key_that_failed, 0, 2);
     tcase_add_test(tc, a_ticket_can_be_tested_and_polled);
+    tcase_add_test(tc, a_failed_list_ends_where_it_ended);
     tcase_add_test(tc, only_rank_0_sets_the_method);
     tcase_add_test(tc, set_method_takes_the_methods_keys_only);
     tcase_add_test(tc, a_round_begins_again_after_a_restart);

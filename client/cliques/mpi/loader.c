@@ -54,6 +54,18 @@ static int find_calls(struct psc_mpi_world *w)
     return PSC_OK;
 }
 
+/* given NULL: the defaults. */
+static int take_options(struct psc_mpi_world *w, const struct psc_mpi_options *given)
+{
+    psc_mpi_options_init(&w->opt, sizeof w->opt);
+    if (given != NULL && (given->size < offsetof(struct psc_mpi_options, timeout_ms) || given->size > 4096))
+        return ps_fail(&w->error, PSC_EINVAL, "mpi: call psc_mpi_options_init first");
+    int rc = given != NULL ? psc_take_struct(&w->opt, sizeof w->opt, given, given->size, "mpi", &w->error)
+                           : PSC_OK;
+    w->opt.size = sizeof w->opt;
+    return rc;
+}
+
 int psc_mpi_world_open(const struct psc_mpi_options *opt, uint32_t members, struct psc_mpi_world **out)
 {
     struct psc_mpi_world *w = calloc(1, sizeof *w);
@@ -62,10 +74,8 @@ int psc_mpi_world_open(const struct psc_mpi_options *opt, uint32_t members, stru
     *out = w;
     if (w == NULL)
         return PSC_ENOMEM;
-    psc_mpi_options_init(&w->opt, sizeof w->opt);
-    rc = opt != NULL ? psc_take_struct(&w->opt, sizeof w->opt, opt, opt->size, "mpi", &w->error) : PSC_OK;
-    w->opt.size = sizeof w->opt;
     w->place.rank = -1;
+    rc = take_options(w, opt);
     if (rc == PSC_OK && (rc = find_calls(w)) == PSC_OK)
         rc = w->calls->open(&w->opt, members, &w->clique, &w->place, &w->started, &w->error);
     return rc;

@@ -156,7 +156,11 @@ static int save(struct member *m, int t)
 
 static int load(struct member *m, int t)
 {
-    return t == 0 ? psc_load(m->c, paths[m->rank], m->x, NULL, 0, NULL) : PSC_OK;
+    int rc = t == 0 ? psc_load(m->c, paths[m->rank], m->x, NULL, 0, NULL) : PSC_OK;
+    if (t > 0 || rc != PSC_OK)
+        return rc;
+    rc = psc_load(m->c, paths[m->rank], m->x, NULL, 0, NULL); /* its means would count twice */
+    return rc == PSC_EINVAL ? PSC_OK : PSC_EREFUSED;
 }
 
 static const uint32_t pipelines[] = {1, 2, 3, 6};

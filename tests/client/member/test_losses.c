@@ -3,9 +3,11 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/psclique.h"
+#include "client/save_format.h"
 #include "tests/client/member/group_fixture.h"
 
 enum { LOST_AT = 5 };
@@ -273,6 +275,57 @@ START_TEST(a_clique_that_is_to_end_ends)
 }
 END_TEST
 
+/* Whether the file is of the steps that were made, without a sum that waits. */
+static bool is_of_steps_made(const char *path, const struct psc *c)
+{
+    unsigned char head[PSC_STATE_HEAD_BYTES];
+    struct psc_state_head h;
+    struct stat st;
+    FILE *f = fopen(path, "rb");
+    size_t n = f != NULL ? fread(head, 1, sizeof head, f) : 0;
+    bool read =
+        f != NULL && stat(path, &st) == 0 && psc_state_parse(&h, head, n, (uint64_t)st.st_size, NULL) == 0;
+    if (f != NULL)
+        fclose(f);
+    return read && (h.flags & PSC_STATE_LANDED) == 0 && h.clock == psc_clock(c);
+}
+
+/* What a sum has when its members fail is not theirs: it is neither saved nor applied. Without a pipeline the
+ * state is that of the step before. */
+static int fail_then_save(struct member *m, size_t n)
+{
+    static float before[MOST][N];
+    char path[100];
+    int rc = psc_step(m->c, m->x, m->g, n), lost = m->run->local.method[0] == 'p' ? PSC_ECLIQUE : PSC_OK;
+    if (rc != PSC_ECLIQUE)
+        return rc;
+    snprintf(path, sizeof path, "%s/state-%d", dir, m->rank);
+    memcpy(before[m->rank], m->x, sizeof m->x);
+    for (int i = 0; i < 2; i++)
+        if (psc_save(m->c, path, m->x, NULL, 0) != lost || is_of_steps_made(path, m->c) != (lost == PSC_OK) ||
+            (unlink(path) == 0) != (lost == PSC_OK))
+            return PSC_EINVAL;
+    if (psc_wait(m->c, PSC_ALL) != lost || memcmp(before[m->rank], m->x, sizeof m->x) != 0)
+        return PSC_EINVAL;
+    return rc;
+}
+
+START_TEST(a_sum_that_failed_is_lost)
+{
+    struct run *r = clique_of(_i > 0 ? "pipe-sgd" : "d-sync", 3, 2);
+    r->on_loss = NULL;
+    r->step = fail_then_save;
+    r->salt = 5;
+    if (_i > 0)
+        r->local.pipeline = 1 + (uint32_t)_i;
+    run_start(r);
+    run_end(r);
+    for (int i = 0; i < 2; i++)
+        ck_assert_msg(r->member[i].rc == PSC_ECLIQUE, "member %d: %s: %s", i,
+                      psc_result_name(r->member[i].rc), r->member[i].error);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("losses");
@@ -287,6 +340,7 @@ int main(void)
     tcase_add_loop_test(tcase, without_its_leader_a_clique_ends, 0, 2);
     tcase_add_loop_test(tcase, a_clique_that_cannot_is_refused, 0, 2);
     tcase_add_test(tcase, a_clique_that_is_to_end_ends);
+    tcase_add_loop_test(tcase, a_sum_that_failed_is_lost, 0, 3);
     suite_add_tcase(suite, tcase);
     return unit_run(suite);
 }

@@ -7,6 +7,7 @@
 
 #include "client/psclient.h"
 #include "client/psclique.h"
+#include "client/psclique_mpi.h"
 #include "tests/support/unit.h"
 
 static struct psc_options quick(const char *server)
@@ -92,6 +93,13 @@ START_TEST(options_without_a_size_are_refused)
         assert_says(sentence, "psc_options_init first");
     }
     fail_open(NULL, PSC_EINVAL, sentence, sizeof sentence);
+    for (size_t i = 0; i < 2; i++) {
+        const struct psc_mpi_options opt = {.size = i == 0 ? 0 : SIZE_MAX, .timeout_ms = 1};
+        struct psc_mpi_world *w;
+        ck_assert_int_eq(psc_mpi_world_open(&opt, 1, &w), PSC_EINVAL);
+        assert_says(psc_mpi_world_error(w), "psc_mpi_options_init first");
+        psc_mpi_world_close(w);
+    }
 }
 END_TEST
 

@@ -1,4 +1,5 @@
 /* When a client says Hello again: not after ever longer waits alone. And until when. */
+#include <dlfcn.h>
 #include <netdb.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -41,6 +42,23 @@ int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo
         return __real_getaddrinfo(host, port, hints, out);
     sem_wait(&name_server);
     atomic_fetch_add(&answered, 1);
+    return EAI_AGAIN;
+}
+
+static sem_t name_server_of_zmq;
+static atomic_int asked_by_zmq, answered_to_zmq;
+
+/* libzmq's, which the linker does not wrap. */
+int getaddrinfo(const char *restrict host, const char *restrict port, const struct addrinfo *restrict hints,
+                struct addrinfo **restrict out)
+{
+    int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+    if (host == NULL || strstr(host, ".invalid") == NULL || (hints->ai_flags & AI_NUMERICHOST) != 0)
+        return real(host, port, hints, out);
+    atomic_fetch_add(&asked_by_zmq, 1);
+    sem_wait(&name_server_of_zmq);
+    atomic_fetch_add(&answered_to_zmq, 1);
     return EAI_AGAIN;
 }
 
@@ -189,6 +207,7 @@ START_TEST(a_name_is_looked_up_until_the_timeout)
     struct psc_options opt;
     struct psc *c;
     sem_init(&name_server, 0, 0);
+    sem_init(&name_server_of_zmq, 0, 1000);
     wait_ms = 50;
     psc_options_init(&opt, sizeof opt);
     opt.server = "tcp://no-such-host.invalid:1";
@@ -203,12 +222,43 @@ START_TEST(a_name_is_looked_up_until_the_timeout)
 }
 END_TEST
 
+/* psc_close does not wait for one that does not answer. */
+static void *answer_late(void *arg)
+{
+    (void)arg;
+    unit_nap_ms((unsigned)(UNIT_HANG_S / 2 * 1e3));
+    for (int i = 0; i < 100; i++)
+        sem_post(&name_server_of_zmq);
+    return NULL;
+}
+
+START_TEST(a_name_server_does_not_hold_up_the_end)
+{
+    struct psc_options opt;
+    struct psc *c;
+    pthread_t late;
+    sem_init(&name_server, 0, 100);
+    sem_init(&name_server_of_zmq, 0, 0);
+    wait_ms = 1e9;
+    psc_options_init(&opt, sizeof opt);
+    opt.server = "tcp://no-such-host.invalid:1";
+    opt.timeout_ms = 1000;
+    ck_assert_int_eq(psc_open(&opt, &c), PSC_EGONE);
+    for (double end = unit_now_s() + UNIT_HANG_S; asked_by_zmq == 0; unit_nap_ms(1))
+        ck_assert(unit_now_s() < end);
+    ck_assert_int_eq(pthread_create(&late, NULL, answer_late, NULL), 0);
+    psc_close(c);
+    ck_assert_int_eq(answered_to_zmq, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-return");
     TCase *tc = tcase_create("return");
     tcase_add_test(tc, a_server_that_is_back_hears_hello_again);
     tcase_add_test(tc, a_name_is_looked_up_until_the_timeout);
+    tcase_add_test(tc, a_name_server_does_not_hold_up_the_end);
     tcase_add_test(tc, a_head_that_does_not_answer_is_waited_for_until_the_timeout);
     suite_add_tcase(suite, tc);
     return unit_run(suite);

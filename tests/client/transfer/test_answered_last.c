@@ -186,6 +186,17 @@ int __wrap_psc_pieces_take(struct psc *c)
     return rc;
 }
 
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+
+/* In this thread: the call that fails, counted from the next one, which is 1; 0: none does. */
+static _Thread_local int calloc_fails_at;
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return calloc_fails_at > 0 && --calloc_fails_at == 0 ? NULL : __real_calloc(n, size);
+}
+
 static void *bind_router(struct fake *f, char *url, size_t size)
 {
     int zero = 0;
@@ -227,7 +238,7 @@ static float x[N], g[N];
 static const struct next nexts[] = {
     {2, "raw", 1}, {1, "fp16", 1}, {2, "fp16", 1}, {1, "raw", 2}, {1, "fp16", 2}};
 
-START_TEST(the_next_transfer_is_made_for_the_lanes_that_are)
+static struct psc *join(const struct next *next)
 {
     struct psc_options opt;
     struct psc *c;
@@ -235,7 +246,7 @@ START_TEST(the_next_transfer_is_made_for_the_lanes_that_are)
         x[i] = (float)(i % 100);
         g[i] = (float)(i % 3);
     }
-    fake_open(&fake, &nexts[_i]);
+    fake_open(&fake, next);
     psc_options_init(&opt, sizeof opt);
     opt.server = fake.url;
     opt.retry_ms = 1u << 30; /* nothing is sent again because time has passed */
@@ -243,6 +254,12 @@ START_TEST(the_next_transfer_is_made_for_the_lanes_that_are)
     opt.heartbeat_ms = 1000;
     ck_assert_msg(psc_open(&opt, &c) == PSC_OK, "%s", psc_error(c));
     ck_assert_msg(psc_begin(c, &model, 1, x) == PSC_OK, "%s", psc_error(c));
+    return c;
+}
+
+START_TEST(the_next_transfer_is_made_for_the_lanes_that_are)
+{
+    struct psc *c = join(&nexts[_i]);
     for (int step = 1; step <= 3; step++) {
         ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "step %d: %s", step, psc_error(c));
         ck_assert_msg(step == 1 || c->transfer_state.shard.n_lanes == nexts[_i].n_lanes, "step %d: %u lanes",
@@ -257,11 +274,32 @@ START_TEST(the_next_transfer_is_made_for_the_lanes_that_are)
 }
 END_TEST
 
+/* Whichever table of the new lanes has no memory: the step fails, and can be made again. */
+START_TEST(lanes_without_memory_are_made_later)
+{
+    struct psc *c = join(&nexts[_i]);
+    int failed = 0, rc = psc_step(c, x, g, 1);
+    ck_assert_msg(rc == PSC_OK, "%s", psc_error(c));
+    for (rc = PSC_ENOMEM; rc == PSC_ENOMEM; failed += rc == PSC_ENOMEM) {
+        calloc_fails_at = failed + 1;
+        rc = psc_step(c, x, g, 1);
+        calloc_fails_at = 0;
+    }
+    ck_assert_msg(rc == PSC_OK, "after %d without memory: %s", failed, psc_error(c));
+    ck_assert(failed >= 5 * (int)nexts[_i].n_lanes || nexts[_i].n_lanes == nexts[_i].lanes_before);
+    for (int i = 0; i < N; i++)
+        assert_quick(x[i] == (float)(i % 100) - 2 * (float)(i % 3));
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-answered-last");
     TCase *tc = tcase_create("answered-last");
     tcase_add_loop_test(tc, the_next_transfer_is_made_for_the_lanes_that_are, 0, ROWS(nexts));
+    tcase_add_loop_test(tc, lanes_without_memory_are_made_later, 0, ROWS(nexts));
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

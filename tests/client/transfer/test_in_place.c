@@ -316,6 +316,33 @@ START_TEST(a_vector_is_left_to_who_does_not_let_go)
 }
 END_TEST
 
+/* The lane refuses floats that are not there for not being finite. */
+static void refuse_too_many(struct fake *f, struct ps_message *m, const struct ps_frame *frame)
+{
+    struct ps_frame refusal = *frame;
+    refusal.kind = PS_FRAME_ERROR;
+    refusal.code = PS__CODE__VALUE;
+    refusal.begin = 0;
+    refusal.count = UINT32_MAX;
+    assert_quick(shm()->message_body(m, 0) == 0);
+    ps_frame_pack(&refusal, m->head);
+    shm()->port_reply(f->port, m);
+}
+
+START_TEST(a_refusal_of_floats_that_are_not_there_is_no_place_to_look)
+{
+    struct fake f = {.on_exchange = refuse_too_many};
+    struct psc *c = NULL;
+    float *x;
+    fake_open(&f);
+    ck_assert_msg(join(&f, 60000, &c, &x) == PSC_OK, "%s", psc_error(c));
+    ck_assert_int_eq(psc_step(c, x, g, 1), PSC_EEVICTED);
+    assert_says(psc_error(c), "the server refused floats 0 +4294967295");
+    psc_close(c);
+    fake_close(&f);
+}
+END_TEST
+
 /* The lane goes with the first chunk in its hands, as a psd that is killed; others then hear its address. */
 static void die(struct fake *f, struct ps_message *m, const struct ps_frame *frame)
 {
@@ -428,6 +455,7 @@ int main(void)
     ps_log_setup("test", PS_LOG_ERROR);
     tcase_add_test(tc, each_float_moves_once_whatever_stood_still);
     tcase_add_test(tc, a_vector_is_left_to_who_does_not_let_go);
+    tcase_add_test(tc, a_refusal_of_floats_that_are_not_there_is_no_place_to_look);
     tcase_add_test(tc, lanes_that_come_back_are_waited_for);
     tcase_add_test(tc, lanes_that_stay_away_end_the_wait);
     tcase_add_test(tc, lanes_that_never_were_are_not_waited_for);

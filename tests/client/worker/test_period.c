@@ -188,22 +188,79 @@ START_TEST(a_state_has_the_plan)
 }
 END_TEST
 
-/* The file as the version before wrote it, that had no plan in it. */
-static void make_old(size_t spoil_at)
+/* Changes the file, and its checksum with it. */
+static void rewrite(void (*change)(unsigned char *bytes, size_t at), size_t at)
 {
     static unsigned char bytes[1 << 20];
     FILE *f = fopen(path, "rb");
     size_t n = fread(bytes, 1, sizeof bytes, f);
     fclose(f);
-    bytes[8] = 2;
-    memset(bytes + 168, 0, PSC_STATE_SHORT_BYTES - 168);
-    bytes[spoil_at] ^= spoil_at > 0;
+    change(bytes, at);
     uint64_t hash = XXH3_64bits(bytes, n - 8);
     memcpy(bytes + n - 8, &hash, sizeof hash);
     f = fopen(path, "wb");
     ck_assert_uint_eq(fwrite(bytes, 1, n, f), n);
     fclose(f);
 }
+
+/* As the version before wrote it, that had no plan in it. */
+static void to_old(unsigned char *bytes, size_t spoil_at)
+{
+    bytes[8] = 2;
+    memset(bytes + 168, 0, PSC_STATE_SHORT_BYTES - 168);
+    bytes[spoil_at] ^= spoil_at > 0;
+}
+
+static void make_old(size_t spoil_at)
+{
+    rewrite(to_old, spoil_at);
+}
+
+static void invert(unsigned char *bytes, size_t at)
+{
+    bytes[at] ^= 0xff;
+}
+
+/* The method's period was longer when the state was saved. */
+START_TEST(a_period_of_a_state_is_at_most_the_methods)
+{
+    start_psd(dynamic);
+    struct psc *c = join();
+    for (int i = 0; i < PERIOD + 2; i++)
+        step_once(c);
+    assert_ok(c, psc_save(c, path, x, NULL, 0));
+    psc_close(c);
+    rewrite(invert, 177); /* of the period */
+    c = join();
+    assert_ok(c, psc_load(c, path, x, NULL, 0, NULL));
+    ck_assert_uint_eq(period(c), PERIOD);
+    ck_assert_uint_eq(steps(c), PERIOD - 2);
+    psc_close(c);
+}
+END_TEST
+
+static void add_landed(unsigned char *bytes, size_t at)
+{
+    bytes[at] |= PSC_STATE_LANDED;
+}
+
+/* Under this rule an answer is never in x. */
+START_TEST(a_state_with_an_answer_that_it_does_not_have_is_refused)
+{
+    static const char *const nesterov[] = {
+        "method=downpour", "optimizer=nesterov", "momentum=0.5", "period=6", RIG_CUT, NULL};
+    start_psd(nesterov);
+    struct psc *c = join();
+    step_once(c);
+    assert_ok(c, psc_save(c, path, x, NULL, 0));
+    psc_close(c);
+    rewrite(add_landed, 12);
+    c = join();
+    ck_assert_int_eq(psc_load(c, path, x, NULL, 0, NULL), PSC_EDAMAGED);
+    step_once(c);
+    psc_close(c);
+}
+END_TEST
 
 START_TEST(a_state_of_the_version_before_goes_on)
 {
@@ -285,6 +342,8 @@ int main(void)
     tcase_add_test(tc, a_fixed_period_heeds_nobody);
     tcase_add_loop_test(tc, a_state_has_the_plan, 1, 13);
     tcase_add_test(tc, a_state_of_the_version_before_goes_on);
+    tcase_add_test(tc, a_period_of_a_state_is_at_most_the_methods);
+    tcase_add_test(tc, a_state_with_an_answer_that_it_does_not_have_is_refused);
     tcase_add_test(tc, a_speed_is_of_computing_alone);
     tcase_add_test(tc, psd_is_told_the_speed);
     suite_add_tcase(suite, tc);
