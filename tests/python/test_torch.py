@@ -784,6 +784,28 @@ class Vector(Case):
         worker.close()
         again = self.trainer(psd, make_net(), state=path)
         self.assertEqual(again.worker.clock, clock)
+        before = path.read_bytes()
+        again._saved = -1  # as if psd had asked once more
+        self.train(again, range(1))
+        self.assertEqual(path.with_name("worker.before").read_bytes(), before)
+
+    def test_the_state_that_belongs_to_the_center_is_resumed(self) -> None:
+        """The newest, or that before it where psd, or this worker, ended while it saved."""
+        psd = self.psd("async-sgd", "learning_rate=0.1")
+        path, before = psd.folder / "worker", psd.folder / "worker.before"
+        worker = self.trainer(psd, make_net())
+        self.train(worker, range(2))
+        worker.save(path)
+        self.train(worker, range(1))
+        worker.save(before)
+        worker.close()
+        for newest, clock in ((path, 3), (before, 3)):
+            with self.trainer(psd, make_net(), state=path) as again:
+                self.assertEqual(again.worker.clock, clock)
+            newest.unlink()
+        before.write_bytes(b"damaged")
+        with self.assertRaises(psclient.DamagedState):
+            self.trainer(psd, make_net(), state=path)
 
 
 class Refused(Case):
