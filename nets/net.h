@@ -141,9 +141,12 @@ int cnn_net_score(struct cnn_net *net, const float *x, const float *images, cons
 int cnn_net_score_of(struct cnn_net *net, const float *x, const struct cnn_batch *batch,
                      struct cnn_score *score);
 
+#define CNN_NO_CLASS UINT16_MAX /* also the last of 65536 classes: their probabilities are numbers */
+
 /* A net's predictions; either may be NULL. */
 struct cnn_predictions {
-    uint16_t *classes;    /* [n]: class of the largest output of the main loss, the first of equals */
+    uint16_t *classes;    /* [n]: class of the largest output of the main loss, the first of equals;
+                             CNN_NO_CLASS where an output is NaN */
     float *probabilities; /* [n][classes of the model]: its softmax */
 };
 /* cnn_net_score_of that also returns the outputs. */

@@ -113,15 +113,14 @@ steps_of() { # EPOCHS IMAGES WORKERS
     echo $((($1 * $2 + batch * $3 - 1) / (batch * $3)))
 }
 
-# The user's options that an evaluator takes too: those of the data, of the manifest and of computing.
+# Options of workers that an evaluator takes too: those of the data, of the manifest and of computing.
+readonly evaluator_takes=" --view --cache --max-damaged --data-threads --prefetch --freeze --rates --backend --precision "
+
+# Those that the user gave.
 shared_options() {
     local i
     for ((i = 0; i + 1 < ${#given_options[@]}; i += 2)); do
-        case ${given_options[i]} in
-        --view | --cache | --max-damaged | --data-threads | --prefetch | --freeze | --rates | --backend | --precision)
-            printf '%s\n' "${given_options[@]:i:2}"
-            ;;
-        esac
+        [[ $evaluator_takes != *" ${given_options[i]} "* ]] || printf '%s\n' "${given_options[@]:i:2}"
     done
 }
 

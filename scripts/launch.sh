@@ -430,10 +430,9 @@ evaluator_options() {
     local i word
     for ((i = 1; i < ${#command[@]}; i++)); do
         word=${command[i]}
-        case $word in
-        --net | --data | --backend | --freeze | --rates) printf '%s\n' "$word" "${command[i + 1]-}" ;;
-        --net=* | --data=* | --backend=* | --freeze=* | --rates=*) printf '%s\n' "$word" ;;
-        esac
+        [[ "$evaluator_takes--net --data " == *" ${word%%=*} "* ]] || continue
+        printf '%s\n' "$word"
+        [[ $word == *=* ]] || printf '%s\n' "${command[i + 1]-}"
     done
     [[ -z $data ]] || printf '%s\n' --data "$data"
     key_of evaluator

@@ -53,6 +53,15 @@ static double softmax(uint32_t classes, const double *z, double *p, uint32_t *be
     return log(sum);
 }
 
+/* CNN_NO_CLASS if no label would be correct: see rank_of. */
+static uint16_t class_of(uint32_t classes, const double *z, uint32_t best)
+{
+    for (uint32_t k = 0; k < classes; k++)
+        if (isnan(z[k]))
+            return CNN_NO_CLASS;
+    return (uint16_t)best;
+}
+
 void cnn_softmax_predict(uint32_t classes, const double *z, double *p, uint32_t i,
                          const struct cnn_predictions *out)
 {
@@ -62,7 +71,7 @@ void cnn_softmax_predict(uint32_t classes, const double *z, double *p, uint32_t 
         return;
     softmax(classes, z, p, &best);
     if (out->classes != NULL)
-        out->classes[i] = (uint16_t)best;
+        out->classes[i] = class_of(classes, z, best);
     for (uint32_t k = 0; out->probabilities != NULL && k < classes; k++)
         out->probabilities[(size_t)i * classes + k] = (float)p[k];
 }

@@ -13,7 +13,8 @@ int cnn_confusion_init(struct cnn_confusion *c, uint32_t classes, struct ps_erro
         return ps_fail(err, -EINVAL, "a confusion matrix of %u classes; allowed are up to %d", classes,
                        CNN_CONFUSION_MAX_CLASSES);
     c->counts = calloc((size_t)classes * classes, sizeof *c->counts);
-    return c->counts != NULL
+    c->none = calloc(classes, sizeof *c->none);
+    return c->counts != NULL && c->none != NULL
                ? 0
                : ps_fail(err, -ENOMEM, "no memory for a confusion matrix of %u classes", classes);
 }
@@ -21,17 +22,21 @@ int cnn_confusion_init(struct cnn_confusion *c, uint32_t classes, struct ps_erro
 void cnn_confusion_finish(struct cnn_confusion *c)
 {
     free(c->counts);
+    free(c->none);
 }
 
 void cnn_confusion_clear(struct cnn_confusion *c)
 {
     memset(c->counts, 0, (size_t)c->classes * c->classes * sizeof *c->counts);
+    memset(c->none, 0, c->classes * sizeof *c->none);
 }
 
 void cnn_confusion_add(struct cnn_confusion *c, const uint16_t *labels, const uint16_t *predicted, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++)
-        c->counts[(size_t)labels[i] * c->classes + predicted[i]]++;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t *row = c->counts + (size_t)labels[i] * c->classes;
+        ++*(predicted[i] < c->classes ? &row[predicted[i]] : &c->none[labels[i]]);
+    }
 }
 
 static double ratio(uint64_t a, uint64_t b)
@@ -42,7 +47,7 @@ static double ratio(uint64_t a, uint64_t b)
 struct cnn_class_result cnn_confusion_class(const struct cnn_confusion *c, uint32_t k)
 {
     size_t n = c->classes;
-    struct cnn_class_result r = {.correct = c->counts[k * n + k]};
+    struct cnn_class_result r = {.images = c->none[k], .correct = c->counts[k * n + k]};
     for (size_t i = 0; i < n; i++) {
         r.images += c->counts[k * n + i];
         r.predicted += c->counts[i * n + k];
@@ -56,6 +61,8 @@ struct cnn_class_result cnn_confusion_class(const struct cnn_confusion *c, uint3
 double cnn_confusion_accuracy(const struct cnn_confusion *c)
 {
     uint64_t correct = 0, all = 0;
+    for (uint32_t k = 0; k < c->classes; k++)
+        all += c->none[k];
     for (size_t i = 0; i < (size_t)c->classes * c->classes; i++) {
         all += c->counts[i];
         correct += i % (c->classes + 1) == 0 ? c->counts[i] : 0;

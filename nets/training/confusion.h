@@ -13,13 +13,14 @@
 struct cnn_confusion {
     uint32_t classes;
     uint64_t *counts; /* [label][predicted] */
+    uint64_t *none;   /* [label]: images without a prediction */
 };
 
 /* -EINVAL for too many classes, -ENOMEM. Must be finished even after an error. */
 int cnn_confusion_init(struct cnn_confusion *c, uint32_t classes, struct ps_error *err);
 void cnn_confusion_finish(struct cnn_confusion *c);
 void cnn_confusion_clear(struct cnn_confusion *c);
-/* Adds n images. Labels and predictions are below `classes`. */
+/* Adds n images. Labels are below `classes`; so are predictions, or there is none. */
 void cnn_confusion_add(struct cnn_confusion *c, const uint16_t *labels, const uint16_t *predicted,
                        uint32_t n);
 

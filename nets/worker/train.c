@@ -23,8 +23,8 @@ enum { MAX_BAD_IN_A_ROW = 10 };
 struct parts {
     bool begun;
     int rc;
-    uint32_t sent; /* parts */
-    uint64_t held; /* floats of the part that begins the vector */
+    uint32_t sent;          /* parts */
+    uint64_t held_at, held; /* the part with the first trained value */
 };
 
 struct training {
@@ -318,18 +318,29 @@ static void update_buffers(struct training *t)
     cnn_freeze_update_buffers(&t->job->freeze, t->job->net, t->job->x);
 }
 
-/* A struct cnn_ready. The batch's statistics are known before the first part of g is. The part that begins
- * the vector, the last, waits until the loss is known. */
+/* Where the vector's first value lies that training moves. */
+static uint64_t first_trained(const struct cnn_job *job)
+{
+    size_t i = 0;
+    while (i + 1 < job->n_params && job->params[i].role != CNN_PARAM)
+        i++;
+    return job->params[i].offset;
+}
+
+/* A struct cnn_ready. The batch's statistics are known before the first part of g is. The part with the first
+ * trained value waits until the loss is known; before it there are only frozen ones and buffers. */
 static void send_part(void *arg, uint64_t offset, uint64_t n)
 {
     struct training *t = arg;
     if (t->parts.sent == 0)
         update_buffers(t);
-    if (offset > 0 && t->parts.rc == PSC_OK)
-        t->parts.rc = psc_ready(t->job->psc, offset, n);
-    if (offset == 0)
-        t->parts.held = n;
     t->parts.sent++;
+    uint64_t first = first_trained(t->job);
+    if (offset <= first && first < offset + n) {
+        t->parts.held_at = offset;
+        t->parts.held = n;
+    } else if (t->parts.rc == PSC_OK)
+        t->parts.rc = psc_ready(t->job->psc, offset, n);
 }
 
 /* The first half of psc_step, where the gradient leaves in parts. */
@@ -412,7 +423,7 @@ static int end_step(struct training *t)
     struct cnn_job *job = t->job;
     if (!t->parts.begun)
         return psc_step(job->psc, job->x, t->g, images_of(t));
-    int rc = t->parts.rc == PSC_OK ? psc_ready(job->psc, 0, t->parts.held) : t->parts.rc;
+    int rc = t->parts.rc == PSC_OK ? psc_ready(job->psc, t->parts.held_at, t->parts.held) : t->parts.rc;
     return rc == PSC_OK ? psc_step_end(job->psc) : rc;
 }
 
@@ -429,6 +440,13 @@ static void count_step(struct training *t, const struct cnn_score *score, uint32
         cnn_meter_add(meters[i], score->loss, score->n_correct, n);
         cnn_meter_add_steps(meters[i], loss_sum, steps, correct, images);
     }
+}
+
+/* Makes all members refuse the step. They sum only what is trained; g may lie on a device. */
+static int spoil(struct training *t)
+{
+    const float bad = NAN;
+    return psc_write(t->job->psc, t->g + first_trained(t->job), &bad, 1);
 }
 
 /* Steps of the library since the last one: more than one where a member that was ahead has made them when a
@@ -452,11 +470,11 @@ static int train_step(struct training *t)
     if (!isfinite(score.loss) && !cnn_job_is_shared(job) && !t->parts.begun)
         return start_over(t, "the loss is not finite");
     if (!isfinite(score.loss) && cnn_job_is_shared(job))
-        t->g[0] = NAN;            /* makes all members refuse the step */
+        rc = spoil(t);
     else if (!cnn_job_tells(job)) /* before the sum, after which the first partition reads the counts */
         cnn_partition_count(job->partition, &score, n);
 
-    rc = end_step(t);
+    rc = rc == PSC_OK ? end_step(t) : rc;
     if (rc == PSC_EVALUE)
         return start_over(t, "the vector to send is not finite");
     if (rc < 0)

@@ -13,6 +13,8 @@
 #include "server/config/keys.h"
 #include "server/config/url.h"
 
+enum { LEAST_PATH = 60 }; /* bytes of a path's end in an error */
+
 void psd_config_defaults(struct psd_config *cfg)
 {
     memset(cfg, 0, sizeof *cfg);
@@ -183,6 +185,15 @@ static bool is_assigned(const struct psd_config_source *source, const struct psd
     return false;
 }
 
+int psd_config_fail_at(struct ps_error *err, const char *path, size_t line, const char *sentence)
+{
+    const size_t all = sizeof err->text - sizeof "...:18446744073709551615: ", used = strlen(sentence),
+                 room = used + LEAST_PATH < all ? all - used : LEAST_PATH, len = strlen(path);
+    bool is_cut = len > room;
+    return ps_fail(err, -EINVAL, "%s%s:%zu: %s", is_cut ? "..." : "", is_cut ? path + len - room : path, line,
+                   sentence);
+}
+
 void psd_config_name_line(const struct psd_config_source *source, struct ps_error *err)
 {
     struct ps_error sentence = *err;
@@ -191,7 +202,7 @@ void psd_config_name_line(const struct psd_config_source *source, struct ps_erro
                       ? psd_config_line(source->path, key)
                       : 0;
     if (line > 0)
-        ps_fail(err, 0, "%s:%zu: %s", source->path, line, sentence.text);
+        psd_config_fail_at(err, source->path, line, sentence.text);
 }
 
 int psd_config_settle(struct psd_config *cfg, struct ps_error *err, struct ps_error *warning)

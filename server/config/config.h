@@ -121,6 +121,9 @@ int psd_config_check_file(const struct psd_config_source *source, struct ps_erro
 /* Puts "FILE:LINE: " before a sentence that begins with a key or a group which the file alone gives. The
  * checks between keys come after reading, and do not know the lines. Reads the file again. */
 void psd_config_name_line(const struct psd_config_source *source, struct ps_error *err);
+/* "FILE:LINE: sentence". The beginning of a long path is left out, rather than the end of the sentence, which
+ * says what is allowed. Returns -EINVAL. */
+int psd_config_fail_at(struct ps_error *err, const char *path, size_t line, const char *sentence);
 
 /* Reads the defaults, then the file, then the assignments. */
 int psd_config_gather(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err);

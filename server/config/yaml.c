@@ -34,8 +34,11 @@ static int fail_at(const struct reader *r, yaml_mark_t mark, const char *key, co
 {
     key = key[0] == 0 && r->key != NULL ? r->key : key;
     const char *colon = key[0] != 0 ? ": " : "";
-    if (r->lines)
-        return ps_fail(r->err, -EINVAL, "%s:%zu: %s%s%s", r->place, mark.line + 1, key, colon, sentence);
+    if (r->lines) {
+        struct ps_error found;
+        ps_fail(&found, 0, "%s%s%s", key, colon, sentence);
+        return psd_config_fail_at(r->err, r->place, mark.line + 1, found.text);
+    }
     return ps_fail(r->err, -EINVAL, "%s: %s%s%s", r->place, key, colon, sentence);
 }
 

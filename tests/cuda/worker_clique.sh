@@ -83,6 +83,23 @@ check --method eamsgd --set period=2 --set clique.bucket_floats=1000
 check --method sync-easgd --set clique.mode=vectors --set overlap=true --set clique.publish=1
 check --method d-sync --set clique.publish=2
 
+# A loss that is not finite: every member refuses the step, and the job ends as diverged. The host cannot touch g.
+diverges() { # PSWORKER-OPTION...
+    local other status=0
+    work nccl 1 --rendezvous "file:$folder/diverges" "$@" >nccl-1.log 2>&1 &
+    other=$!
+    work nccl 0 --rendezvous "file:$folder/diverges" "$@" >nccl-0.log 2>&1 || status=$?
+    wait "$other" && fail "diverged: member 1 ended well"
+    grep -q 'train.diverged' nccl-0.log || fail "diverged: member 0 ended with status $status"
+}
+head='{"fc1.weight":{"dtype":"F32","shape":[10,784],"data_offsets":[0,31360]},"fc1.bias":{"dtype":"F32","shape":[10],"data_offsets":[31360,31400]}}'
+{
+    printf '%b' "\\x$(printf %x ${#head})\0\0\0\0\0\0\0$head"
+    for ((i = 0; i < 7850; i++)); do printf '\0\0\0\177'; done # 1.7e38: the outputs overflow
+} >far
+diverges --method d-sync --init far
+rm -rf nccl* far
+
 # Several devices in one process: as one that computes the whole batch, up to rounding, in whatever processes they are.
 numbers() { # NAME: the last center's values, one a line
     local files=("$1"/checkpoints/center-*.safetensors) header

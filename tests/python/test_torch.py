@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import signal
+import tempfile
 import threading
 import time
 import unittest
@@ -663,6 +664,23 @@ class Vector(Case):
         with self.assertRaisesRegex(ValueError, r"'last.weight' has shape \(3, 8\); the model's has \(3, 9\)"):
             psclient.torch.load_checkpoint(net, path)
 
+    def test_an_incomplete_checkpoint_is_named(self) -> None:
+        """At every place where a copy may have ended; the model keeps its values."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path, net = pathlib.Path(folder.name) / "center", nn.Linear(2, 2, bias=False)
+        head = json.dumps({"weight": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}}).encode()
+        whole = len(head).to_bytes(8, "little") + head + np.ones(4, np.float32).tobytes()
+        before = net.weight.detach().clone()
+        for n in 0, 4, 8, 9, len(whole) - 17, len(whole) - 16, len(whole) - 5, len(whole) - 1:
+            path.write_bytes(whole[:n])
+            with self.subTest(n), self.assertRaisesRegex(ValueError, f"{path}: .*incomplete"):
+                psclient.torch.load_checkpoint(net, path)
+            self.assertTrue(torch.equal(net.weight, before))
+        path.write_bytes(whole)
+        psclient.torch.load_checkpoint(net, path)
+        self.assertTrue(torch.equal(net.weight, torch.ones(2, 2)))
+
     def exported(self) -> tuple[nn.Module, pathlib.Path]:
         """A model with tied parameters and a counter, trained, and the file of the last center."""
         psd = self.psd("async-msgd", "learning_rate=0.1")
@@ -766,6 +784,28 @@ class Vector(Case):
         worker.close()
         again = self.trainer(psd, make_net(), state=path)
         self.assertEqual(again.worker.clock, clock)
+        before = path.read_bytes()
+        again._saved = -1  # as if psd had asked once more
+        self.train(again, range(1))
+        self.assertEqual(path.with_name("worker.before").read_bytes(), before)
+
+    def test_the_state_that_belongs_to_the_center_is_resumed(self) -> None:
+        """The newest, or that before it where psd, or this worker, ended while it saved."""
+        psd = self.psd("async-sgd", "learning_rate=0.1")
+        path, before = psd.folder / "worker", psd.folder / "worker.before"
+        worker = self.trainer(psd, make_net())
+        self.train(worker, range(2))
+        worker.save(path)
+        self.train(worker, range(1))
+        worker.save(before)
+        worker.close()
+        for newest, clock in ((path, 3), (before, 3)):
+            with self.trainer(psd, make_net(), state=path) as again:
+                self.assertEqual(again.worker.clock, clock)
+            newest.unlink()
+        before.write_bytes(b"damaged")
+        with self.assertRaises(psclient.DamagedState):
+            self.trainer(psd, make_net(), state=path)
 
 
 class Refused(Case):

@@ -112,6 +112,7 @@ mkdir -p "$folder/tree/nets/worker"
 ln -s "$PSD_BUILD/server" "$folder/tree/server"
 cat >"$folder/tree/nets/worker/psworker" <<END
 #!/bin/sh
+case "\$*" in *"--evaluate"*) echo "\$*" >"$folder/late/evaluator.options" ;; esac
 case "\$*" in *"--name client-1"*)
     until grep -q '"event":"stop"' "$folder/late/psd-0.log"; do sleep 0.2; done
     timeout -s KILL 2 "$PSD_BUILD/nets/worker/psworker" "\$@"
@@ -121,7 +122,8 @@ exec "$PSD_BUILD/nets/worker/psworker" "\$@"
 END
 chmod +x "$folder/tree/nets/worker/psworker"
 PSD_BUILD=$folder/tree psrun --run-dir "$folder/late" --data digits --workers 2 --method async-easgd --set stop.accuracy=0.6 \
-    --every 1 -- psworker --net linear --steps 100000000
+    --every 1 -- psworker --net linear --steps 100000000 --max-damaged=7 --prefetch 3
+grep -qE -- '--max-damaged=7 --prefetch 3' "$folder/late/evaluator.options" || fail "late: the evaluator reads other data than the workers"
 { ((status == 0)) && says 'client-1 came when the job had ended' && says '^client-1 +late' && says '^client-0 +drained'; } ||
     fail "late: status $status"
 none_left

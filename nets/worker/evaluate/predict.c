@@ -86,14 +86,24 @@ static void write_probability(float p, bool json)
         fputs(json ? "null" : "nan", stdout);
 }
 
+static void write_class(uint16_t class, float p, bool json)
+{
+    if (class == CNN_NO_CLASS && isnan(p))
+        fputs(json ? "null" : "nan", stdout);
+    else
+        printf("%u", class);
+}
+
 /* The index is that of the set, whatever was left out before. */
 static void write_line(const struct prediction *p, uint32_t i)
 {
     bool json = p->job->args->json;
     uint32_t classes = p->job->model.classes;
     const float *probability = p->probabilities + (size_t)i * classes;
-    printf(json ? "{\"index\":%u,\"label\":%u,\"predicted\":%u,\"probabilities\":[" : "%u,%u,%u",
-           cnn_stream_index(p->stream, i), p->labels[i], p->classes[i]);
+    printf(json ? "{\"index\":%u,\"label\":%u,\"predicted\":" : "%u,%u,", cnn_stream_index(p->stream, i),
+           p->labels[i]);
+    write_class(p->classes[i], probability[0], json);
+    fputs(json ? ",\"probabilities\":[" : "", stdout);
     for (uint32_t k = 0; k < classes; k++) {
         fputs(json && k == 0 ? "" : ",", stdout);
         write_probability(probability[k], json);

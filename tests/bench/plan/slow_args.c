@@ -62,6 +62,17 @@ static bool read_costs(struct slow_options *o, const char *option, const char *t
     return o->costs_given = true;
 }
 
+static bool refuse_codec(const char *option, const char *part, const char *why)
+{
+    size_t n;
+    const struct ps_codec *const *rows = ps_codec_rows(&n);
+    fprintf(stderr, "psbench plan: %s names '%s': %s; allowed are", option, part, why);
+    for (size_t i = 0; i < n; i++)
+        fprintf(stderr, " %s%s", rows[i]->name, rows[i]->fraction_ppm > 0 ? ":FRACTION" : "");
+    fputc('\n', stderr);
+    return false;
+}
+
 static bool read_codecs(struct slow_options *o, const char *option, const char *text)
 {
     char part[32];
@@ -70,10 +81,8 @@ static bool read_codecs(struct slow_options *o, const char *option, const char *
     for (o->n_codecs = 0; plan_next_part(&at, part, &wrong); o->n_codecs++) {
         if (o->n_codecs == SLOW_MAX_LIST)
             return plan_refuse_list(option, text, SLOW_MAX_LIST);
-        if ((why = ps_codec_of(part, &o->codecs[o->n_codecs])) != NULL) {
-            fprintf(stderr, "psbench plan: %s names '%s': %s\n", option, part, why);
-            return false;
-        }
+        if ((why = ps_codec_of(part, &o->codecs[o->n_codecs])) != NULL)
+            return refuse_codec(option, part, why);
     }
     return wrong ? plan_refuse_list(option, text, SLOW_MAX_LIST) : true;
 }

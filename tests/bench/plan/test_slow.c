@@ -338,6 +338,7 @@ static const struct {
     {{BASE, "--fragments", "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"}, "1 to 16 parts"},
     {{BASE, "--workers", "0"}, "--workers is '0'"},
     {{BASE, "--target", "101"}, "--target is '101'"},
+    {{BASE, "--codec", "foo"}, "names 'foo': no such codec; allowed are raw fp16"},
     {{BASE, "--net", "no-such-net"}, "--net"},
     {{BASE, "--method", "sync-sgd"}, "allowed with --slow are diloco"},
     {{BASE, "--simulated"}, "no such option with --slow"},

@@ -48,6 +48,20 @@ START_TEST(classes_have_recall_precision_and_f1)
 }
 END_TEST
 
+/* A net whose outputs are not numbers: its images count, as correct for no label. */
+START_TEST(an_image_without_a_prediction_is_not_correct)
+{
+    const uint16_t labels[] = {0, 1}, none[] = {UINT16_MAX, UINT16_MAX};
+    cnn_confusion_add(&c, labels, none, 2);
+    struct cnn_class_result r = cnn_confusion_class(&c, 0);
+    ck_assert(r.images == 4 && r.correct == 2 && r.predicted == 4);
+    ck_assert_double_eq(cnn_confusion_accuracy(&c), 3.0 / 8);
+    cnn_confusion_clear(&c);
+    ck_assert_int_eq(cnn_confusion_class(&c, 0).images, 0);
+    ck_assert(isnan(cnn_confusion_accuracy(&c)));
+}
+END_TEST
+
 START_TEST(it_is_printed_as_json)
 {
     char *text = NULL;
@@ -79,6 +93,7 @@ int main(void)
     TCase *t = tcase_create("confusion");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, classes_have_recall_precision_and_f1);
+    tcase_add_test(t, an_image_without_a_prediction_is_not_correct);
     tcase_add_test(t, it_is_printed_as_json);
     tcase_add_test(t, too_many_classes_are_refused);
     suite_add_tcase(s, t);

@@ -3,6 +3,7 @@
 #ifndef TEST_FAKE_SERVER_H
 #define TEST_FAKE_SERVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -11,6 +12,7 @@
 struct fake_plan {
     int open, begin; /* what psc_open, psc_begin return */
     int step, pull;  /* what psc_step, psc_pull return from call number step_from, pull_from on */
+    bool diverged;   /* what is pulled is NaN */
     uint64_t step_from, pull_from;
     uint64_t raise_at;     /* psc_step number raise_at sends the process SIGTERM; 0: never */
     uint64_t ask_at;       /* after psc_step number ask_at psd asks to save; 0: never */

@@ -562,6 +562,32 @@ START_TEST(what_is_not_a_number_is_null_in_json)
 }
 END_TEST
 
+/* Its images count, as correct for no label. */
+START_TEST(a_center_of_nan_predicts_no_class)
+{
+    char path[] = "/tmp/psd-test-predict-XXXXXX", matrix[80], line[256], text[600];
+    unsigned images = 0, correct = 1;
+    fake_plan.diverged = true;
+    close(mkstemp(path));
+    snprintf(matrix, sizeof matrix, "%s.matrix", path);
+    snprintf(line, sizeof line, PREDICT " --json --confusion %s", matrix);
+    ck_assert_int_eq(run_into(path, line), CNN_EXIT_OK);
+    FILE *f = fopen(path, "r");
+    while (fgets(text, sizeof text, f) != NULL)
+        ck_assert_msg(strstr(text, "\"predicted\":null,") != NULL, "%s", text);
+    fclose(f);
+    f = fopen(matrix, "r");
+    ck_assert_ptr_nonnull(fgets(text, sizeof text, f));
+    const char *zero = strstr(text, "\"images\":");
+    ck_assert_ptr_nonnull(zero);
+    ck_assert_int_eq(sscanf(zero, "\"images\":%u,\"correct\":%u", &images, &correct), 2);
+    ck_assert_msg(images > 0 && correct == 0, "%s", text);
+    fclose(f);
+    unlink(path);
+    unlink(matrix);
+}
+END_TEST
+
 START_TEST(nothing_is_predicted_when_the_center_is_gone)
 {
     fake_plan.pull = PSC_EGONE;
@@ -991,6 +1017,7 @@ int main(void)
     tcase_add_test(tc, predictions_are_lines_that_sum_to_one);
     tcase_add_test(tc, predicting_with_a_first_point);
     tcase_add_test(tc, what_is_not_a_number_is_null_in_json);
+    tcase_add_test(tc, a_center_of_nan_predicts_no_class);
     tcase_add_test(tc, nothing_is_predicted_when_the_center_is_gone);
     tcase_add_test(tc, evaluating_leaves_the_results_of_each_class);
     tcase_add_test(tc, the_first_point_comes_from_a_file);

@@ -208,6 +208,32 @@ START_TEST(bad_file_is_named)
 }
 END_TEST
 
+/* The path of a file deep in the tree loses its beginning, and the sentence nothing of what is allowed. */
+START_TEST(a_long_path_leaves_room_for_what_is_allowed)
+{
+    char path[700] = "", named[80];
+    const struct psd_config_source source = {.path = path};
+    struct psd_config cfg;
+    struct ps_error err, warning;
+    while (strlen(path) < 600)
+        strcat(path, "./");
+    strcat(path, file_name);
+    snprintf(named, sizeof named, "./%s:1: ", file_name);
+    const char *text = "method: no-such-method\n";
+    write_bytes(text, strlen(text));
+    ck_assert_int_eq(psd_config_gather(&source, &cfg, &err), 0);
+    ck_assert_int_eq(psd_config_settle(&cfg, &err, &warning), -EINVAL);
+    psd_config_name_line(&source, &err);
+    assert_error_says(&err, named);
+    assert_error_says(&err, "averaging given one by one)");
+    text = "codec: {message: zip}\n";
+    write_bytes(text, strlen(text));
+    ck_assert_int_eq(psd_config_gather(&source, &cfg, &err), -EINVAL);
+    assert_error_says(&err, named);
+    assert_error_says(&err, "in at most six decimals");
+}
+END_TEST
+
 START_TEST(bad_bytes_are_refused)
 {
     struct psd_config cfg;
@@ -535,6 +561,7 @@ int main(void)
     TCase *tc = tcase_create("config");
     tcase_add_checked_fixture(tc, enter_directory, leave_directory);
     tcase_add_loop_test(tc, bad_file_is_named, 0, ROWS(bad_files));
+    tcase_add_test(tc, a_long_path_leaves_room_for_what_is_allowed);
     tcase_add_test(tc, bad_bytes_are_refused);
     tcase_add_test(tc, file_that_is_no_file_is_refused);
     tcase_add_test(tc, large_file_is_refused);

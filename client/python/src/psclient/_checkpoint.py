@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Union
+from typing import Any, BinaryIO, Union
 
 import numpy as np
 import torch
@@ -28,10 +28,21 @@ _DTYPES = {
 }
 
 
+def _read_head(file: BinaryIO, path: _Path) -> dict[str, Any]:
+    size, room = int.from_bytes(file.read(8), "little"), os.fstat(file.fileno()).st_size - 8
+    try:
+        head = json.loads(file.read(size)) if size <= room else None
+    except ValueError:
+        head = None
+    if not isinstance(head, dict):
+        raise ValueError(f"{path}: not a safetensors file, or one that is incomplete")
+    return head
+
+
 def _read(model: nn.Module, path: _Path) -> list[tuple[Entry, torch.Tensor]]:
     """The center of a checkpoint, for each of the model's tensors; strictly by name."""
     with open(path, "rb") as file:
-        head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        head = _read_head(file, path)
         tensors = {n: t for n, t in head.items() if not n.startswith("psd.") and n != "__metadata__"}
         begin = file.tell()
         entries = entries_of(model)
@@ -45,13 +56,15 @@ def _read(model: nn.Module, path: _Path) -> list[tuple[Entry, torch.Tensor]]:
                 raise ValueError(f"{path}: '{entry.name}' has shape {found}; the model's has {wanted}")
             file.seek(begin + tensors[entry.name]["data_offsets"][0])
             values = np.fromfile(file, np.float32, entry.tensor.numel())
+            if values.size < entry.tensor.numel():
+                raise ValueError(f"{path}: the file ends within '{entry.name}': it is incomplete")
             out.append((entry, torch.from_numpy(values).view(entry.tensor.shape)))
     return out
 
 
 def load_checkpoint(model: nn.Module, path: _Path) -> None:
     """Copies the center in a checkpoint of psd into `model`, strictly by name: ValueError names tensors that only one of
-    them has. A checkpoint has tied parameters once, and no counters such as num_batches_tracked. It is a safetensors file;
+    them has, or a file that is incomplete. A checkpoint has tied parameters once, and no counters such as num_batches_tracked. It is a safetensors file;
     its other tensors, psd.…, are state of the rule."""
     with torch.no_grad():
         for entry, values in _read(model, path):

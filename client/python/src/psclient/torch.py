@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from psclient._checkpoint import export_checkpoint, load_checkpoint
-from psclient._errors import NotFinite, RankTaken, Unsupported
+from psclient._errors import Error, NotFinite, RankTaken, Unsupported
 from psclient._manifest import Role
 from psclient._model import Entry, Watch, entries_of, local_buffers
 from psclient._place import Gpu, HostPlace, device_of, places_of, through_the_host
@@ -41,6 +41,11 @@ _Path = Union[str, "os.PathLike[str]"]
 _RANK_PAUSE_S = 0.5
 _SAMPLED = 4096  # values of g
 _PARTS_WERE_SENT = "have been sent, and the session ends"  # in libpsclient's sentence
+
+
+def _before(state: _Path) -> str:
+    """Where Trainer moves a state when it saves the next."""
+    return f"{os.fspath(state)}.before"
 
 
 def _open(server: str | None, rank: int | None, options: dict[str, Any]) -> Worker:
@@ -160,7 +165,8 @@ class Trainer:
     optimizer: makes the local step if the job's optimizer is external; None: psd's optimizer or rule makes the step.
     Unsupported is raised if this does not match the job; its message says what to pass. rank: the requested rank; None:
     torchrun's RANK if set, otherwise any. state: a file with this worker's part of the job: resumed from if it exists, and
-    saved at each checkpoint of psd. Other options are those of Worker, but for its stream.
+    saved at each checkpoint of psd; the one saved before it is FILE.before, which a psd that resumed from an older checkpoint
+    is resumed with. Other options are those of Worker, but for its stream.
 
     A model on a GPU: memory="cuda" lets libpsclient compute on the GPU, and memory="pinned" on the host, with copies of the
     model's vectors and the gradients in pinned memory. None: "cuda" where libpsclient has it for this worker, else "pinned"; a
@@ -210,9 +216,10 @@ class Trainer:
         self._take_over()
         self._state = state
         self._saved = self.info.save_version
-        if state is not None and os.path.exists(state):
+        found = None if state is None else self._state_to_resume(state)
+        if found is not None:
             try:
-                self.resume(state)
+                self.resume(found)
             except BaseException:
                 self.close()
                 raise
@@ -340,6 +347,8 @@ class Trainer:
         except NotFinite as why:
             raise self._name_bad(why) from why
         if self._state is not None and self.worker.save_version != self._saved:
+            if os.path.exists(self._state):
+                os.replace(self._state, _before(self._state))
             self.save(self._state)
 
     def _sample(self) -> tuple[int, list[torch.Tensor | None], torch.Tensor]:
@@ -463,6 +472,17 @@ class Trainer:
         with self._place.call(back=False):
             self.worker.save(path, self._x_array, out.getvalue())
         self._saved = self.worker.save_version
+
+    def _state_to_resume(self, state: _Path) -> _Path | None:
+        """The newest one, unless only that before it belongs to the center: psd, or this process, ended while it saved."""
+        files: list[_Path] = [path for path in (state, _before(state)) if os.path.exists(path)]
+        for path in files:
+            try:
+                if self.worker.saved_version(path) == self.info.center_version:
+                    return path
+            except Error:  # damaged: resume says so, if there is no other
+                continue
+        return files[0] if files else None
 
     def resume(self, path: _Path) -> dict[str, Any]:
         """Restores what save saved; call it before the first step. Returns `user`."""
