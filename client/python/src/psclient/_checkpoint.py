@@ -64,8 +64,8 @@ def _read(model: nn.Module, path: _Path) -> list[tuple[Entry, torch.Tensor]]:
 
 def load_checkpoint(model: nn.Module, path: _Path) -> None:
     """Copies the center in a checkpoint of psd into `model`, strictly by name: ValueError names tensors that only one of
-    them has, or a file that is incomplete. A checkpoint has tied parameters once, and no counters such as num_batches_tracked. It is a safetensors file;
-    its other tensors, psd.…, are state of the rule."""
+    them has, or a file that is incomplete. A checkpoint has tied parameters once, and no counters such as
+    num_batches_tracked. It is a safetensors file; its other tensors, psd.…, are state of the rule."""
     with torch.no_grad():
         for entry, values in _read(model, path):
             entry.tensor.copy_(values)
