@@ -10,7 +10,7 @@
 #include "server/psd.h"
 #include "tests/support/unit.h"
 
-enum { PAIR_CLIENTS = 16, PAIR_TURN_MS = 10 };
+enum { PAIR_CLIENTS = 16, PAIR_TURN_MS = 10, PAIR_HANG_TURNS = 100000 };
 
 struct pair {
     struct psd head, other;
@@ -26,6 +26,7 @@ struct pair {
     unsigned char enlist[1 << 16]; /* the last Enlist, as it travelled */
     size_t enlist_bytes;
     uint32_t n_complete, n_refused; /* the head was complete; Errors that it said to the other */
+    uint64_t n_turns;
 };
 
 /* setting: one more of both configurations, or NULL. */
@@ -45,11 +46,16 @@ bool pair_told(struct psd *d, struct psd_lane_message *msg);
 /* The other server's lane says this. */
 void pair_say(struct pair *p, const struct psd_lane_message *msg);
 
-/* True; fails the test after end_s of the real clock. */
-bool pair_may_go_on(double end_s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* True; fails the test after end_s of the real clock and end_turns turns. A turn takes as long as the machine
+ * likes, and some tests need thousands. */
+bool pair_may_go_on(const struct pair *p, double end_s, uint64_t end_turns, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 /* Turns while the condition holds, each after what follows; fails the test when it does not end. */
 #define PAIR_WHILE(p, condition, ...)                                                                        \
-    for (double pair_end = unit_now_s() + UNIT_HANG_S; (condition) && pair_may_go_on(pair_end, __VA_ARGS__); \
-         pair_turn(p))
+    for (struct {                                                                                            \
+             double s;                                                                                       \
+             uint64_t turns;                                                                                 \
+         } pair_end = {unit_now_s() + UNIT_HANG_S, (p)->n_turns + PAIR_HANG_TURNS};                          \
+         (condition) && pair_may_go_on(p, pair_end.s, pair_end.turns, __VA_ARGS__); pair_turn(p))
 
 #endif
