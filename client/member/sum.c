@@ -181,7 +181,7 @@ int psc_sum_land(struct psc *c)
 {
     struct psc_group *p = &c->group;
     struct psc_sum *s = &p->sums[p->sums_landed++ % PSC_MAX_SUMS];
-    size_t bad;
+    size_t bad = SIZE_MAX;
     int rc = p->size > 1 ? wait_for(c, s->words_ticket) : PSC_OK;
     int told = rc == PSC_OK ? take_words(c, s->words) : rc;
     if (rc == PSC_OK)

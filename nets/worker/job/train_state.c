@@ -103,9 +103,10 @@ static const char *choose(struct psc *psc, const char *path, const char *before)
 static int choose_together(struct psc *psc, struct psc_clique *q, const char *other, const char **path)
 {
     int size = psc_clique_size(q), rank = psc_clique_rank(q);
-    int64_t *versions = calloc((size_t)size * 2, sizeof *versions), *own = versions + 2 * (size_t)rank;
+    int64_t *versions = calloc((size_t)size * 2, sizeof *versions);
     if (versions == NULL)
         return PSC_ENOMEM;
+    int64_t *own = versions + 2 * (size_t)rank;
     own[0] = *path != NULL ? version_of(psc, *path) : -1;
     own[1] = other != NULL ? version_of(psc, other) : -1;
     int rc = gather(q, versions, 2);
