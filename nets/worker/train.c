@@ -605,10 +605,10 @@ static int loop(struct training *t, bool drained)
 int cnn_train(struct cnn_job *job, bool drained)
 {
     struct training t;
-    if (job->args->clique != NULL)
+    int rc = training_init(&t, job);
+    if (rc == CNN_EXIT_OK && job->args->clique != NULL)
         ps_log(PS_LOG_INFO, "clique.begun", "member %d of a clique of %d begins to train",
                psc_clique_rank(job->clique.q), psc_clique_size(job->clique.q));
-    int rc = training_init(&t, job);
     if (rc == CNN_EXIT_OK && job->args->steps == 0 && cnn_job_tells(job))
         report(&t, now_of(&t)); /* the number of steps in --epochs is known now */
     if (rc == CNN_EXIT_OK)
