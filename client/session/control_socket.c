@@ -228,9 +228,11 @@ void psc_control_context_end(void *context)
     e->context = context;
     pthread_mutex_init(&e->lock, NULL);
     ps_cond_init(&e->changed);
-    bool runs = ps_thread_create(&thread, end_thread, e) == 0;
-    if (!runs)
-        end_thread(e);
+    if (ps_thread_create(&thread, end_thread, e) != 0) {
+        zmq_ctx_term(context);
+        ending_free(e);
+        return;
+    }
     pthread_mutex_lock(&e->lock);
     while (!e->has_ended && rc != -ETIMEDOUT)
         rc = ps_cond_wait_until(&e->changed, &e->lock, until_ns);
@@ -241,8 +243,7 @@ void psc_control_context_end(void *context)
         pthread_detach(thread);
         return;
     }
-    if (runs)
-        pthread_join(thread, NULL);
+    pthread_join(thread, NULL);
     ending_free(e);
 }
 

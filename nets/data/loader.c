@@ -104,7 +104,7 @@ static int make_batch(struct cnn_stream *s, struct cnn_room *out)
 int cnn_stream_borrow(struct cnn_stream *s, struct cnn_batch *out)
 {
     while (s->failed >= 0) {
-        struct cnn_room room;
+        struct cnn_room room = {.picks = NULL};
         int n = s->prefetch != NULL ? cnn_prefetch_take(s->prefetch, &room, &s->at, &s->error)
                                     : make_batch(s, &room);
         if (n < 0)
