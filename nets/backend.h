@@ -42,8 +42,8 @@ struct cnn_backend {
     int (*probe)(enum cnn_precision precision, struct ps_error *err);
     /* As cnn_use_device, after probe; NULL: the backend has no devices. */
     int (*use_device)(uint32_t device, struct ps_error *err);
-    /* Bytes that a net may take if no limit is set; NULL: the available memory. */
-    uint64_t (*memory_limit)(void);
+    /* Bytes that a net may take if no limit is set; NULL: the available memory. -EIO with a sentence. */
+    int (*memory_limit)(uint64_t *out, struct ps_error *err);
     /* Bytes per number of values and gradients in the arena. */
     size_t (*value_bytes)(enum cnn_precision precision);
     /* Fills needs [n_layers], zeroed by the caller, and an estimate of the bytes that create allocates

@@ -173,8 +173,12 @@ static int check_limit(const struct cnn_net *net, const struct cnn_setup *setup,
     const double mib = 1024 * 1024;
     char fits[64] = "no batch would fit";
 
-    if (limit == 0)
-        limit = net->backend->memory_limit != NULL ? net->backend->memory_limit() : cnn_machine_bytes();
+    if (limit == 0 && net->backend->memory_limit != NULL) {
+        int rc = net->backend->memory_limit(&limit, err);
+        if (rc < 0)
+            return rc;
+    } else if (limit == 0)
+        limit = cnn_machine_bytes();
     if (total_of(&sizes) <= limit)
         return 0;
     uint32_t batch = batch_that_fits(net->backend, *setup, limit);

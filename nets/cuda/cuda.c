@@ -66,10 +66,12 @@ static int probe(enum cnn_precision precision, struct ps_error *err)
     return 0;
 }
 
-static uint64_t memory_limit(void)
+static int memory_limit(uint64_t *out, struct ps_error *err)
 {
     size_t left = 0, all = 0;
-    return cudaMemGetInfo(&left, &all) == cudaSuccess ? left : 0;
+    int rc = cnn_cuda_check(cudaMemGetInfo(&left, &all), "asking for the GPU's free memory", NULL, err);
+    *out = left;
+    return rc;
 }
 
 bool cnn_cuda_is_wide(const struct cnn_plan *p, const struct cnn_layer *l)

@@ -166,15 +166,15 @@ static cudnnBackendDescriptor_t product(struct maker *m, const struct cnn_cuda_p
                                         cudnnBackendDescriptor_t in, cudnnBackendDescriptor_t weights,
                                         cudnnBackendDescriptor_t out)
 {
-    const double one = 1, zero = 0;
+    const float one = 1, zero = 0; /* cuDNN takes doubles, too, but its first engine reads their first half */
     cudnnBackendDescriptor_t how = convolution(m, &q->window), d = begin(m, operations[q->product].type);
 
     set_part(m, d, operations[q->product].convolution, how);
     set_part(m, d, operations[q->product].in, in);
     set_part(m, d, operations[q->product].weights, weights);
     set_part(m, d, operations[q->product].out, out);
-    set(m, d, operations[q->product].alpha, CUDNN_TYPE_DOUBLE, 1, &one);
-    set(m, d, operations[q->product].beta, CUDNN_TYPE_DOUBLE, 1, &zero);
+    set(m, d, operations[q->product].alpha, CUDNN_TYPE_FLOAT, 1, &one);
+    set(m, d, operations[q->product].beta, CUDNN_TYPE_FLOAT, 1, &zero);
     return end(m, d);
 }
 

@@ -46,9 +46,9 @@ static int use_device(uint32_t device, struct ps_error *err)
     return module->backend.use_device(device, err);
 }
 
-static uint64_t memory_limit(void)
+static int memory_limit(uint64_t *out, struct ps_error *err)
 {
-    return module->backend.memory_limit();
+    return module->backend.memory_limit(out, err);
 }
 
 static size_t value_bytes(enum cnn_precision precision)

@@ -132,7 +132,7 @@ bool read_product(const Descriptor &op, Work &w)
          stride = c.all<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES),
          dilation = c.all<int64_t>(CUDNN_ATTR_CONVOLUTION_DILATIONS);
     if (!read_tensor(op.part(n.in), w.in) || !read_tensor(op.part(n.weights), w.weights) ||
-        !read_tensor(op.part(n.out), w.sums) || op.one<double>(n.alpha) != 1 || op.one<double>(n.beta) != 0 ||
+        !read_tensor(op.part(n.out), w.sums) || op.one<float>(n.alpha) != 1 || op.one<float>(n.beta) != 0 ||
         c.one<cudnnDataType_t>(CUDNN_ATTR_CONVOLUTION_COMP_TYPE) != CUDNN_DATA_FLOAT)
         return false;
     w.product = {w.in.sizes,

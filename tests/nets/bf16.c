@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/nets/cases.h"
 #include "tests/support/unit.h"
@@ -352,12 +354,17 @@ START_TEST(ref_refuses)
 }
 END_TEST
 
+/* In a child: after this process had asked CUDA, its children, the tests, could not. */
 static bool has_units(void)
 {
     const struct cnn_net_options opt = {
         .model = cnn_model_find("linear"), .backend = backend_of_bf16(), .batch = 1, .precision = CNN_BF16};
     struct cnn_net_memory memory;
-    return cnn_net_plan_memory(&opt, &memory, NULL) == 0;
+    int status = 1;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(cnn_net_plan_memory(&opt, &memory, NULL) == 0 ? 0 : 1);
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
 }
 
 int main(void)

@@ -11,13 +11,13 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "client/team/team.h"
+#include "nets/data/dataset.h"
 #include "nets/net.h"
 #include "nets/plan.h"
-#include "proto/vec/vec.h"
 #include "tests/bench/net/conv_limit.h"
 #include "tests/bench/net/fma.h"
 #include "tests/bench/net/partitions.h"
+#include "tests/bench/net/vectors.h"
 
 const char bench_net_help[] = "training steps of a net: images/s, compared with the machine's limits";
 
@@ -48,10 +48,10 @@ struct bench {
     struct cnn_net *net;
     struct cnn_plan *plan;
     struct conv_limit *conv; /* NULL: nothing to measure */
-    struct psc_team *team;   /* of the update; NULL: one thread */
-    size_t n_floats, n_pixels;
-    float *x, *v, *g, *images;
-    uint16_t *labels;
+    struct bench_vectors vectors;
+    struct cnn_batch batches[2]; /* in turn; on a GPU the next is uploaded beside the step */
+    size_t n_gradients;
+    struct ps_error error; /* of the update */
     struct sample samples[MAX_REPETITIONS];
     size_t n_samples;
 };
@@ -163,29 +163,23 @@ static bool parse(int argc, char **argv, struct options *o)
     return false;
 }
 
-/* v <- mu v - eta g; x <- x + v */
-static void update(void *arg, uint64_t begin, uint64_t count)
-{
-    const struct bench *b = arg;
-    ps_vec_best()->heavy_ball(b->x + begin, b->v + begin, b->g + begin, 0.001f, 0.9f, count);
-}
-
 static int gradient(struct bench *b)
 {
+    const struct cnn_batch *now = &b->batches[b->n_gradients % 2], *next = &b->batches[++b->n_gradients % 2];
     struct cnn_score score;
-    return cnn_net_gradient(b->net, b->x, b->images, b->labels, b->g, &score);
+    int rc = cnn_net_announce(b->net, next);
+    return rc < 0 ? rc : cnn_net_gradient_of(b->net, b->vectors.x, now, b->vectors.g, NULL, &score);
 }
 
 static int forward(struct bench *b)
 {
     struct cnn_score score;
-    return cnn_net_score(b->net, b->x, b->images, b->labels, b->opt.batch, &score);
+    return cnn_net_score_of(b->net, b->vectors.x, &b->batches[0], &score);
 }
 
 static int move(struct bench *b)
 {
-    psc_team_run(b->team, b->n_floats, update, b);
-    return 0;
+    return bench_vectors_update(&b->vectors, &b->error);
 }
 
 static int train_step(struct bench *b)
@@ -357,6 +351,37 @@ static void report(const struct bench *b)
     (b->opt.json ? report_json : report_text)(b, &m);
 }
 
+/* As psworker has them: floats for a CPU's backend, bytes for a GPU's. */
+static int make_batch(struct bench *b, struct cnn_batch *out)
+{
+    static float values[CNN_MAX_CHANNELS][256];
+    const struct cnn_model *m = &b->opt.model;
+    const bool bytes = b->vectors.memory.device != NULL;
+    const size_t n = (size_t)m->channels * m->height * m->width * b->opt.batch;
+    void *images = cnn_net_alloc(b->net, n * (bytes ? 1 : sizeof(float)));
+    uint16_t *labels = cnn_net_alloc(b->net, b->opt.batch * sizeof *labels);
+
+    *out = (struct cnn_batch){.images = images,
+                              .pixels = bytes ? CNN_PIXELS_BYTE : CNN_PIXELS_FLOAT,
+                              .is_hwc = bytes,
+                              .value_of = (const float(*)[256])values,
+                              .labels = labels,
+                              .n = b->opt.batch};
+    if (images == NULL || labels == NULL)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        if (bytes)
+            ((uint8_t *)images)[i] = (uint8_t)(i * 2654435761u % 251);
+        else
+            ((float *)images)[i] = (float)(i * 2654435761u % 1000) * 0.002f - 1.0f;
+    for (uint32_t c = 0; c < m->channels && c < CNN_MAX_CHANNELS; c++)
+        for (int k = 0; k < 256; k++)
+            values[c][k] = (float)k / 128 - 1;
+    for (uint32_t i = 0; i < b->opt.batch; i++)
+        labels[i] = (uint16_t)(i % m->classes);
+    return 0;
+}
+
 static int set_up(struct bench *b, struct ps_error *err)
 {
     const struct cnn_model *model = &b->opt.model;
@@ -369,22 +394,12 @@ static int set_up(struct bench *b, struct ps_error *err)
 
     if (rc < 0 || (rc = cnn_plan_create(model, &b->plan, err)) < 0)
         return rc;
-    b->n_floats = cnn_model_n_floats(model);
-    b->n_pixels = (size_t)model->channels * model->height * model->width * b->opt.batch;
-    b->x = calloc(b->n_floats, sizeof *b->x);
-    b->v = calloc(b->n_floats, sizeof *b->v);
-    b->g = calloc(b->n_floats, sizeof *b->g);
-    b->images = calloc(b->n_pixels, sizeof *b->images);
-    b->labels = calloc(b->opt.batch, sizeof *b->labels);
-    if (b->x == NULL || b->v == NULL || b->g == NULL || b->images == NULL || b->labels == NULL)
-        return ps_fail(err, -ENOMEM, "no memory for %zu floats and their momentum", b->n_floats);
-    if (b->opt.threads > 1 && (rc = psc_team_create(b->opt.threads, &b->team)) < 0)
-        return ps_fail(err, rc, "no %u threads for the update: %s", b->opt.threads, strerror(-rc));
-    cnn_model_fill(model, 1, b->x);
-    for (size_t i = 0; i < b->n_pixels; i++)
-        b->images[i] = (float)(i * 2654435761u % 1000) * 0.002f - 1.0f;
-    for (uint32_t i = 0; i < b->opt.batch; i++)
-        b->labels[i] = (uint16_t)(i % model->classes);
+    rc = bench_vectors_create(model, cnn_net_backend(b->net), b->opt.threads, &b->vectors, err);
+    for (size_t i = 0; i < 2 && rc == 0; i++)
+        if (make_batch(b, &b->batches[i]) < 0)
+            rc = ps_fail(err, -ENOMEM, "no memory for a batch of %u images", b->opt.batch);
+    if (rc < 0)
+        return rc;
     if (!b->opt.only_steps && conv_limit_create(b->plan, b->opt.batch, b->opt.threads, &b->conv) < 0)
         b->conv = NULL;
     return 0;
@@ -393,14 +408,15 @@ static int set_up(struct bench *b, struct ps_error *err)
 static void tear_down(struct bench *b)
 {
     conv_limit_destroy(b->conv);
-    psc_team_destroy(b->team);
+    if (b->net != NULL)
+        cnn_net_announce(b->net, NULL);
+    for (size_t i = 0; i < 2 && b->net != NULL; i++) {
+        cnn_net_free(b->net, (void *)(uintptr_t)b->batches[i].images);
+        cnn_net_free(b->net, (void *)(uintptr_t)b->batches[i].labels);
+    }
     cnn_net_destroy(b->net);
     cnn_plan_destroy(b->plan);
-    free(b->x);
-    free(b->v);
-    free(b->g);
-    free(b->images);
-    free(b->labels);
+    bench_vectors_destroy(&b->vectors);
     free(b);
 }
 
@@ -415,7 +431,8 @@ static int run_command(struct bench *b, const char *command)
         return rc == -EINVAL ? 2 : 1;
     }
     if ((rc = measure(b)) < 0) {
-        fprintf(stderr, "psbench %s: %s\n", command, cnn_net_error(b->net));
+        fprintf(stderr, "psbench %s: %s\n", command,
+                b->error.text[0] != 0 ? b->error.text : cnn_net_error(b->net));
         return 1;
     }
     return 0;
