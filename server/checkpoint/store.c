@@ -23,6 +23,7 @@ static const char prefix[] = "center-";
 static const char suffix[] = ".safetensors";
 static const char best[] = "best.safetensors";
 static const char temporary[] = ".center.tmp-";
+static const char damaged[] = ".damaged";
 
 int psd_checkpoint_check_manifest(const struct ps_manifest *m, struct ps_error *err)
 {
@@ -445,6 +446,19 @@ int psd_checkpoint_read_version(const char *dir, uint64_t version, uint64_t max_
             rc = psd_checkpoint_read(path, max_floats, out, err);
     free(files);
     return rc;
+}
+
+int psd_checkpoint_set_aside(const char *dir, uint64_t version, struct ps_error *err)
+{
+    char from[4096], to[4096 + sizeof damaged], name[64];
+    snprintf(name, sizeof name, "%s%012" PRIu64 "%s", prefix, version, suffix);
+    int rc = join(from, sizeof from, dir, name, err);
+    if (rc < 0)
+        return rc;
+    snprintf(to, sizeof to, "%s%s", from, damaged);
+    if (rename(from, to) < 0)
+        return ps_fail(err, -errno, "%s: cannot be renamed to %s: %s", from, to, strerror(errno));
+    return 0;
 }
 
 uint32_t psd_checkpoint_versions(const char *dir, uint64_t manifest_hash, uint64_t *out, uint32_t max)
