@@ -288,10 +288,25 @@ static void delete_old(const char *dir, int dir_fd, const char *written, const s
     free(files);
 }
 
+int psd_checkpoint_make_directory(const char *path)
+{
+    char parent[4096];
+    if (mkdir(path, 0700) < 0)
+        return errno == EEXIST ? 0 : -errno;
+    if ((size_t)snprintf(parent, sizeof parent, "%s/..", path) >= sizeof parent)
+        return 1;
+    int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) { /* else this user may not read it */
+        fsync(fd);
+        close(fd);
+    }
+    return 1;
+}
+
 /* The directory may have been removed while psd runs: creates it again, if its parent exists. */
 static void make_if_gone(const char *dir)
 {
-    if (mkdir(dir, 0700) == 0)
+    if (psd_checkpoint_make_directory(dir) > 0)
         ps_log(PS_LOG_WARN, "checkpoint.directory", "%s was removed with its content: it was created again",
                dir);
 }
