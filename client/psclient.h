@@ -48,8 +48,8 @@ struct psc_clique; /* psclique.h */
 
 enum psc_result {
     PSC_OK = 0,
-    PSC_DRAINED = 1, /* the server ends the job normally: stop. The call took effect, unless psc_error() says
-                        otherwise. */
+    PSC_DRAINED = 1, /* the server ends the job normally, or a member has called psc_stop: stop. The call took
+                        effect, unless psc_error() says otherwise. */
     PSC_EINVAL = -1, /* an argument or option is not allowed, or calls are out of order */
     PSC_ENOMEM = -2,
     PSC_EGONE = -3,        /* the server was silent for timeout_ms, attempts to reconnect included */
@@ -363,6 +363,15 @@ int psc_step_end(struct psc *c);
  * - Rules that send the sum of the steps since the last answer: the answer is applied N steps later, and the
  *   steps made meanwhile are kept. Of fragments several may be on their way.
  * - Rule admm cannot overlap: PSC_EUNSUPPORTED. */
+
+/* Asks a clique to stop, between two steps, as after a signal to this member. PSC_DRAINED: stop now; a single
+ * worker always may. PSC_OK: make steps until psc_step returns PSC_DRAINED, which it does after the same step
+ * at all members, so that states saved then belong together: after one step, after K steps of a pipeline of
+ * K, or with clique.mode: vectors after at most two periods. May be called before each step. Where the clique
+ * goes on after losses (on_loss: shrink) it stops only if all members have called, or the one with the
+ * session; else this member is told to stop alone, about two seconds after its first call. Errors:
+ * PSC_EINVAL. */
+int psc_stop(struct psc *c);
 
 /* Copies the worker's own x into x, [n_floats]. With Nesterov's momentum it differs from the array that
  * psc_step moves; otherwise it is a copy of that array, which must still exist. Errors: PSC_EINVAL. */

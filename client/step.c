@@ -5,6 +5,7 @@
 
 #include "client/internal.h"
 #include "client/worker/worker.h"
+#include "proto/clock.h"
 #include "proto/model/fragment.h"
 
 /* NULL: no tensor has a rate of its own */
@@ -225,7 +226,9 @@ int psc_step_alone(struct psc *c, float *x, const float *g, size_t n_samples)
         c->worker.save_version = save_version; /* a prefetched exchange may already have told */
     if (c->rule->collective)                   /* all members stop after the same step */
         return c->group.drains ? PSC_DRAINED : PSC_OK;
-    return draining ? finish_drained(c, x) : PSC_OK;
+    if (draining)
+        return finish_drained(c, x);
+    return c->group.stops ? PSC_DRAINED : PSC_OK;
 }
 
 /* The leader makes the step for all members. */
@@ -430,6 +433,23 @@ int psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
         c->worker.open.lost = true;
     }
     return end_step(c);
+}
+
+/* How long a member that could leave alone waits for all others to wish the same. */
+#define STOP_TOGETHER_S 2.0
+
+int psc_stop(struct psc *c)
+{
+    struct psc_group *p = &c->group;
+    int rc = psc_check_worker(c, "psc_stop", c, c);
+    if (rc != PSC_OK)
+        return rc;
+    if (p->size == 1)
+        return PSC_DRAINED;
+    if (!p->stop.is_there)
+        p->stop = (struct psc_wish){true, ps_now_s(), p->sums_begun};
+    bool all_know = p->sums_landed > p->stop.first_sum, late = ps_now_s() - p->stop.since_s > STOP_TOGETHER_S;
+    return p->losses.shrinks && all_know && late ? PSC_DRAINED : PSC_OK;
 }
 
 int psc_point(struct psc *c, float *x)

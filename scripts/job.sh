@@ -155,16 +155,22 @@ job_prepare() {
     fi
 }
 
+# yaml_text TEXT: as a string in YAML.
+yaml_text() {
+    local text=${1//\\/\\\\}
+    printf '"%s"' "${text//\"/\\\"}"
+}
+
 # job_write_config LINE: writes the job's configuration; LINE is added unless empty.
 job_write_config() {
     {
         printf '# All keys: configs/psd.yaml. Parameters of the method: configs/methods/%s.yaml\n' "$method"
         printf 'method: %s\n' "$method"
         [[ -z $1 ]] || printf '%s\n' "$1"
-        printf 'listen: %s\nstate_dir: "%s"\nendpoint_file: "%s"\n' "$job_listen" "$run_dir/state" \
-            "$run_dir/endpoint"
+        printf 'listen: %s\nstate_dir: %s\nendpoint_file: %s\n' "$job_listen" "$(yaml_text "$run_dir/state")" \
+            "$(yaml_text "$run_dir/endpoint")"
         [[ $job_listen == "$job_loopback" ]] || echo 'insecure: true'
-        printf 'status: {socket: "%s"}\n' "$socket"
+        printf 'status: {socket: %s}\n' "$(yaml_text "$socket")"
     } >"$run_dir/psd.yaml"
 }
 

@@ -208,20 +208,44 @@ static int check_part(const struct psd *d, struct ps_error *err)
         d->job.resumed_from, s->part, s->map.parts, i, n);
 }
 
-static int read_checkpoint(struct psd *d, uint64_t version, struct ps_error *err)
+static int read_newest(struct psd *d, struct ps_error *err)
 {
-    if (version != UINT64_MAX)
-        return psd_checkpoint_read_version(d->job.checkpointer.directory, version, d->cfg.limits.floats,
-                                           &d->job.resumed, d->job.resumed_from, sizeof d->job.resumed_from,
-                                           err);
     return psd_checkpoint_read_newest(d->job.checkpointer.directory, d->cfg.limits.floats, &d->job.resumed,
                                       d->job.resumed_from, sizeof d->job.resumed_from, log_skipped, err);
 }
 
-/* Finds the checkpoint to resume from. Sets d->resumed_from to "" if there is none. */
-static int find_checkpoint(struct psd *d, uint64_t version, struct ps_error *err)
+/* The head chooses among the versions in the servers' file names and headers. If the values of the chosen one
+ * are damaged, it is set aside, and this server starts from another one: the head then chooses again. With no
+ * other one the server ends, and nothing is set aside. */
+static int read_another(struct psd *d, uint64_t damaged, struct ps_error *err)
 {
-    int rc = read_checkpoint(d, version, err);
+    struct ps_error why;
+    if (read_newest(d, &why) < 0)
+        return -EBADMSG;
+    log_skipped(err->text);
+    return psd_checkpoint_set_aside(d->job.checkpointer.directory, damaged, err);
+}
+
+/* *version: the one to read, UINT64_MAX for the newest; what it becomes if that one is damaged. */
+static int read_checkpoint(struct psd *d, uint64_t *version, struct ps_error *err)
+{
+    uint64_t wanted = *version;
+    if (wanted == UINT64_MAX)
+        return read_newest(d, err);
+    int rc =
+        psd_checkpoint_read_version(d->job.checkpointer.directory, wanted, d->cfg.limits.floats,
+                                    &d->job.resumed, d->job.resumed_from, sizeof d->job.resumed_from, err);
+    if (rc != -EBADMSG)
+        return rc;
+    *version = UINT64_MAX;
+    return read_another(d, wanted, err);
+}
+
+/* Finds the checkpoint to resume from. Sets d->resumed_from to "" if there is none. */
+static int find_checkpoint(struct psd *d, uint64_t *wanted, struct ps_error *err)
+{
+    uint64_t version = *wanted;
+    int rc = read_checkpoint(d, wanted, err);
     struct psd_best best;
     if (rc == -ENOENT && psd_checkpoint_read_best(d->job.checkpointer.directory, &best, NULL) == 0)
         return ps_fail(
@@ -260,14 +284,15 @@ static int resume(struct psd *d, uint64_t version, struct ps_error *err)
 static int resume_job(struct psd *d, const struct psd_start *start)
 {
     struct ps_error err;
-    int rc = find_checkpoint(d, start->version, &err);
+    uint64_t version = start->version;
+    int rc = find_checkpoint(d, &version, &err);
     bool found = d->job.resumed_from[0] != 0;
     if (rc == 0 && !start->unset && psd_settings_resume(&d->job, found, &err) < 0) {
         ps_log(PS_LOG_ERROR, "start.settings", "%s", err.text);
         return PSD_EXIT_CONFIG;
     }
     if (rc == 0 && found)
-        rc = resume(d, start->version, &err);
+        rc = resume(d, version, &err);
     if (rc == 0)
         return PSD_EXIT_OK;
     ps_log(PS_LOG_ERROR, "start.checkpoint", "%s", err.text);

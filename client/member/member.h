@@ -32,6 +32,7 @@ enum psc_word {
     PSC_WORD_DRAIN,  /* the leader's server drains */
     PSC_WORD_SAVE,   /* it has asked to save */
     PSC_WORD_FAILED, /* the leader has lost it */
+    PSC_WORD_STOP,   /* psc_stop: all stop if the sum is at least the number of members */
     PSC_N_WORDS,
 };
 
@@ -109,6 +110,13 @@ struct psc_losses {
     double longest_s;                   /* between the ends of two steps, of late */
 };
 
+/* psc_stop was called by this member. */
+struct psc_wish {
+    bool is_there;
+    double since_s;
+    uint64_t first_sum; /* that tells it */
+};
+
 struct psc_group {
     struct psc_clique *q; /* the caller's; NULL: there is no other member */
     int rank, size;       /* 0 and 1 without a clique */
@@ -128,7 +136,9 @@ struct psc_group {
     uint64_t warmup_steps;
     bool knows_warmup;
     float unit;  /* 2^-k, the unit in which samples are counted: see gradient_sum.c; 0: not known yet */
-    bool drains; /* told by the last sum */
+    bool drains; /* told by the last sum: all members stop after the step that waits for it */
+    bool stops;  /* the same, because members have called psc_stop */
+    struct psc_wish stop;
     uint64_t save_version;   /* counts requests to save that arrived in sums */
     uint64_t told_version;   /* the server's last request that the leader has passed on */
     float *copy;             /* [n_floats]: a copy of the center, while it is sent to the server */

@@ -17,6 +17,13 @@ static int fail(struct psc *c, int rc)
     return ps_fail(&c->error, rc, "%s", psc_clique_error(c->group.q));
 }
 
+/* Where the others could not go on without this member, its wish to stop is enough. */
+static float weight_of_stop(const struct psc_group *p, bool has_server)
+{
+    bool can_leave = p->losses.shrinks && (p->rank > 0 || !has_server);
+    return can_leave ? 1 : (float)p->size;
+}
+
 /* Adds what the leader has heard from the server since the last sum. */
 static void fill_words(struct psc *c, struct psc_sum *sum, size_t n_samples)
 {
@@ -25,6 +32,7 @@ static void fill_words(struct psc *c, struct psc_sum *sum, size_t n_samples)
     struct psc_shared *s = &c->session.shared;
     memset(words, 0, sizeof sum->words);
     words[PSC_WORD_SAMPLES] = (float)n_samples;
+    words[PSC_WORD_STOP] = p->stop.is_there ? weight_of_stop(p, !c->local) : 0;
     if (p->rank > 0)
         return;
     pthread_mutex_lock(&s->lock);
@@ -84,7 +92,8 @@ static int take_words(struct psc *c, const float *words)
     struct psc_group *p = &c->group;
     p->n_samples = (size_t)words[PSC_WORD_SAMPLES];
     psc_unit_take(p, words[PSC_WORD_SAMPLES]);
-    p->drains = words[PSC_WORD_DRAIN] > 0;
+    p->stops = words[PSC_WORD_STOP] >= (float)p->size;
+    p->drains = words[PSC_WORD_DRAIN] > 0 || p->stops;
     p->save_version += words[PSC_WORD_SAVE] > 0;
     if (!(words[PSC_WORD_FAILED] > 0))
         return PSC_OK;

@@ -516,6 +516,15 @@ static bool completes_first(const struct cnn_worker_args *a)
            (a->server != NULL || (a->on_loss != NULL && strcmp(a->on_loss, "shrink") == 0));
 }
 
+/* Steps of others that this member has taken over meanwhile, as it leaves a clique that goes on. */
+static void take_over_steps(struct training *t)
+{
+    uint64_t clock = psc_clock(t->job->psc), made = clock > t->clock ? clock - t->clock : 0;
+    t->clock = clock;
+    t->step += made;
+    t->passed += made * images_of(t) * t->workers;
+}
+
 /* Saves the state, as a rule with what is under way, so that a run that resumes applies it when an
  * uninterrupted one does. Returns an enum cnn_exit. */
 static int leave_well(struct training *t)
@@ -523,8 +532,10 @@ static int leave_well(struct training *t)
     bool completes = completes_first(t->job->args);
     if (t->step == 0)
         return CNN_EXIT_OK;
-    if (completes)
+    if (completes) {
         complete(t);
+        take_over_steps(t);
+    }
     bool is_saved = t->job->args->state == NULL || save(t) >= 0;
     if (!completes)
         complete(t);
@@ -547,11 +558,25 @@ static int examine(struct training *t, bool last)
     return rc;
 }
 
-/* Whether a signal ends training before the next step. */
+/* Whether a signal ends training before the next step. The members of a clique stop after the same one: then
+ * psc_step says when. */
 static bool stops(const struct training *t)
 {
-    bool asked = cnn_stop_asked(t->job->stop);
-    return t->job->partition != NULL ? cnn_partition_stops(t->job->partition, t->step, asked) : asked;
+    return cnn_stop_asked(t->job->stop) && psc_stop(t->job->psc) == PSC_DRAINED;
+}
+
+/* Logs why training stops before its last step, and returns how it ends, in a word. */
+static const char *say_stop(const struct training *t)
+{
+    bool asked = cnn_stop_asked(t->job->stop), served = t->job->args->server != NULL;
+    const char *why = asked     ? "a signal asked to stop"
+                      : !served ? "another member of the clique was asked to stop"
+                      : cnn_job_is_shared(t->job)
+                          ? "the server is draining, or another member of the clique was asked to stop"
+                          : "the server is draining";
+    ps_log(PS_LOG_INFO, asked || !served ? "train.stopped" : "train.drained",
+           "%s: stopped after %" PRIu64 " steps", why, t->step);
+    return asked || !served ? "stopped" : "drained";
 }
 
 /* Runs until the last step, a drain, a signal or a failure. */
@@ -559,38 +584,27 @@ static int loop(struct training *t, bool drained)
 {
     int rc = PSC_OK, failed = CNN_EXIT_OK;
     const char *how = "finished";
-    while (!drained && t->step < last_step(t)) {
-        if (stops(t)) {
-            ps_log(PS_LOG_INFO, "train.stopped", "a signal asked to stop: stopped after %" PRIu64 " steps",
-                   t->step);
-            how = "stopped";
+    bool ended = drained;
+    while (!ended && t->step < last_step(t)) {
+        if ((ended = stops(t)))
             break;
-        }
         rc = train_step(t);
-        if (rc == PSC_ECLIQUE && cnn_stop_asked(t->job->stop)) { /* another member stopped a step earlier */
-            how = "stopped";
-            rc = PSC_OK;
-            break;
-        }
         if (rc < 0)
             break;
-        drained = rc == PSC_DRAINED;
+        ended = rc == PSC_DRAINED;
         save_if_asked(t);
         print_progress(t, now_of(t));
         if ((failed = examine(t, false)) != CNN_EXIT_OK)
             break;
     }
+    if (ended)
+        how = say_stop(t);
     if (rc >= 0 && failed == CNN_EXIT_OK) {
         int unsaved = leave_well(t);
         failed = examine(t, true);
         failed = failed != CNN_EXIT_OK ? failed : unsaved;
         if (examines(t))
             failed = cnn_scorer_end(&t->exam.scorer, failed);
-    }
-    if (drained) {
-        ps_log(PS_LOG_INFO, "train.drained", "the server is draining: stopped after %" PRIu64 " steps",
-               t->step);
-        how = "drained";
     }
     say_end(t, rc < 0 || failed != CNN_EXIT_OK ? "failed" : how);
     if (failed != CNN_EXIT_OK)

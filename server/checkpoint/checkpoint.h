@@ -131,6 +131,13 @@ int psd_checkpoint_read_newest(const char *dir, uint64_t max_floats, struct psd_
 int psd_checkpoint_read_version(const char *dir, uint64_t version, uint64_t max_floats,
                                 struct psd_snapshot *out, char *path, size_t size, struct ps_error *err);
 
+/* Creates a directory in its parent. Its entry there survives a power cut as the files in it do, where the
+ * system can do that. 1: created; 0: it was there; -errno. */
+int psd_checkpoint_make_directory(const char *path);
+
+/* Renames the checkpoint of that version to NAME.damaged, which is no checkpoint. -errno with a sentence. */
+int psd_checkpoint_set_aside(const char *dir, uint64_t version, struct ps_error *err);
+
 /* Versions of the readable checkpoints of the model, newest first, at most max; returns how many. */
 uint32_t psd_checkpoint_versions(const char *dir, uint64_t manifest_hash, uint64_t *out, uint32_t max);
 

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "server/checkpoint/header.h"
 
@@ -134,10 +133,12 @@ static int take_part(struct psd_snapshot *all, struct psd_snapshot *part)
 static int make_directory(const char *out, char *dir, size_t size, struct ps_error *err)
 {
     uint64_t version;
-    if ((mkdir(out, 0700) != 0 && errno != EEXIST) ||
-        (size_t)snprintf(dir, size, "%s/checkpoints", out) >= size ||
-        (mkdir(dir, 0700) != 0 && errno != EEXIST))
-        return ps_fail(err, -errno, "%s: cannot make it: %s", out, strerror(errno));
+    int rc = psd_checkpoint_make_directory(out);
+    if (rc >= 0)
+        rc = (size_t)snprintf(dir, size, "%s/checkpoints", out) < size ? psd_checkpoint_make_directory(dir)
+                                                                       : -ENAMETOOLONG;
+    if (rc < 0)
+        return ps_fail(err, rc, "%s: cannot make it: %s", out, strerror(-rc));
     if (psd_checkpoint_versions(dir, 0, &version, 1) > 0)
         return ps_fail(err, -EEXIST, "%s: already holds checkpoints; allowed is a new directory", dir);
     return 0;

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "proto/clock.h"
@@ -29,8 +28,8 @@ int psd_state_lock(const char *dir, int *fd_out, struct ps_error *err)
     char text[24];
     int fd, rc;
 
-    if (mkdir(dir, 0700) < 0 && errno != EEXIST)
-        return ps_fail(err, -errno, "%s: cannot make the state directory: %s", dir, strerror(errno));
+    if ((rc = psd_checkpoint_make_directory(dir)) < 0)
+        return ps_fail(err, rc, "%s: cannot make the state directory: %s", dir, strerror(-rc));
     int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir_fd < 0)
         return ps_fail(err, -errno, "%s: cannot use it as the state directory: %s", dir, strerror(errno));
@@ -95,9 +94,8 @@ int psd_state_checkpoints(const char *dir, bool resume, bool fresh, struct psd_a
         return rc;
     aside->n = n;
     aside->newest = newest;
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return ps_fail(err, -errno, "%s: cannot make it: %s", path, strerror(errno));
-    return 0;
+    rc = psd_checkpoint_make_directory(path);
+    return rc < 0 ? ps_fail(err, rc, "%s: cannot make it: %s", path, strerror(-rc)) : 0;
 }
 
 void psd_state_unlock(int fd)

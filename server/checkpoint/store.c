@@ -23,6 +23,7 @@ static const char prefix[] = "center-";
 static const char suffix[] = ".safetensors";
 static const char best[] = "best.safetensors";
 static const char temporary[] = ".center.tmp-";
+static const char damaged[] = ".damaged";
 
 int psd_checkpoint_check_manifest(const struct ps_manifest *m, struct ps_error *err)
 {
@@ -287,10 +288,25 @@ static void delete_old(const char *dir, int dir_fd, const char *written, const s
     free(files);
 }
 
+int psd_checkpoint_make_directory(const char *path)
+{
+    char parent[4096];
+    if (mkdir(path, 0700) < 0)
+        return errno == EEXIST ? 0 : -errno;
+    if ((size_t)snprintf(parent, sizeof parent, "%s/..", path) >= sizeof parent)
+        return 1;
+    int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) { /* else this user may not read it */
+        fsync(fd);
+        close(fd);
+    }
+    return 1;
+}
+
 /* The directory may have been removed while psd runs: creates it again, if its parent exists. */
 static void make_if_gone(const char *dir)
 {
-    if (mkdir(dir, 0700) == 0)
+    if (psd_checkpoint_make_directory(dir) > 0)
         ps_log(PS_LOG_WARN, "checkpoint.directory", "%s was removed with its content: it was created again",
                dir);
 }
@@ -445,6 +461,19 @@ int psd_checkpoint_read_version(const char *dir, uint64_t version, uint64_t max_
             rc = psd_checkpoint_read(path, max_floats, out, err);
     free(files);
     return rc;
+}
+
+int psd_checkpoint_set_aside(const char *dir, uint64_t version, struct ps_error *err)
+{
+    char from[4096], to[4096 + sizeof damaged], name[64];
+    snprintf(name, sizeof name, "%s%012" PRIu64 "%s", prefix, version, suffix);
+    int rc = join(from, sizeof from, dir, name, err);
+    if (rc < 0)
+        return rc;
+    snprintf(to, sizeof to, "%s%s", from, damaged);
+    if (rename(from, to) < 0)
+        return ps_fail(err, -errno, "%s: cannot be renamed to %s: %s", from, to, strerror(errno));
+    return 0;
 }
 
 uint32_t psd_checkpoint_versions(const char *dir, uint64_t manifest_hash, uint64_t *out, uint32_t max)

@@ -21,7 +21,8 @@
  * lost later applies it when it comes back.
  *
  * A worker that computes, or is stopped between exchanges, delays nothing. One with an open exchange is
- * waited for at most silence_s. Runs on the loop. */
+ * waited for at most silence_s. After a restart of psd the change waits as long for the workers of the
+ * checkpoint. Runs on the loop. */
 #include "server/job/job.h"
 
 #include <errno.h>
@@ -81,27 +82,69 @@ static bool is_whole_everywhere(const struct psd_job *job, uint32_t client, uint
     return whole;
 }
 
-static bool is_open_on(const struct psd_job *job, const struct psd_session *s, uint32_t track)
+/* incarnation 0: of the slot's newest exchange. */
+static bool is_open_on(const struct psd_job *job, uint32_t client, uint32_t incarnation, uint32_t track)
 {
     const struct psd_shared *shared = &job->lanes->shared;
-    size_t at = psd_track_at(shared, s->client, track);
+    size_t at = psd_track_at(shared, client, track);
     uint64_t begun = newest(&shared->begun[at]);
-    if (!psd_exchange_is_of(begun, s->incarnation))
+    if (begun == 0 || (incarnation != 0 && !psd_exchange_is_of(begun, incarnation)))
         return false;
     if (psd_has_cluster(job->cfg))
-        return !is_whole_everywhere(job, s->client, begun);
+        return !is_whole_everywhere(job, client, begun);
     return psd_exchange_is_later(begun, newest(&shared->whole[at])) &&
-           !psd_exchange_is_later(newest(&shared->over[s->client]), begun);
+           !psd_exchange_is_later(newest(&shared->over[client]), begun);
 }
 
-/* Whether an exchange of the session has landed in some chunks and not in others. With several servers all
- * are on track 0. */
-static bool is_open(const struct psd_job *job, const struct psd_session *s)
+/* Whether an exchange of the slot's session has landed in some chunks and not in others. With several servers
+ * all are on track 0. */
+static bool has_open(const struct psd_job *job, const struct psd_session *s)
 {
     bool open = false;
     for (uint32_t k = 0; k < (psd_has_cluster(job->cfg) ? 1 : PS_MAX_TRACKS); k++)
-        open = open || is_open_on(job, s, k);
-    return open && s->state == PSD_SESSION_ACTIVE;
+        open = open || is_open_on(job, s->client, s->incarnation, k);
+    return open;
+}
+
+static bool is_open(const struct psd_job *job, const struct psd_session *s)
+{
+    return s->state == PSD_SESSION_ACTIVE && has_open(job, s);
+}
+
+/* A worker of the checkpoint that has not come back may have an exchange there that has landed in part. Only
+ * the method that it began under can complete it, so a change waits for the worker, while its slot is
+ * reserved. */
+static bool expects_some(const struct psd_job *job)
+{
+    for (uint32_t i = 0; i < job->sessions->n_workers_max; i++) {
+        const struct psd_session *s = &job->sessions->slots[i];
+        if (s->state == PSD_SESSION_VACANT && s->incarnation == 0 &&
+            s->reserved_until_ms > psd_loop_now_ms(job->loop))
+            return true;
+    }
+    return false;
+}
+
+/* Those that were not back in time cannot complete such an exchange any more, and it must not land again. */
+static void refuse_who_is_late(struct psd_job *job)
+{
+    for (uint32_t i = 0; i < job->sessions->n_slots; i++) {
+        struct psd_session *s = &job->sessions->slots[i];
+        if (s->state != PSD_SESSION_VACANT || s->incarnation != 0 || !has_open(job, s))
+            continue;
+        for (uint32_t k = 0; k < PS_MAX_TRACKS; k++) {
+            size_t at = psd_track_at(&job->lanes->shared, i, k);
+            uint32_t of = (uint32_t)(newest(&job->lanes->shared.begun[at]) >> 32);
+            s->incarnation = of > s->incarnation ? of : s->incarnation;
+        }
+        s->ended_ms = psd_loop_now_ms(job->loop);
+        snprintf(s->end, sizeof s->end, "the method changed before it came back");
+        ps_log(
+            PS_LOG_WARN, "session.late",
+            "rank %u (incarnation %u) of the checkpoint has not come back within limits.silence_s, with an "
+            "exchange that has landed in part: the method changes without it, and it is refused from now on",
+            i, s->incarnation);
+    }
 }
 
 void psd_method_change_give_up(struct psd_job *job, uint32_t client, uint64_t name)
@@ -242,6 +285,7 @@ static void close_or_go_on(struct psd_job *job)
         return;
     w->phase = PSD_METHOD_CHANGE_EMPTYING;
     w->released = 0;
+    refuse_who_is_late(job);
     gather_whole(job);
     for (uint32_t i = 0; i < job->lanes->n_own; i++) /* the other servers' lanes follow in empty_others */
         psd_queue_push(job->lanes->list[i]->in, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE});
@@ -338,6 +382,7 @@ static void begin_if_possible(struct psd_job *job)
 {
     struct ps_error err;
     bool ready = job->state == PSD_STATE_READY && !job->checkpointer.busy && !job->membership.holding &&
+                 !(job->method_change.method && expects_some(job)) &&
                  (!psd_has_cluster(job->cfg) || job->hooks.others_saved(job->psd));
     if (job->state != PSD_STATE_WAITING && !ready)
         return;

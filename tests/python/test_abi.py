@@ -28,6 +28,7 @@ CODE = {name: re.sub(r"/\*.*?\*/", "", text, flags=re.S) for name, text in HEADE
 LEFT_OUT = {
     "psc_options_init",  # psc_options_init_sized is the function behind it
     "psc_exchange", "psc_exchange_start",  # pushpull of the whole vector
+    "psc_stop",  # another member's stop ends Worker.steps as a drain does
     "psc_clique_kind", "psc_reduce", "psc_reduce_start", "psc_allreduce_start", "psc_broadcast_start",
     "psc_barrier_start", "psc_clique_wait",
     "psc_collective_options_init", "psc_collective_run", "psc_collective_start", "psc_clique_test",

@@ -24,6 +24,19 @@ cell() {
     awk -F "$2" -v row="$3" -v column="$4" 'index($0, row) == 1 { print $column; exit }' "$1"
 }
 
+# A run folder may have any name that psd's configuration can hold.
+named() { # FOLDER
+    # shellcheck source=scripts/lib.sh
+    source "$root/scripts/lib.sh"
+    # shellcheck source=scripts/job.sh
+    source "$root/scripts/job.sh"
+    run_dir=$1 socket=$1/psd.sock method=async-sgd
+    mkdir "$run_dir"
+    job_write_config ""
+    "$PSD_BUILD/server/psd" --config "$run_dir/psd.yaml" --check-config
+}
+(named "$dir/a \"run\" \\of: 'mine' #1") >"$dir/log" 2>&1 || wrong "a folder with signs: $(<"$dir/log")"
+
 compare async-easgd async-sgd:learning_rate=0.02 --seeds 1,2 --out "$dir/out" || wrong "exit $?: $(<"$dir/log")"
 cmp "$dir/table" "$dir/out/table.md" || wrong "the table that is shown is not the one that is written"
 [[ $(grep -c '^|' "$dir/table") -eq 4 ]] || wrong "two rows below two lines of heading: $(<"$dir/table")"

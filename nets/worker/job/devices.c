@@ -160,7 +160,7 @@ int cnn_devices_read(const struct cnn_worker_args *a, uint64_t *n, struct ps_err
 
 void cnn_devices_plan(const struct cnn_worker_args *args, struct cnn_partitions *out)
 {
-    *out = (struct cnn_partitions){.stop_after = UINT64_MAX};
+    *out = (struct cnn_partitions){.data = NULL};
     pthread_mutex_init(&out->lock, NULL);
     out->placement.n = (uint32_t)args->n_devices;
     out->placement.threads = (uint32_t)args->threads;

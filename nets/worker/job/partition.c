@@ -54,7 +54,7 @@ int cnn_partitions_plan(const struct cnn_worker_args *args, const struct cnn_mod
 {
     struct ps_need need;
     struct ps_error err;
-    *out = (struct cnn_partitions){.stop_after = UINT64_MAX};
+    *out = (struct cnn_partitions){.data = NULL};
     pthread_mutex_init(&out->lock, NULL);
     int rc = read_need(args, model, data, &need, &err);
     if (rc == 0)
@@ -96,19 +96,6 @@ void cnn_partition_pin(const struct cnn_partition *p, struct cnn_net *net)
     struct cnn_partition own = *p;
     if (p->all->topology.n_cores > 0)
         cnn_net_each_thread(net, pin_one, &own);
-}
-
-bool cnn_partition_stops(const struct cnn_partition *p, uint64_t steps, bool asked)
-{
-    struct cnn_partitions *all = p->all;
-    pthread_mutex_lock(&all->lock);
-    if (asked && all->stop_after == UINT64_MAX)
-        all->stop_after = all->begun > steps ? all->begun : steps;
-    bool stops = steps >= all->stop_after;
-    if (!stops && steps >= all->begun)
-        all->begun = steps + 1;
-    pthread_mutex_unlock(&all->lock);
-    return stops;
 }
 
 void cnn_partition_count(const struct cnn_partition *p, const struct cnn_score *score, uint32_t images)

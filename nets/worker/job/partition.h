@@ -26,8 +26,6 @@ struct cnn_partitions {
     /* Of steps that the first partition has not counted yet. */
     double loss_sum;
     uint64_t steps, images, correct;
-    uint64_t begun;      /* the most steps that a partition has begun */
-    uint64_t stop_after; /* steps, once somebody was asked to stop; UINT64_MAX */
 };
 
 /* One of them. */
@@ -49,10 +47,6 @@ void cnn_partitions_finish(struct cnn_partitions *all);
 void cnn_partition_bind(const struct cnn_partition *p);
 /* Binds each thread of the net, the calling one among them, to a core of its own. */
 void cnn_partition_pin(const struct cnn_partition *p, struct cnn_net *net);
-
-/* Before each step: whether this partition stops before it, as asked by a signal. All stop after the same
- * step. */
-bool cnn_partition_stops(const struct cnn_partition *p, uint64_t steps, bool asked);
 
 /* Counts a step of a partition that is not the first. */
 void cnn_partition_count(const struct cnn_partition *p, const struct cnn_score *score, uint32_t images);

@@ -163,6 +163,71 @@ static int load(struct member *m, int t)
     return rc == PSC_EINVAL ? PSC_OK : PSC_EREFUSED;
 }
 
+/* Each member calls psc_stop before its steps from this one on; -1: never. The last row's is behind the end.
+ */
+static const struct {
+    uint32_t pipeline;
+    int asks_at[MOST];
+    uint64_t ends_at; /* the last step, the first is 1 */
+} stops[] = {
+    {1, {5, 5, 5, 5}, 6}, {1, {-1, 5, -1, 7}, 6},  {2, {6, 6, 5, 7}, 7},         {4, {-1, -1, 2, -1}, 6},
+    {4, {6, 5, 4, 3}, 7}, {6, {0, -1, -1, -1}, 6}, {4, {20, 20, 20, 20}, STEPS},
+};
+
+static struct {
+    int row;
+    uint64_t ended_at[MOST];
+} stopping;
+
+static int step_or_stop(struct member *m, size_t n)
+{
+    int from = stops[stopping.row].asks_at[m->rank];
+    bool asks = from >= 0 && psc_clock(m->c) >= (uint64_t)from;
+    int rc = asks ? psc_stop(m->c) : PSC_OK;
+    if (rc != PSC_OK)
+        return PSC_EREFUSED; /* it cannot leave alone */
+    rc = psc_step(m->c, m->x, m->g, n);
+    stopping.ended_at[m->rank] = psc_clock(m->c);
+    if (rc == PSC_DRAINED && psc_wait(m->c, PSC_ALL) < 0)
+        return PSC_ECLIQUE;
+    return rc;
+}
+
+START_TEST(all_stop_after_the_same_step)
+{
+    struct run *r = run_of("pipe-sgd", MOST);
+    r->local.pipeline = stops[_i].pipeline;
+    r->salt = 9;
+    r->step = step_or_stop;
+    stopping.row = _i;
+    run_start(r);
+    run_end(r);
+    int rc = stops[_i].ends_at < STEPS ? PSC_DRAINED : PSC_OK;
+    for (int k = 0; k < MOST; k++) {
+        ck_assert_msg(r->member[k].rc == rc, "member %d: %s (%s)", k, psc_result_name(r->member[k].rc),
+                      r->member[k].error);
+        ck_assert_uint_eq(stopping.ended_at[k], stops[_i].ends_at);
+    }
+    run_assert_same_x(r);
+}
+END_TEST
+
+static int stop_alone(struct member *m, int t)
+{
+    (void)t;
+    return psc_stop(m->c);
+}
+
+START_TEST(a_worker_that_is_alone_stops_at_once)
+{
+    struct run *r = run_of("pipe-sgd", 1);
+    r->before = stop_alone;
+    run_start(r);
+    run_end(r);
+    ck_assert_int_eq(r->member[0].rc, PSC_DRAINED);
+}
+END_TEST
+
 static const uint32_t pipelines[] = {1, 2, 3, 6};
 
 START_TEST(a_pipeline_resumes_bit_for_bit)
@@ -296,6 +361,8 @@ int main(void)
     tcase_add_test(tc, pipe_sgd_is_stable_exactly_below_one);
     tcase_add_test(tc, a_members_nan_is_refused_by_all_and_moves_nothing);
     tcase_add_loop_test(tc, a_pipeline_resumes_bit_for_bit, 0, ROWS(pipelines));
+    tcase_add_loop_test(tc, all_stop_after_the_same_step, 0, ROWS(stops));
+    tcase_add_test(tc, a_worker_that_is_alone_stops_at_once);
     tcase_add_test(tc, members_that_want_different_things_are_told);
     tcase_add_loop_test(tc, members_of_a_ring_end_with_the_same_bits, 0, ROWS(over_a_ring));
     tcase_add_loop_test(tc, a_mean_does_not_depend_on_how_many_samples_all_have, 0, ROWS(sampled));

@@ -39,6 +39,7 @@ CALL(call_pull_average_start, psc_pull_average_start(c, NULL, own, &ticket))
 CALL(call_push_start, psc_push_start(c, NULL, own, 1, &ticket))
 CALL(call_pushpull_start, psc_pushpull_start(c, NULL, own, g, 1, &ticket))
 CALL(call_wait, psc_wait(c, PSC_ALL))
+CALL(call_stop, psc_stop(c))
 CALL(call_point, psc_point(c, own))
 CALL(call_save, psc_save(c, "/tmp/psd-test-fork", own, NULL, 0))
 CALL(call_load, psc_load(c, "/tmp/psd-test-fork", own, NULL, 0, &extra_bytes))
@@ -66,6 +67,7 @@ static const struct {
              {"psc_push_start", call_push_start},
              {"psc_pushpull_start", call_pushpull_start},
              {"psc_wait", call_wait},
+             {"psc_stop", call_stop},
              {"psc_point", call_point},
              {"psc_save", call_save},
              {"psc_load", call_load},

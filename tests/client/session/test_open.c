@@ -373,6 +373,7 @@ START_TEST(library_exports_its_functions_and_nothing_else)
                                             "psc_load",
                                             "psc_pull_average",
                                             "psc_pull_average_start",
+                                            "psc_stop",
                                             "psc_point",
                                             "psc_local_init",
                                             "psc_saved_version",

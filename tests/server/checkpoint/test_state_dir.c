@@ -6,12 +6,37 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "server/checkpoint/state_dir.h"
 #include "tests/server/checkpoint/checkpoint_fixture.h"
 #include "tests/support/unit.h"
+
+static struct {
+    ino_t inodes[8];
+    int n;
+} synced; /* by fsync; each test has its process */
+
+/* Instead of the C library's. */
+int fsync(int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) == 0 && synced.n < (int)ROWS(synced.inodes))
+        synced.inodes[synced.n++] = st.st_ino;
+    return (int)syscall(SYS_fsync, fd);
+}
+
+static bool is_synced(const char *path)
+{
+    struct stat st;
+    ck_assert_int_eq(stat(path, &st), 0);
+    for (int i = 0; i < synced.n; i++)
+        if (synced.inodes[i] == st.st_ino)
+            return true;
+    return false;
+}
 
 static char
     skipped_text[2048]; /* what read_newest reported, one sentence a line; each test has its process */
@@ -402,6 +427,24 @@ START_TEST(state_directory_has_one_owner)
 }
 END_TEST
 
+/* A power cut may not take what a checkpoint lies in. */
+START_TEST(new_directories_are_made_for_good)
+{
+    struct psd_aside aside;
+    struct ps_error err;
+    int lock;
+    ck_assert_int_eq(psd_state_lock("state", &lock, &err), 0);
+    ck_assert(is_synced("."));
+    ck_assert(!is_synced("state"));
+    ck_assert_int_eq(psd_state_checkpoints("state", false, false, &aside, &err), 0);
+    ck_assert(is_synced("state"));
+    psd_state_unlock(lock);
+    ck_assert_int_eq(rmdir("state/checkpoints"), 0);
+    ck_assert_int_eq(unlink("state/lock"), 0);
+    ck_assert_int_eq(rmdir("state"), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-statedir");
@@ -420,6 +463,7 @@ int main(void)
     tcase_add_test(tc, best_is_never_lost);
     tcase_add_test(tc, short_write_leaves_nothing);
     tcase_add_test(tc, state_directory_has_one_owner);
+    tcase_add_test(tc, new_directories_are_made_for_good);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

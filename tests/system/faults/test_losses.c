@@ -1,12 +1,10 @@
 /* kill -9 of members of cliques of psworkers at random moments, with on_loss: shrink: those that are left
  * make all their steps, and end with the same bits. If the leader of a client of psd is killed, they end with
  * a sentence instead. PSD_TEST_KILLS: how many kills (scripts/soak); one of each row unless set. */
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,9 +13,10 @@
 #include "tests/support/system/daemon.h"
 #include "tests/support/unit.h"
 #include "tests/system/psworker.h"
+#include "tests/system/ring_members.h"
 
 /* A step takes at least STEP_MS, so that a kill in the first MOST_NAP_MS is one in the midst of STEPS. */
-enum { MOST_NAP_MS = 500, MOST_ARGS = 48 };
+enum { MOST_NAP_MS = 500 };
 #define MEMBERS      3
 #define STEPS        250
 #define STEP_MS      4
@@ -41,13 +40,8 @@ static const struct row rows[] = {
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
-struct member {
-    pid_t pid;
-    char state[120], log[120];
-};
-
 static struct daemon d;
-static struct member member[MEMBERS];
+static struct ring ring;
 
 static bool has_server(const struct row *r)
 {
@@ -68,126 +62,41 @@ static void start_server(const struct row *r)
         ck_assert_int_eq(daemon_start(&d, NULL), 0);
 }
 
-static void run_member(const struct row *r, int rank, const char *timeout_s)
-{
-    const struct member *m = &member[rank];
-    char ring[100], number[12];
-    const char *args[MOST_ARGS];
-    const char *const common[] = {PSWORKER,
-                                  "--data",
-                                  "digits",
-                                  "--net",
-                                  "linear",
-                                  "--batch",
-                                  "8",
-                                  "--seed",
-                                  "3",
-                                  "--threads",
-                                  "1",
-                                  "--steps",
-                                  NUMBER(STEPS),
-                                  "--step-ms",
-                                  NUMBER(STEP_MS),
-                                  "--clique",
-                                  "ring",
-                                  "--members",
-                                  NUMBER(MEMBERS),
-                                  "--clique-listen",
-                                  "unix:",
-                                  "--member",
-                                  number,
-                                  "--rendezvous",
-                                  ring,
-                                  "--state",
-                                  m->state,
-                                  "--clique-timeout",
-                                  timeout_s};
-    const char *const without[] = {"--on-loss", "shrink", "--every", "3600"};
-    size_t n = 0;
-    snprintf(ring, sizeof ring, "file:%s/ring", d.dir);
-    snprintf(number, sizeof number, "%d", rank);
-    for (size_t i = 0; i < ROWS(common); i++)
-        args[n++] = common[i];
-    for (size_t i = 0; i < ROWS(r->options) && r->options[i] != NULL; i++)
-        args[n++] = r->options[i];
-    for (size_t i = 0; i < ROWS(without) && !has_server(r); i++)
-        args[n++] = without[i];
-    if (has_server(r)) {
-        args[n++] = "--server";
-        args[n++] = d.endpoint;
-    }
-    args[n] = NULL;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
-    dup2(open(m->log, O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
-    execv(PSWORKER, (char *const *)(uintptr_t)args);
-    _exit(127);
-}
-
-/* Whether the file has the text. */
-static bool says(const char *path, const char *text)
-{
-    static char all[1 << 16];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, all, sizeof all - 1) : -1;
-    if (fd >= 0)
-        close(fd);
-    all[n > 0 ? n : 0] = 0;
-    return strstr(all, text) != NULL;
-}
-
-static void await(const char *path, const char *text)
-{
-    double until = unit_now_s() + UNIT_HANG_S;
-    while (!says(path, text)) {
-        ck_assert_msg(unit_now_s() < until, "%s does not say '%s'", path, text);
-        unit_nap_ms(5);
-    }
-}
-
 static void start_members(const struct row *r, const char *timeout_s)
 {
-    for (int i = 0; i < MEMBERS; i++) {
-        snprintf(member[i].state, sizeof member[i].state, "%s/state-%d", d.dir, i);
-        snprintf(member[i].log, sizeof member[i].log, "%s/log-%d", d.dir, i);
-        if ((member[i].pid = fork()) == 0)
-            run_member(r, i, timeout_s);
+    const char *const common[] = {"--steps",       NUMBER(STEPS),      "--step-ms",
+                                  NUMBER(STEP_MS), "--clique-timeout", timeout_s};
+    const char *const without[] = {"--on-loss", "shrink", "--every", "3600"}, *options[RING_MOST_OPTIONS];
+    size_t n = 0;
+    for (size_t i = 0; i < ROWS(common); i++)
+        options[n++] = common[i];
+    for (size_t i = 0; i < ROWS(r->options) && r->options[i] != NULL; i++)
+        options[n++] = r->options[i];
+    for (size_t i = 0; i < ROWS(without) && !has_server(r); i++)
+        options[n++] = without[i];
+    if (has_server(r)) {
+        options[n++] = "--server";
+        options[n++] = d.endpoint;
     }
-    for (int i = 0; i < MEMBERS; i++)
-        await(member[i].log, "begins to train");
-}
-
-static void expect_exit(int i, int status)
-{
-    int found = psworker_wait(member[i].pid, 2 * UNIT_HANG_S);
-    ck_assert_msg(found == status, "member %d ended with %d; expected %d; see %s", i, found, status,
-                  member[i].log);
+    options[n] = NULL;
+    ring_start(&ring, d.dir, MEMBERS, options);
 }
 
 /* The vector that all share, of the member's state file. */
 static const unsigned char *shared_vector(const struct row *r, int i, size_t *bytes)
 {
-    static unsigned char files[MEMBERS][1 << 20];
-    const unsigned char *file = files[i];
-    uint32_t version, flags;
-    uint64_t n_floats, clock, before = 0;
-    int fd = open(member[i].state, O_RDONLY | O_CLOEXEC);
-    ck_assert_msg(fd >= 0, "%s is missing", member[i].state);
-    ssize_t n = read(fd, files[i], sizeof files[i]);
-    close(fd);
-    ck_assert_int_gt(n, PSC_STATE_HEAD_BYTES);
-    memcpy(&version, file + 8, sizeof version);
-    memcpy(&flags, file + 12, sizeof flags);
-    memcpy(&n_floats, file + 24, sizeof n_floats);
-    memcpy(&clock, file + 32, sizeof clock);
-    ck_assert_uint_eq(clock, STEPS);
+    static struct ring_state states[MEMBERS];
+    struct ring_state *s = &states[i];
+    uint64_t before = 0;
+    ring_read_state(&ring, i, s);
+    ck_assert_uint_eq(s->clock, STEPS);
     if (!r->shares_x) {
-        ck_assert(flags & PSC_STATE_START);
-        before = 1 + ((flags & PSC_STATE_X) != 0) + ((flags & PSC_STATE_V) != 0);
+        ck_assert(s->flags & PSC_STATE_START);
+        before = 1 + ((s->flags & PSC_STATE_X) != 0) + ((s->flags & PSC_STATE_V) != 0);
     }
-    *bytes = n_floats * sizeof(float);
-    ck_assert_uint_le((before + 1) * *bytes, (uint64_t)n);
-    return file + (version >= 6 ? PSC_STATE_HEAD_BYTES : PSC_STATE_SHORT_BYTES) + before * *bytes;
+    *bytes = s->n_floats * sizeof(float);
+    ck_assert_uint_le((before + 1) * *bytes, s->bytes);
+    return s->file + (s->version >= 6 ? PSC_STATE_HEAD_BYTES : PSC_STATE_SHORT_BYTES) + before * *bytes;
 }
 
 static void expect_same_bits(const struct row *r, int lost)
@@ -218,12 +127,12 @@ static void expect_told(void)
 static void expect_end(const struct row *r, int i)
 {
     size_t bytes;
-    int found = psworker_wait(member[i].pid, 2 * UNIT_HANG_S);
+    int found = psworker_wait(ring.member[i].pid, 2 * UNIT_HANG_S);
     if (found == 0)
         shared_vector(r, i, &bytes);
     else
-        ck_assert_msg(found == 8 && says(member[i].log, "rank 0 of the clique is lost"),
-                      "member %d ended with %d; see %s", i, found, member[i].log);
+        ck_assert_msg(found == 8 && ring_says(&ring, i, "rank 0 of the clique is lost"),
+                      "member %d ended with %d; see %s", i, found, ring.member[i].log);
 }
 
 /* false: the victim had made its steps already, as on a machine that stood still. */
@@ -233,18 +142,18 @@ static bool kill_one(const struct row *r, struct dice *dice)
     start_server(r);
     start_members(r, "600");
     unit_nap_ms((int)dice_below(dice, MOST_NAP_MS));
-    kill(member[lost].pid, SIGKILL);
-    ck_assert_int_eq(waitpid(member[lost].pid, &status, 0), member[lost].pid);
+    kill(ring.member[lost].pid, SIGKILL);
+    ck_assert_int_eq(waitpid(ring.member[lost].pid, &status, 0), ring.member[lost].pid);
     bool killed = WIFSIGNALED(status), ends = killed && has_server(r) && lost == 0;
     printf("%s: member %d was killed\n", r->what, lost);
     for (int i = 0; i < MEMBERS; i++)
         if (i != lost && ends)
             expect_end(r, i);
         else if (i != lost)
-            expect_exit(i, 0);
+            ring_expect_exit(&ring, i, 0);
     if (!ends)
         expect_same_bits(r, killed ? lost : -1);
-    if (killed && !ends && has_server(r) && says(member[0].log, "the clique has lost 1 of its members"))
+    if (killed && !ends && has_server(r) && ring_says(&ring, 0, "the clique has lost 1 of its members"))
         expect_told();
     daemon_remove(&d);
     return killed;
@@ -267,13 +176,13 @@ START_TEST(a_member_that_was_stopped_is_told)
     const struct row *r = &rows[0];
     start_server(r);
     start_members(r, "10"); /* the others answer within that on the slowest machine, too */
-    kill(member[1].pid, SIGSTOP);
-    expect_exit(0, 0);
-    expect_exit(2, 0);
+    kill(ring.member[1].pid, SIGSTOP);
+    ring_expect_exit(&ring, 0, 0);
+    ring_expect_exit(&ring, 2, 0);
     expect_same_bits(r, 1);
-    kill(member[1].pid, SIGCONT);
-    expect_exit(1, 8);
-    ck_assert(says(member[1].log, "has gone on without this member"));
+    kill(ring.member[1].pid, SIGCONT);
+    ring_expect_exit(&ring, 1, 8);
+    ck_assert(ring_says(&ring, 1, "has gone on without this member"));
     daemon_remove(&d);
 }
 END_TEST

@@ -9,6 +9,7 @@
 #include "tests/support/system/proxy.h"
 #include "tests/support/system/raw_client.h"
 #include "tests/support/suite.h"
+#include "tests/support/unit.h"
 
 enum { FLOATS = 100003, WAIT_S = 60 }; /* two lanes of four chunks each */
 
@@ -197,6 +198,89 @@ START_TEST(a_restart_from_the_checkpoint_still_knows_what_landed)
 }
 END_TEST
 
+/* Says Hello as the session of a hand that psd's death has cut off. */
+static int come_back(struct hand *again, const struct daemon *d, const struct hand *h)
+{
+    Ps__Hello hello = PS__HELLO__INIT;
+    hand_open(again, d->endpoint);
+    hello.protocol = PS_PROTOCOL_VERSION;
+    hello.name = (char *)"hand";
+    hello.client = h->client;
+    hello.incarnation = h->incarnation;
+    hello.manifest_hash = h->manifest_hash;
+    int rc = hand_hello(again, &hello);
+    again->shard = h->shard;
+    again->seq = h->seq;
+    return rc;
+}
+
+static void change_method(const struct daemon *d)
+{
+    char *answer = daemon_ask(d, "POST", "/set?lines=averaging%3Dmean");
+    ck_assert_ptr_nonnull(answer);
+    assert_says(answer, "started");
+    free(answer);
+}
+
+/* The checkpoint has a part of an exchange, and psd is to change its method before the worker is back. */
+START_TEST(what_landed_in_part_is_not_forgotten_over_a_change_after_a_restart)
+{
+    struct daemon d;
+    struct hand h, again;
+    float *m = message_of(1);
+    start(&d);
+    ck_assert_int_eq(hand_join(&h, d.endpoint, FLOATS), 0);
+    h.seq++;
+    send_and_lose(&d, &h, 1, 1, m);
+    ck_assert(daemon_checkpoint(&d, WAIT_S));
+    daemon_stop(&d, SIGKILL, WAIT_S);
+    ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
+    change_method(&d);
+    ck_assert_int_eq(come_back(&again, &d, &h), 0);
+    for (uint32_t lane = 0; lane < 2; lane++)
+        for (uint32_t k = 0; k < ps_shard_n_chunks(&h.shard, lane); k++)
+            send_again(&again, lane, k, m, lane == 1 && k == 1);
+    ck_assert(daemon_reaches(&d, "/status", "generation", 1, WAIT_S));
+    hand_close(&again);
+    hand_close(&h);
+    daemon_remove(&d);
+    free(m);
+}
+END_TEST
+
+static const char *const hasty[] = {"method=async-sgd",
+                                    "parameters.learning_rate=1",
+                                    "parameters.schedule.warmup_steps=0",
+                                    "chunk_floats=16384",
+                                    "lanes=2",
+                                    "checkpoint.every_s=0",
+                                    "limits.silence_s=1",
+                                    NULL};
+
+/* The change waits for it no longer than silence_s; it is told then that its session has ended. */
+START_TEST(who_is_late_for_a_change_after_a_restart_lands_nothing_again)
+{
+    struct daemon d;
+    struct hand h, again;
+    float *m = message_of(1);
+    start(&d);
+    ck_assert_int_eq(hand_join(&h, d.endpoint, FLOATS), 0);
+    h.seq++;
+    send_and_lose(&d, &h, 1, 1, m);
+    ck_assert(daemon_checkpoint(&d, WAIT_S));
+    daemon_stop(&d, SIGKILL, WAIT_S);
+    d.settings = hasty;
+    ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
+    change_method(&d);
+    ck_assert(daemon_reaches(&d, "/status", "generation", 1, WAIT_S));
+    ck_assert_int_eq(come_back(&again, &d, &h), PS__CODE__EVICTED);
+    hand_close(&again);
+    hand_close(&h);
+    daemon_remove(&d);
+    free(m);
+}
+END_TEST
+
 /* psd behind a proxy that resets every connection, control socket included, again and again. */
 enum { CUT_WORKERS = 3, CUTS = 60, CUT_REPLAYS = 5, CUT_EVERY_MS = 40, CUT_MOST = 5000 };
 
@@ -293,6 +377,8 @@ int main(void)
         an_exchange_of_the_past_is_refused,
         a_lost_answer_to_the_offer_is_given_again,
         a_restart_from_the_checkpoint_still_knows_what_landed,
+        what_landed_in_part_is_not_forgotten_over_a_change_after_a_restart,
+        who_is_late_for_a_change_after_a_restart_lands_nothing_again,
         cut_connections_change_no_sum,
     };
     return suite_run("replay", tests, sizeof tests / sizeof *tests, 500);

@@ -386,6 +386,46 @@ START_TEST(servers_keep_a_checkpoint_that_all_of_them_have)
 }
 END_TEST
 
+/* Flips a bit of the newest checkpoint's last value; all checkpoints have names of one length. */
+static void damage_newest(const struct daemon *d)
+{
+    char command[400];
+    snprintf(command, sizeof command,
+             "f=$(ls -t %s/checkpoints/center-* | head -n 1) && truncate -s -1 \"$f\" && printf '\\125' >> "
+             "\"$f\"",
+             d->state_dir);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* Its header is sound, so its server has it as far as the others know. */
+START_TEST(servers_go_on_from_the_common_checkpoint_before_a_damaged_one)
+{
+    static const char *const settings[] = {"method=sync-sgd", "workers=2", "checkpoint.every_s=0", NULL};
+    struct servers t;
+    struct stepper w[WORKERS];
+    start(&t, 2, settings);
+    start_workers(&t.d[0], w, ENDLESS, 0, false);
+    for (unsigned k = 1; k <= 2; k++) {
+        for (int i = 0; i < WORKERS; i++)
+            ck_assert(stepper_reaches(&w[i], 10 * k, WAIT_S));
+        free(daemon_ask(&t.d[0], "POST", "/checkpoint"));
+        for (int i = 0; i < 2; i++)
+            wait_for_log(&t.d[i], "checkpoint.written", k);
+    }
+    servers_kill(&t);
+    for (int i = 0; i < WORKERS; i++)
+        stepper_kill(&w[i]);
+    damage_newest(&t.d[_i]);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(daemon_start(&t.d[i], "--resume"), 0);
+    wait_for_log(&t.d[_i], "checkpoint.damaged", 2);
+    start_workers(&t.d[0], w, 10, 0, false);
+    finish_workers(w);
+    end(&t);
+    servers_remove(&t);
+}
+END_TEST
+
 /* As psctl checkpoint is. */
 START_TEST(a_signal_for_a_checkpoint_is_the_heads)
 {
@@ -606,6 +646,7 @@ int main(void)
     tcase_add_test(c, a_checkpoint_of_a_round_is_of_one_version_at_all_servers);
     tcase_add_test(c, a_signal_for_a_checkpoint_is_the_heads);
     tcase_add_loop_test(c, servers_keep_a_checkpoint_that_all_of_them_have, 0, 2);
+    tcase_add_loop_test(c, servers_go_on_from_the_common_checkpoint_before_a_damaged_one, 0, 2);
     suite_add_tcase(suite, c);
     c = tcase_create("far");
     tcase_set_timeout(c, test_slow_s(500));
