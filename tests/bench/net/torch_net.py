@@ -20,6 +20,7 @@ import tempfile
 import time
 
 import torch
+import torch.fx
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../nets/pytorch"))
 from net import Net  # noqa: E402
@@ -27,37 +28,102 @@ from net import Net  # noqa: E402
 NETS = ["resnet18", "resnet50", "googlenet", "alexnet", "vgg19"]
 
 
-def make_step(build, spec, batch, precision):
+# Of a step in PyTorch: the mode of torch.compile, for forward and loss, and whether a CUDA graph is made of the whole step.
+MODES = {"eager": (None, False), "graph": (None, True), "compile": ("default", False),
+         "compile-graph": ("reduce-overhead", False), "graph-of-compile": ("default", True)}
+WARM_UPS = 3
+
+
+def describe(build, spec, environment=None):
+    """The layers of a net. environment: net-dump's; None: this process's."""
     with tempfile.TemporaryDirectory() as folder:
         prefix = os.path.join(folder, "net")
-        subprocess.run([os.path.join(build, "tests/nets/net-dump"), spec, "none", "1", prefix], check=True)
+        subprocess.run([os.path.join(build, "tests/nets/net-dump"), spec, "none", "1", prefix], check=True, env=environment)
         with open(prefix + ".json", encoding="utf-8") as f:
-            description = json.load(f)
+            return json.load(f)
+
+
+def make_params(description, device):
     params = {}
     for layer in description["layers"]:
         name, out, inside = layer["name"], layer["out"], layer["in"]
         if layer["kind"] == "conv":
             shape = (out[0], inside[0] // layer["groups"], *layer["kernel"])
-            params[name + ".weight"] = (0.01 * torch.randn(shape)).to(memory_format=torch.channels_last)
+            params[name + ".weight"] = (0.01 * torch.randn(shape, device=device)).to(memory_format=torch.channels_last)
         elif layer["kind"] == "fc":
-            params[name + ".weight"] = 0.01 * torch.randn(out[0], inside[0] * inside[1] * inside[2])
+            params[name + ".weight"] = 0.01 * torch.randn(out[0], inside[0] * inside[1] * inside[2], device=device)
         elif layer["kind"] == "batchnorm":
-            params[name + ".weight"] = torch.ones(out[0])
+            params[name + ".weight"] = torch.ones(out[0], device=device)
         if name + ".weight" in params and (layer["bias"] or layer["kind"] == "batchnorm"):
-            params[name + ".bias"] = torch.zeros(out[0])
-    net = Net(description, params)
-    images = torch.randn(batch, *description["images"]).to(memory_format=torch.channels_last)
-    labels = torch.arange(batch) % description["classes"]
-    optimizer = torch.optim.SGD([p for p in params.values() if p.requires_grad], lr=0.001, momentum=0.9)
+            params[name + ".bias"] = torch.zeros(out[0], device=device)
+    return {name: torch.nn.Parameter(p) for name, p in params.items()}
+
+
+class Loss(torch.nn.Module):
+    """A net's loss. Its parameters are a module's: torch.compile need not copy them to where its graphs read."""
+
+    def __init__(self, description, device):
+        super().__init__()
+        params = make_params(description, device)
+        self.all = torch.nn.ParameterList(params.values())
+        self.net = Net(description, params)
+
+    def forward(self, images, labels):
+        return self.net.run(images, labels, True)[0]
+
+
+class GraphedStep:
+    """One CUDA graph of a step. It keeps the step, whose tensors the graph uses."""
+
+    def __init__(self, step, optimizer):
+        self.step = step
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UPS):
+                step()
+        torch.cuda.current_stream().wait_stream(stream)
+        optimizer.zero_grad(set_to_none=True)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            step()
+
+    def __call__(self):
+        self.graph.replay()
+
+
+def set_up_cuda(precision):
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+
+
+def make_step(build, spec, batch, precision, device="cpu", mode="eager", environment=None):
+    """A call that makes one training step. precision: float32, tf32 (on cuda) or bf16; mode: a name of MODES."""
+    compile_mode, is_graph = MODES[mode]
+    if device == "cuda":
+        set_up_cuda(precision)
+    elif is_graph:
+        raise ValueError(f"mode {mode} needs cuda")
+    description = describe(build, spec, environment)
+    # As one module of plain calls: the interpreter of the layers does not run in each step.
+    loss_of = torch.fx.symbolic_trace(Loss(description, device))
+    images = torch.randn(batch, *description["images"], device=device).to(memory_format=torch.channels_last)
+    labels = torch.arange(batch, device=device) % description["classes"]
+    optimizer = torch.optim.SGD([p for p in loss_of.parameters() if p.requires_grad], lr=0.001, momentum=0.9,
+                                fused=device == "cuda" or None)
+    if compile_mode is not None:
+        loss_of = torch.compile(loss_of, mode=compile_mode, fullgraph=True)
 
     def step():
-        optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-            loss = net.run(images, labels, True)[0]
+        optimizer.zero_grad(set_to_none=True)
+        if compile_mode == "reduce-overhead":
+            torch.compiler.cudagraph_mark_step_begin()
+        with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16", cache_enabled=not is_graph):
+            loss = loss_of(images, labels)
         loss.backward()
         optimizer.step()
 
-    return step
+    return GraphedStep(step, optimizer) if is_graph else step
 
 
 def torch_images_s(step, batch, seconds):

@@ -2,7 +2,6 @@
 import json
 import struct
 
-import numpy
 import torch
 import torch.nn.functional as F
 
@@ -12,8 +11,16 @@ def read_tensors(path):
     with open(path, "rb") as f:
         header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
         data = f.read()
-    return {name: torch.from_numpy(numpy.frombuffer(data[slice(*t["data_offsets"])], numpy.float32).copy()).reshape(t["shape"])
+    return {name: torch.frombuffer(bytearray(data[slice(*t["data_offsets"])]), dtype=torch.float32).reshape(t["shape"])
             for name, t in header.items() if name != "__metadata__"}
+
+
+def windows(layer, axis, ceils):
+    """How many windows PyTorch's pools have along an axis, with the layer's first pad at both ends."""
+    pad, kernel, stride = layer["pads"][axis], layer["kernel"][axis], layer["stride"][axis]
+    room = layer["in"][1 + axis] + 2 * pad - kernel
+    n = (room + (stride - 1 if ceils else 0)) // stride + 1
+    return n - 1 if ceils and (n - 1) * stride >= layer["in"][1 + axis] + pad else n
 
 
 class Net:
@@ -41,6 +48,15 @@ class Net:
         return F.conv2d(x, self.of(layer, "weight"), self.of(layer, "bias"), layer["stride"], padding, layer["dilation"],
                         layer["groups"])
 
+    def maxpool(self, layer, x, sides):
+        """By PyTorch's own pads where its windows are the layer's: equal begins, and as many of them."""
+        top, left = layer["pads"][:2]
+        if 2 * top <= layer["kernel"][0] and 2 * left <= layer["kernel"][1]:
+            for ceils in (False, True):
+                if layer["out"][1:] == [windows(layer, axis, ceils) for axis in (0, 1)]:
+                    return F.max_pool2d(x, layer["kernel"], layer["stride"], (top, left), ceil_mode=ceils)
+        return F.max_pool2d(F.pad(x, sides, value=-torch.inf), layer["kernel"], layer["stride"])
+
     def pool(self, layer, x):
         """The pad on the far side is made as long as the windows reach: what they find there is -inf, or 0."""
         top, left = layer["pads"][:2]
@@ -49,13 +65,11 @@ class Net:
         right = (columns - 1) * layer["stride"][1] + layer["kernel"][1] - layer["in"][2] - left
         sides = (left, max(right, 0), top, max(below, 0))
         if layer["kind"] == "maxpool":
-            if (top, left) == (below, right) and 2 * top <= layer["kernel"][0]:
-                return F.max_pool2d(x, layer["kernel"], layer["stride"], (top, left))
-            if top == left == 0:
-                return F.max_pool2d(x, layer["kernel"], layer["stride"], ceil_mode=True)
-            return F.max_pool2d(F.pad(x, sides, value=-torch.inf), layer["kernel"], layer["stride"])
+            return self.maxpool(layer, x, sides)
+        if not any(sides):
+            return F.avg_pool2d(x, layer["kernel"], layer["stride"])
         total = F.avg_pool2d(F.pad(x, sides), layer["kernel"], layer["stride"], divisor_override=1)
-        ones = torch.ones(1, 1, *x.shape[2:])
+        ones = torch.ones(1, 1, *layer["in"][1:], device=x.device, dtype=x.dtype)
         counted = ones if layer["skips_padding"] else F.pad(ones, (left, layer["pads"][3], top, layer["pads"][2]), value=1)
         room = (0, max(right - layer["pads"][3], 0), 0, max(below - layer["pads"][2], 0))
         counted = F.pad(counted, sides if layer["skips_padding"] else room)
