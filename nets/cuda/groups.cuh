@@ -177,10 +177,11 @@ __device__ inline void avgpool_back(const struct cnn_cuda_share &s, const struct
 /* ---- LRN: y = x s^-beta; s, the norm over neighbouring channels, is kept in float32. The equations are in
  * nets/ref/lrn.c. */
 
-/* s^exponent to some 1e-6: s is near 1. powf takes several times as long. */
+/* s^exponent. __log2f errs by 2^-22 at most where s is near 1, and by two units in the last place elsewhere;
+ * it takes a tenth of powf's instructions. */
 __device__ inline float power(float s, float exponent)
 {
-    return exp2f(exponent * log2f(s));
+    return exp2f(exponent * __log2f(s));
 }
 
 /* Of any neighbours: a thread handles one value. */
