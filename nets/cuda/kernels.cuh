@@ -69,13 +69,6 @@ __device__ inline struct clip clip_side(const struct cnn_cuda_window *w, int d, 
     return {start < 0 ? 0 : start, end > in ? in : end, (end < padded ? end : padded) - start};
 }
 
-/* The windows [from, to) that contain position `at` of the input. */
-__device__ inline struct clip windows_over(const struct cnn_cuda_window *w, int d, int32_t out, int32_t at)
-{
-    int32_t first = at + w->pad[d] - w->kernel[d], last = (at + w->pad[d]) / w->stride[d];
-    return {first < 0 ? 0 : first / w->stride[d] + 1, last + 1 < out ? last + 1 : out, 0};
-}
-
 struct place {
     uint64_t image;
     int32_t y, x;
@@ -254,6 +247,8 @@ LOSS_KERNEL(k_loss_bf16, struct cnn_cuda_bf16, struct cnn_cuda_bf16)
 LOSS_KERNEL(k_loss_wide_bf16, float, struct cnn_cuda_bf16)
 
 /* ---- the kernels of values */
+
+#include "nets/cuda/groups.cuh"
 
 #define VALUE               float
 #define VALUE_KERNEL(named) KERNEL named

@@ -43,6 +43,17 @@ struct cnn_cuda_window {
     uint32_t skips_padding; /* average pools: only values inside the input count */
 };
 
+/* A divisor that is the same for all threads: see over() of groups.cuh. */
+struct cnn_cuda_divisor {
+    uint32_t by, factor, first_shift, then_shift;
+};
+/* How threads share a pool: per neighbouring channels of a place each. */
+struct cnn_cuda_share {
+    uint32_t per;
+    struct cnn_cuda_divisor groups, h; /* groups: of per channels; h: of the shape that the threads write */
+    struct cnn_cuda_divisor stride[2];
+};
+
 struct cnn_cuda_lrn {
     uint64_t n; /* values */
     uint32_t c, before, after;

@@ -2,6 +2,8 @@
  * cudaPeekAtLastError(). */
 #include "nets/cuda/launch.h"
 
+#include <initializer_list>
+
 #include "nets/cuda/kernels.cuh"
 
 /* Kernels use grid-stride loops; more blocks would not run at the same time. */
@@ -21,6 +23,46 @@ static dim3 tiles_for(uint64_t rows, uint32_t c)
 static uint64_t count(struct cnn_cuda_shape s)
 {
     return (uint64_t)s.n * s.h * s.w * s.c;
+}
+
+/* The number of neighbouring channels that a thread handles: 16 bytes where all rows and pointers are
+ * multiples of 16 bytes, otherwise one. rows: the row lengths, or'ed. */
+static uint32_t together(enum cnn_cuda_type t, uint32_t rows, std::initializer_list<const void *> pointers)
+{
+    const uint32_t per = t == CNN_CUDA_BF16 ? 8 : 4;
+    uintptr_t bits = (uintptr_t)rows * 16 / per;
+
+    for (const void *p : pointers)
+        bits |= reinterpret_cast<uintptr_t>(p);
+    return bits % 16 == 0 ? per : 1;
+}
+
+/* Granlund and Montgomery, "Division by invariant integers using multiplication": for every dividend. */
+static struct cnn_cuda_divisor divisor(uint32_t by)
+{
+    uint32_t bits = 0; /* by <= 2^bits */
+
+    while ((uint64_t)1 << bits < by)
+        bits++;
+    uint64_t factor = ((((uint64_t)1 << bits) - by) << 32) / by + 1;
+    return {by, (uint32_t)factor, bits > 0 ? 1u : 0u, bits > 0 ? bits - 1 : 0u};
+}
+
+/* of: the shape that the threads write. */
+static struct cnn_cuda_share share_of(const struct cnn_cuda_window &w, const struct cnn_cuda_shape &of,
+                                      uint32_t per)
+{
+    return {per,
+            divisor(of.c / per),
+            divisor(of.h),
+            {divisor((uint32_t)w.stride[0]), divisor((uint32_t)w.stride[1])}};
+}
+
+/* For EACH_ROW and EACH_OF_ROW of groups.cuh. */
+static dim3 rows_for(const struct cnn_cuda_shape &of, uint32_t per)
+{
+    const uint64_t rows = (uint64_t)of.n * of.h;
+    return dim3(blocks_for((uint64_t)of.w * (of.c / per)), rows > 65535 ? 65535 : (unsigned)rows);
 }
 
 #define LAUNCH(kernel, grid, ...)                                                                            \
@@ -96,8 +138,9 @@ cudaError_t cu_cut_bytes(cu_stream s, enum cnn_cuda_type t, uint64_t n, struct c
 cudaError_t cu_copy_channels(cu_stream s, enum cnn_cuda_type t, uint64_t rows, uint32_t c, const void *in,
                              uint32_t in_stride, void *out, uint32_t out_stride)
 {
-    RUN_FOR(t, k_copy_channels, blocks_for(rows * c), rows * c, c, untyped{in}, in_stride, untyped{out},
-            out_stride);
+    const uint32_t per = together(t, c | in_stride | out_stride, {in, out});
+    const uint64_t n = rows * (c / per);
+    RUN_FOR(t, k_copy_channels, blocks_for(n), n, per, c, untyped{in}, in_stride, untyped{out}, out_stride);
 }
 
 cudaError_t cu_add(cu_stream s, enum cnn_cuda_type t, uint64_t n, const void *a, const void *b, void *out)
@@ -140,36 +183,49 @@ cudaError_t cu_dropout(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_dropou
 cudaError_t cu_maxpool(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *in, void *out,
                        uint16_t *best)
 {
-    RUN_FOR(t, k_maxpool, blocks_for(count(w.out)), count(w.out), w, untyped{in}, untyped{out}, best);
+    const uint32_t per = together(t, w.in.c, {in, out, best});
+    RUN_FOR(t, k_maxpool, rows_for(w.out, per), share_of(w, w.out, per), w, untyped{in}, untyped{out}, best);
 }
 
 cudaError_t cu_maxpool_back(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *dout,
                             const uint16_t *best, void *din)
 {
-    RUN_FOR(t, k_maxpool_back, blocks_for(count(w.in)), count(w.in), w, untyped{dout}, best, untyped{din});
+    const uint32_t per = together(t, w.in.c, {dout, best, din});
+    RUN_FOR(t, k_maxpool_back, rows_for(w.in, per), share_of(w, w.in, per), w, untyped{dout}, best,
+            untyped{din});
 }
 
 cudaError_t cu_avgpool(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *in, void *out)
 {
-    RUN_FOR(t, k_avgpool, blocks_for(count(w.out)), count(w.out), w, untyped{in}, untyped{out});
+    const uint32_t per = together(t, w.in.c, {in, out});
+    RUN_FOR(t, k_avgpool, rows_for(w.out, per), share_of(w, w.out, per), w, untyped{in}, untyped{out});
 }
 
 cudaError_t cu_avgpool_back(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *dout,
                             void *din)
 {
-    RUN_FOR(t, k_avgpool_back, blocks_for(count(w.in)), count(w.in), w, untyped{dout}, untyped{din});
+    const uint32_t per = together(t, w.in.c, {dout, din});
+    RUN_FOR(t, k_avgpool_back, rows_for(w.in, per), share_of(w, w.in, per), w, untyped{dout}, untyped{din});
+}
+
+static uint32_t together_in_lrn(enum cnn_cuda_type t, const struct cnn_cuda_lrn &p,
+                                std::initializer_list<const void *> pointers)
+{
+    return p.before == LRN_SIDE && p.after == LRN_SIDE ? together(t, p.c, pointers) : 1;
 }
 
 cudaError_t cu_lrn(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_lrn p, const void *in, float *norm,
                    void *out)
 {
-    RUN_FOR(t, k_lrn, blocks_for(p.n), p, untyped{in}, norm, untyped{out});
+    const uint32_t per = together_in_lrn(t, p, {in, norm, out});
+    RUN_FOR(t, k_lrn, blocks_for(p.n / per), per, p, untyped{in}, norm, untyped{out});
 }
 
 cudaError_t cu_lrn_back(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_lrn p, const void *in,
                         const float *norm, const void *dout, void *din)
 {
-    RUN_FOR(t, k_lrn_back, blocks_for(p.n), p, untyped{in}, norm, untyped{dout}, untyped{din});
+    const uint32_t per = together_in_lrn(t, p, {in, norm, dout, din});
+    RUN_FOR(t, k_lrn_back, blocks_for(p.n / per), per, p, untyped{in}, norm, untyped{dout}, untyped{din});
 }
 
 cudaError_t cu_norm_measure(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm p, const void *in,

@@ -7,30 +7,18 @@
 /* [images][a][b] -> [images][b][a]; n: the number of all values. */
 VALUE_KERNEL(k_turn)(uint64_t n, uint32_t a, uint32_t b, const VALUE *in, VALUE *out)
 {
-    EACH(i, n)
-    {
-        uint64_t one = i % ((uint64_t)a * b);
-        out[i] = in[i - one + one % a * b + one / a];
-    }
+    EACH(i, n) out[i] = in[turned(i, a, b)];
 }
 
 /* The same from a part of x, and to a part of g. */
 VALUE_KERNEL(k_turn_in)(uint64_t n, uint32_t a, uint32_t b, const float *in, VALUE *out)
 {
-    EACH(i, n)
-    {
-        uint64_t one = i % ((uint64_t)a * b);
-        store(out[i], in[i - one + one % a * b + one / a]);
-    }
+    EACH(i, n) store(out[i], in[turned(i, a, b)]);
 }
 
 VALUE_KERNEL(k_turn_out)(uint64_t n, uint32_t a, uint32_t b, const VALUE *in, float *out)
 {
-    EACH(i, n)
-    {
-        uint64_t one = i % ((uint64_t)a * b);
-        out[i] = number(in[i - one + one % a * b + one / a]);
-    }
+    EACH(i, n) out[i] = number(in[turned(i, a, b)]);
 }
 
 VALUE_KERNEL(k_convert)(uint64_t n, const float *in, VALUE *out)
@@ -74,11 +62,16 @@ VALUE_KERNEL(k_cut_bytes)
     }
 }
 
-/* Copies channels [0, c) of rows in_stride apart to rows out_stride apart; n = rows * c. */
+/* Of groups.cuh. per: how many channels a thread handles, 1 or GROUP. */
+#define GROUP (16 / sizeof(VALUE))
+
 VALUE_KERNEL(k_copy_channels)
-(uint64_t n, uint32_t c, const VALUE *in, uint32_t in_stride, VALUE *out, uint32_t out_stride)
+(uint64_t n, uint32_t per, uint32_t c, const VALUE *in, uint32_t in_stride, VALUE *out, uint32_t out_stride)
 {
-    EACH(i, n) out[i / c * out_stride + i % c] = in[i / c * in_stride + i % c];
+    if (per == GROUP)
+        copy_channels<GROUP>(n, c, in, in_stride, out, out_stride);
+    else
+        copy_channels<1>(n, c, in, in_stride, out, out_stride);
 }
 
 /* ---- elementwise. in and out may be the same. */
@@ -178,118 +171,60 @@ VALUE_KERNEL(k_dropout_planes)
     }
 }
 
-/* ---- pools. Forward, a thread computes one output. Backward, it computes one input, from every window that
- * contains it. */
+/* ---- pools and LRN: see groups.cuh. */
 
-/* best: position of the largest value in its window, the first in row order among equals. A NaN counts as
- * largest. */
-VALUE_KERNEL(k_maxpool)(uint64_t n, struct cnn_cuda_window w, const VALUE *in, VALUE *out, uint16_t *best)
+VALUE_KERNEL(k_maxpool)
+(struct cnn_cuda_share s, struct cnn_cuda_window w, const VALUE *in, VALUE *out, uint16_t *best)
 {
-    EACH(i, n)
-    {
-        struct place o = place_of(&w.out, i);
-        struct clip rows = clip_side(&w, 0, (int32_t)w.in.h, o.y),
-                    columns = clip_side(&w, 1, (int32_t)w.in.w, o.x);
-        int32_t y0 = o.y * w.stride[0] - w.pad[0], x0 = o.x * w.stride[1] - w.pad[1];
-        int32_t at = (rows.from - y0) * w.kernel[1] + columns.from - x0;
-        float most = number(in[index_of(&w.in, o.image, rows.from, columns.from, o.c)]);
-        for (int32_t y = rows.from; y < rows.to; y++)
-            for (int32_t x = columns.from; x < columns.to; x++) {
-                float v = number(in[index_of(&w.in, o.image, y, x, o.c)]);
-                if (v > most || v != v) {
-                    most = v;
-                    at = (y - y0) * w.kernel[1] + x - x0;
-                }
-            }
-        store(out[i], most);
-        best[i] = (uint16_t)at;
-    }
+    if (s.per == GROUP)
+        maxpool<GROUP>(s, w, in, out, best);
+    else
+        maxpool<1>(s, w, in, out, best);
 }
 
 VALUE_KERNEL(k_maxpool_back)
-(uint64_t n, struct cnn_cuda_window w, const VALUE *dout, const uint16_t *best, VALUE *din)
+(struct cnn_cuda_share s, struct cnn_cuda_window w, const VALUE *dout, const uint16_t *best, VALUE *din)
 {
-    EACH(i, n)
-    {
-        struct place p = place_of(&w.in, i);
-        struct clip rows = windows_over(&w, 0, (int32_t)w.out.h, p.y);
-        struct clip columns = windows_over(&w, 1, (int32_t)w.out.w, p.x);
-        float sum = 0;
-        for (int32_t y = rows.from; y < rows.to; y++)
-            for (int32_t x = columns.from; x < columns.to; x++) {
-                int32_t ky = p.y + w.pad[0] - y * w.stride[0], kx = p.x + w.pad[1] - x * w.stride[1];
-                uint64_t o = index_of(&w.out, p.image, y, x, p.c);
-                if (best[o] == ky * w.kernel[1] + kx)
-                    sum += number(dout[o]);
-            }
-        store(din[i], sum);
-    }
+    if (s.per == GROUP)
+        maxpool_back<GROUP>(s, w, dout, best, din);
+    else
+        maxpool_back<1>(s, w, dout, best, din);
 }
 
-VALUE_KERNEL(k_avgpool)(uint64_t n, struct cnn_cuda_window w, const VALUE *in, VALUE *out)
+VALUE_KERNEL(k_avgpool)(struct cnn_cuda_share s, struct cnn_cuda_window w, const VALUE *in, VALUE *out)
 {
-    EACH(i, n)
-    {
-        struct place o = place_of(&w.out, i);
-        struct clip rows = clip_side(&w, 0, (int32_t)w.in.h, o.y),
-                    columns = clip_side(&w, 1, (int32_t)w.in.w, o.x);
-        float sum = 0;
-        for (int32_t y = rows.from; y < rows.to; y++)
-            for (int32_t x = columns.from; x < columns.to; x++)
-                sum += number(in[index_of(&w.in, o.image, y, x, o.c)]);
-        store(out[i], sum / counted(&w, rows, columns));
-    }
+    if (s.per == GROUP)
+        avgpool<GROUP>(s, w, in, out);
+    else
+        avgpool<1>(s, w, in, out);
 }
 
-VALUE_KERNEL(k_avgpool_back)(uint64_t n, struct cnn_cuda_window w, const VALUE *dout, VALUE *din)
+VALUE_KERNEL(k_avgpool_back)(struct cnn_cuda_share s, struct cnn_cuda_window w, const VALUE *dout, VALUE *din)
 {
-    EACH(i, n)
-    {
-        struct place p = place_of(&w.in, i);
-        struct clip rows = windows_over(&w, 0, (int32_t)w.out.h, p.y);
-        struct clip columns = windows_over(&w, 1, (int32_t)w.out.w, p.x);
-        float sum = 0;
-        for (int32_t y = rows.from; y < rows.to; y++)
-            for (int32_t x = columns.from; x < columns.to; x++)
-                sum +=
-                    number(dout[index_of(&w.out, p.image, y, x, p.c)]) /
-                    counted(&w, clip_side(&w, 0, (int32_t)w.in.h, y), clip_side(&w, 1, (int32_t)w.in.w, x));
-        store(din[i], sum);
-    }
+    if (s.per == GROUP)
+        avgpool_back<GROUP>(s, w, dout, din);
+    else
+        avgpool_back<1>(s, w, dout, din);
 }
 
-/* ---- LRN: y = x s^-beta; s, the norm over neighbouring channels, is kept in float32. */
-
-VALUE_KERNEL(k_lrn)(struct cnn_cuda_lrn p, const VALUE *in, float *norm, VALUE *out)
+VALUE_KERNEL(k_lrn)(uint32_t per, struct cnn_cuda_lrn p, const VALUE *in, float *norm, VALUE *out)
 {
-    EACH(i, p.n)
-    {
-        uint32_t c = (uint32_t)(i % p.c), from = c < p.before ? 0 : c - p.before;
-        uint32_t to = p.after < p.c - c ? c + p.after + 1 : p.c;
-        const VALUE *x = in + (i - c);
-        float sum = 0;
-        for (uint32_t j = from; j < to; j++)
-            sum += number(x[j]) * number(x[j]);
-        norm[i] = p.k + p.alpha * sum;
-        store(out[i], number(x[c]) * powf(norm[i], -p.beta));
-    }
+    if (per == GROUP)
+        lrn<GROUP>(p, in, norm, out);
+    else
+        lrn_of_any(p, in, norm, out);
 }
 
-/* The equation is in nets/ref/lrn.c. */
 VALUE_KERNEL(k_lrn_back)
-(struct cnn_cuda_lrn p, const VALUE *in, const float *norm, const VALUE *dout, VALUE *din)
+(uint32_t per, struct cnn_cuda_lrn p, const VALUE *in, const float *norm, const VALUE *dout, VALUE *din)
 {
-    EACH(i, p.n)
-    {
-        uint32_t c = (uint32_t)(i % p.c), from = c < p.after ? 0 : c - p.after;
-        uint32_t to = p.before < p.c - c ? c + p.before + 1 : p.c;
-        uint64_t row = i - c;
-        float sum = 0;
-        for (uint32_t j = from; j < to; j++)
-            sum += number(dout[row + j]) * number(in[row + j]) * powf(norm[row + j], -p.beta - 1);
-        store(din[i], number(dout[i]) * powf(norm[i], -p.beta) - 2 * p.alpha * p.beta * number(in[i]) * sum);
-    }
+    if (per == GROUP)
+        lrn_back<GROUP>(p, in, norm, dout, din);
+    else
+        lrn_of_any_back(p, in, norm, dout, din);
 }
+
+#undef GROUP
 
 /* ---- sums over a channel: see kernels.cuh. */
 

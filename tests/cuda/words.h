@@ -14,6 +14,8 @@
 // One block runs at a time: its shared memory is a section of its own, which blocks.cpp fills anew.
 #define __shared__ static __attribute__((section("standin_shared")))
 
+#define __log2f log2f
+
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 void standin_barrier();

@@ -215,6 +215,14 @@ CASE(global_max, 3, 6, 7, CONV("a", 19, 2, 1, 0), RELU("r"), GLOBAL_MAX("p"));
 CASE(global_max_first, 3, 5, 6, GLOBAL_MAX("p"), FC("f", 6));
 CASE(lrn_even, 3, 5, 4, CONV("a", 18, 2, 1, 0), LRN("n", 4, 0.75f));
 CASE(lrn_whole, 2, 4, 4, CONV("a", 7, 2, 1, 0), LRN("n", 300, 0.5f), LRN("m", 1, 0.75f));
+/* cuda takes 16 bytes of channels at once where all are such groups: here, in float32 and in bf16. */
+CASE(grouped_max, 3, 8, 7, CONV("a", 24, 1, 1, 0), POOL("p", 3, 2, 1), POOL("q", 2, 1, 0),
+     POOL("s", 1, 2, 0));
+CASE(grouped_avg, 3, 8, 7, CONV("a", 24, 1, 1, 0), AVG("p", 3, 2, 1), GLOBAL("q"));
+CASE(grouped_lrn, 3, 4, 5, CONV("a", 24, 2, 1, 0), LRN("n", 5, 0.75f), CONV("b", 8, 1, 1, 0),
+     LRN("m", 5, 0.6f));
+CASE(grouped_concat, 3, 6, 5, CONV("a", 16, 3, 1, 1), CONV_OF("b", "images", 8, 1, 0),
+     CONCAT("c", "b", "a", "b"), CONV("d", 5, 2, 1, 0));
 CASE(leaky, 3, 6, 5, CONV("a", 18, 2, 1, 0), LEAKY("r", 0.2f), CONV("b", 4, 2, 1, 0), LEAKY("s", 1));
 CASE(relu6, 3, 6, 5, CONV("a", 18, 2, 1, 0), ACT("r", CNN_RELU6), FC("f", 7), ACT("s", CNN_RELU6));
 CASE(sigmoid, 3, 6, 5, CONV("a", 18, 2, 1, 0), ACT("r", CNN_SIGMOID), FC("f", 7), ACT("s", CNN_SIGMOID));
@@ -328,6 +336,10 @@ const struct cnn_model *const cases[] = {&conv_padded,
                                          &global_max_first,
                                          &lrn_even,
                                          &lrn_whole,
+                                         &grouped_max,
+                                         &grouped_avg,
+                                         &grouped_lrn,
+                                         &grouped_concat,
                                          &leaky,
                                          &relu6,
                                          &sigmoid,
