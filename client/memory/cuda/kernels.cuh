@@ -10,64 +10,56 @@
     for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n);                              \
          i += (uint64_t)gridDim.x * blockDim.x)
 
-/* ---- passes: one value of each kind; returns to[i] */
+/* ---- passes */
 
-__device__ inline float kv_rebase(const struct psc_pass &p, uint64_t i)
+/* A value of each vector of a pass. */
+struct kv_values {
+    float of[5]; /* to, also, in[0..2] */
+};
+
+/* Which vectors a pass reads and writes: bits 1 << index of `of`. */
+enum kv_vectors { KV_TO = 1, KV_ALSO = 2, KV_X = 4, KV_Y = 8, KV_Z = 16 };
+
+struct alignas(16) kv_four {
+    float v[4];
+};
+
+template <unsigned VECTORS>
+__device__ inline void kv_read(const struct psc_pass &p, uint64_t i, kv_values v[4])
 {
-    float *x = p.to, *start = p.also;
-    const float *center = p.in[0];
-    x[i] = center[i] + (x[i] - start[i]);
-    start[i] = center[i];
-    return x[i];
+    const float *const from[] = {p.to, p.also, p.in[0], p.in[1], p.in[2]};
+    for (uint32_t k = 0; k < 5; k++)
+        if (VECTORS & 1u << k) {
+            const kv_four four = *(const kv_four *)(from[k] + i);
+            for (uint32_t j = 0; j < 4; j++)
+                v[j].of[k] = four.v[j];
+        }
 }
 
-__device__ inline float kv_rebase_mixed(const struct psc_pass &p, uint64_t i)
+template <unsigned VECTORS>
+__device__ inline void kv_write(const struct psc_pass &p, uint64_t i, const kv_values v[4])
 {
-    float *x = p.to, *start = p.also;
-    const float *center = p.in[0];
-    const float moved = x[i] + p.a * center[i];
-    x[i] = moved + -p.a * start[i];
-    start[i] = center[i];
-    return x[i];
+    float *const to[] = {p.to, p.also, (float *)p.in[0], (float *)p.in[1], (float *)p.in[2]};
+    for (uint32_t k = 0; k < 5; k++)
+        if (VECTORS & 1u << k) {
+            kv_four four;
+            for (uint32_t j = 0; j < 4; j++)
+                four.v[j] = v[j].of[k];
+            *(kv_four *)(to[k] + i) = four;
+        }
 }
 
-__device__ inline float kv_heavy_ball(const struct psc_pass &p, uint64_t i)
+/* The first index from `begin` on where four values of each vector can be read at once; `end`: there is none.
+ */
+template <unsigned VECTORS>
+__device__ inline uint64_t kv_first_four(const struct psc_pass &p, uint64_t begin, uint64_t end)
 {
-    float *x = p.to, *v = p.also;
-    const float speed = p.b * v[i] - p.a * p.in[0][i];
-    v[i] = speed;
-    return x[i] += speed;
-}
-
-/* `at` is not const: it is the caller's array, which the library names as an input. */
-__device__ inline float kv_nesterov(const struct psc_pass &p, uint64_t i)
-{
-    float *x = p.to, *v = p.also, *at = (float *)p.in[1];
-    const float speed = p.b * v[i] - p.a * p.in[0][i];
-    const float point = x[i] + speed;
-    v[i] = speed;
-    x[i] = point;
-    at[i] = point + p.b * speed;
-    return point;
-}
-
-__device__ inline float kv_admm_land(const struct psc_pass &p, uint64_t i)
-{
-    float *x = p.to, *lambda = p.also;
-    const float *center = p.in[0], *g = p.in[1];
-    const float multiplier = lambda[i] - (x[i] - center[i]);
-    lambda[i] = multiplier;
-    return x[i] = p.c * (x[i] - p.a * g[i] + p.b * (multiplier + center[i]));
-}
-
-/* The difference of a value that is not finite with itself is not 0. */
-__device__ inline float kv_admm_restart(const struct psc_pass &p, uint64_t i)
-{
-    float *x = p.to, *lambda = p.also;
-    const float *center = p.in[0];
-    const float multiplier = lambda[i] + (center[i] - x[i]);
-    lambda[i] = multiplier - multiplier == 0 ? multiplier : 0;
-    return x[i] = center[i];
+    const float *const from[] = {p.to, p.also, p.in[0], p.in[1], p.in[2]};
+    const uint64_t head = (4 - (uintptr_t)(p.to + begin) / sizeof(float) % 4) % 4;
+    for (uint32_t k = 0; k < 5; k++)
+        if ((VECTORS & 1u << k) && (uintptr_t)(from[k] + begin + head) % sizeof(kv_four) != 0)
+            return end;
+    return begin + head < end ? begin + head : end;
 }
 
 /* The difference of a value that is not finite with itself is not 0. */
@@ -77,10 +69,51 @@ __device__ inline void kv_watch(const struct psc_passes &t, const struct psc_pas
         atomicMin(t.first, (unsigned long long)(p.at + i));
 }
 
-#define PASS(named, value)                                                                                   \
+template <unsigned READS, unsigned WRITES, class F>
+__device__ inline void kv_one(const struct psc_passes &t, const struct psc_pass &p, uint64_t i, F f)
+{
+    float *const at[] = {p.to, p.also, (float *)p.in[0], (float *)p.in[1], (float *)p.in[2]};
+    kv_values v = {};
+    for (uint32_t k = 0; k < 5; k++)
+        if (READS & 1u << k)
+            v.of[k] = at[k][i];
+    f(v);
+    for (uint32_t k = 0; k < 5; k++)
+        if (WRITES & 1u << k)
+            at[k][i] = v.of[k];
+    kv_watch(t, p, i, v.of[0]);
+}
+
+/* Values [begin, end) of a pass by a block of threads: four at a time from the first that can be read so. */
+template <unsigned READS, unsigned WRITES, class F>
+__device__ inline void kv_pass(const struct psc_passes &t, const struct psc_pass &p, uint64_t begin,
+                               uint64_t end, F f)
+{
+    const uint64_t first = kv_first_four<READS | WRITES>(p, begin, end), last = first + (end - first) / 4 * 4;
+
+    for (uint64_t i = begin + threadIdx.x; i < first; i += blockDim.x)
+        kv_one<READS, WRITES>(t, p, i, f);
+    for (uint64_t i = first + 4 * threadIdx.x; i < last; i += 4 * blockDim.x) {
+        kv_values v[4] = {};
+        kv_read<READS>(p, i, v);
+        for (uint32_t j = 0; j < 4; j++)
+            f(v[j]);
+        kv_write<WRITES>(p, i, v);
+        for (uint32_t j = 0; j < 4; j++)
+            kv_watch(t, p, i + j, v[j].of[0]);
+    }
+    for (uint64_t i = last + threadIdx.x; i < end; i += blockDim.x)
+        kv_one<READS, WRITES>(t, p, i, f);
+}
+
+/* A kind of pass, whose statements compute with to, also, x, y and z. */
+#define PASS(named, reads, writes, ...)                                                                      \
     case named:                                                                                              \
-        for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x)                                     \
-            kv_watch(t, p, i, value);                                                                        \
+        kv_pass<reads, writes>(t, p, begin, end, [a, b, c](kv_values &v) {                                   \
+            float &to = v.of[0], &also = v.of[1], &x = v.of[2], &y = v.of[3], &z = v.of[4];                  \
+            (void)a, (void)b, (void)c, (void)also, (void)x, (void)y, (void)z;                                \
+            __VA_ARGS__;                                                                                     \
+        });                                                                                                  \
         break;
 
 /* A block of threads takes a tile of a pass, which is of one kind for all of them. */
@@ -93,25 +126,33 @@ KERNEL kv_passes(const __grid_constant__ struct psc_passes t)
         const struct psc_pass &p = t.at[k];
         const uint64_t begin = (uint64_t)(tile - p.first_tile) * PSC_PASS_TILE;
         const uint64_t end = p.n - begin < PSC_PASS_TILE ? p.n : begin + PSC_PASS_TILE;
-        const float *x = p.in[0], *y = p.in[1], *z = p.in[2];
         const float a = p.a, b = p.b, c = p.c;
-        float *to = p.to;
         switch (p.kind) {
-            PASS(PSC_PASS_AXPY, to[i] += a * x[i])
-            PASS(PSC_PASS_SCALE, to[i] = a * to[i])
-            PASS(PSC_PASS_COPY, to[i] = x[i])
-            PASS(PSC_PASS_SUBTRACT, to[i] = x[i] - y[i])
-            PASS(PSC_PASS_DECAY, to[i] = x[i] + a * y[i]) /* g, x */
-            PASS(PSC_PASS_ELASTIC, to[i] -= a * (to[i] - x[i]))
-            PASS(PSC_PASS_APPROACH, to[i] = a * (x[i] - y[i]))
-            PASS(PSC_PASS_REBASE, kv_rebase(p, i))
-            PASS(PSC_PASS_REBASE_MIXED, kv_rebase_mixed(p, i))
-            PASS(PSC_PASS_HEAVY_BALL, kv_heavy_ball(p, i))
-            PASS(PSC_PASS_NESTEROV, kv_nesterov(p, i))
-            PASS(PSC_PASS_LOOK, to[i] = x[i] + a * y[i])
-            PASS(PSC_PASS_ADMM_MESSAGE, to[i] = c * (x[i] - a * z[i] + b * (y[i] - x[i]))) /* x, lambda, g */
-            PASS(PSC_PASS_ADMM_LAND, kv_admm_land(p, i))
-            PASS(PSC_PASS_ADMM_RESTART, kv_admm_restart(p, i))
+            PASS(PSC_PASS_AXPY, KV_TO | KV_X, KV_TO, to += a * x)
+            PASS(PSC_PASS_SCALE, KV_TO, KV_TO, to = a * to)
+            PASS(PSC_PASS_COPY, KV_X, KV_TO, to = x)
+            PASS(PSC_PASS_SUBTRACT, KV_X | KV_Y, KV_TO, to = x - y)
+            PASS(PSC_PASS_DECAY, KV_X | KV_Y, KV_TO, to = x + a * y) /* g, x */
+            PASS(PSC_PASS_ELASTIC, KV_TO | KV_X, KV_TO, to -= a * (to - x))
+            PASS(PSC_PASS_APPROACH, KV_X | KV_Y, KV_TO, to = a * (x - y))
+            /* also: start; x: the center */
+            PASS(PSC_PASS_REBASE, KV_TO | KV_ALSO | KV_X, KV_TO | KV_ALSO, to = x + (to - also); also = x)
+            PASS(PSC_PASS_REBASE_MIXED, KV_TO | KV_ALSO | KV_X, KV_TO | KV_ALSO, to = to + a * x + -a * also;
+                 also = x)
+            /* also: the velocity; x: g */
+            PASS(PSC_PASS_HEAVY_BALL, KV_TO | KV_ALSO | KV_X, KV_TO | KV_ALSO, also = b * also - a * x;
+                 to += also)
+            /* y: where the next gradient is taken, the caller's array, which the library names as an input */
+            PASS(PSC_PASS_NESTEROV, KV_TO | KV_ALSO | KV_X, KV_TO | KV_ALSO | KV_Y, also = b * also - a * x;
+                 to += also; y = to + b * also)
+            PASS(PSC_PASS_LOOK, KV_X | KV_Y, KV_TO, to = x + a * y)
+            PASS(PSC_PASS_ADMM_MESSAGE, KV_X | KV_Y | KV_Z, KV_TO,
+                 to = c * (x - a * z + b * (y - x))) /* x, lambda, g */
+            /* also: lambda; x, y: the center and g */
+            PASS(PSC_PASS_ADMM_LAND, KV_TO | KV_ALSO | KV_X | KV_Y, KV_TO | KV_ALSO, also = also - (to - x);
+                 to = c * (to - a * y + b * (also + x)))
+            PASS(PSC_PASS_ADMM_RESTART, KV_TO | KV_ALSO | KV_X, KV_TO | KV_ALSO, also = also + (x - to);
+                 also = also - also == 0 ? also : 0; to = x)
         }
     }
 }
