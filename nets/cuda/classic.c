@@ -52,12 +52,13 @@ cudnnStatus_t cnn_cuda_classic_describe(const struct cnn_cuda *d, struct cnn_cud
 /* Accepts an algorithm if it is available, deterministic where it must be, and does not round to less than
  * the net's precision. The descriptor forbids such rounding as well; at float32, algorithms of the default
  * math type follow the descriptor. CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION, which may round to half, is never
- * accepted.
+ * accepted. is_winograd: with tiles of more than 4 x 4; their rounding is a hundred times that of float32.
  */
 static bool is_good(const struct cnn_cuda *d, cudnnStatus_t status, cudnnDeterminism_t determinism,
-                    cudnnMathType_t math)
+                    cudnnMathType_t math, bool is_winograd)
 {
     return status == CUDNN_STATUS_SUCCESS && (d->any_order || determinism == CUDNN_DETERMINISTIC) &&
+           !(is_winograd && d->precision == CNN_FLOAT32) &&
            (math == CUDNN_FMA_MATH || math == CUDNN_DEFAULT_MATH ||
             (math == CUDNN_TENSOR_OP_MATH && d->precision != CNN_FLOAT32));
 }
@@ -90,7 +91,8 @@ static void list_forward(struct cnn_cuda *d, struct cnn_cuda_conv_state *c, stru
                                                f) != CUDNN_STATUS_SUCCESS)
         return;
     for (int i = 0; i < n; i++)
-        if (is_good(d, f[i].status, f[i].determinism, f[i].mathType) &&
+        if (is_good(d, f[i].status, f[i].determinism, f[i].mathType,
+                    f[i].algo == CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED) &&
             use_math(d, c, f[i].mathType) == CUDNN_STATUS_SUCCESS &&
             !add(w,
                  cudnnGetConvolutionForwardWorkspaceSize(d->dnn, c->in, c->weight, c->conv, c->out, f[i].algo,
@@ -109,7 +111,8 @@ static void list_back_data(struct cnn_cuda *d, struct cnn_cuda_conv_state *c, st
                                                     MOST_ALGORITHMS, &n, f) != CUDNN_STATUS_SUCCESS)
         return;
     for (int i = 0; i < n; i++)
-        if (is_good(d, f[i].status, f[i].determinism, f[i].mathType) &&
+        if (is_good(d, f[i].status, f[i].determinism, f[i].mathType,
+                    f[i].algo == CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED) &&
             use_math(d, c, f[i].mathType) == CUDNN_STATUS_SUCCESS &&
             !add(w,
                  cudnnGetConvolutionBackwardDataWorkspaceSize(d->dnn, c->weight, c->out, c->conv, c->in,
@@ -128,7 +131,8 @@ static void list_back_weights(struct cnn_cuda *d, struct cnn_cuda_conv_state *c,
                                                       MOST_ALGORITHMS, &n, f) != CUDNN_STATUS_SUCCESS)
         return;
     for (int i = 0; i < n; i++)
-        if (is_good(d, f[i].status, f[i].determinism, f[i].mathType) &&
+        if (is_good(d, f[i].status, f[i].determinism, f[i].mathType,
+                    f[i].algo == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED) &&
             use_math(d, c, f[i].mathType) == CUDNN_STATUS_SUCCESS &&
             !add(w,
                  cudnnGetConvolutionBackwardFilterWorkspaceSize(d->dnn, c->in, c->out, c->conv, c->weight,

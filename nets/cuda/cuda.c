@@ -89,7 +89,7 @@ bool cnn_cuda_is_wide(const struct cnn_plan *p, const struct cnn_layer *l)
 
 /* Sizes of the buffers outside the arena, computed from the plan. */
 struct sizes {
-    size_t largest_conv, weights, part, stats, losses, state, workspace;
+    size_t largest_conv, weights, part, stats, norms, losses, state, workspace;
 };
 
 static struct sizes sizes_of(const struct cnn_plan *p, uint32_t batch, enum cnn_precision precision)
@@ -109,8 +109,10 @@ static struct sizes sizes_of(const struct cnn_plan *p, uint32_t batch, enum cnn_
             s.workspace = s.workspace > CNN_CUDA_BLAS_WORKSPACE ? s.workspace : CNN_CUDA_BLAS_WORKSPACE;
             s.weights += precision == CNN_BF16 ? (l->n_weights + l->n_biases) * each : 0;
         }
-        if (l->spec->kind == CNN_BATCHNORM)
-            s.state += 5 * l->in.c * sizeof(float);
+        if (l->spec->kind == CNN_BATCHNORM) {
+            s.norms++;
+            s.state += 7 * l->in.c * sizeof(float) + sizeof(struct cnn_cuda_running);
+        }
         if (l->spec->kind != CNN_CONV)
             continue;
         s.workspace = CNN_CUDA_WORKSPACE;
@@ -234,6 +236,7 @@ static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, st
         {&d->turned, NULL, s.largest_conv},
         {&d->part, NULL, s.part},
         {&d->stats, &d->host.stats, s.stats * sizeof(double)},
+        {&d->running, &d->host.running, s.norms * sizeof(struct cnn_cuda_running)},
         {&d->uploads.images, &d->host.images, images},
         {&d->uploads.labels, &d->host.labels, labels},
         {&d->uploads.cuts, &d->host.cuts, d->batch * sizeof(struct cnn_cuda_cut)},
@@ -247,6 +250,7 @@ static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, st
 
     d->n_losses = s.losses;
     d->n_stats = s.stats;
+    d->n_norms = s.norms;
     d->uploads.image_bytes = images;
     for (size_t i = 0; i < sizeof all / sizeof all[0] && rc == 0; i++) {
         if (all[i].device != NULL)
@@ -254,6 +258,8 @@ static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, st
         if (rc == 0 && all[i].host != NULL)
             rc = cnn_cuda_alloc_pinned(d, all[i].bytes, all[i].host, err);
     }
+    if (rc == 0)
+        rc = cnn_cuda_send_running(d, err);
     d->own_bytes = 0; /* the arena, x and g are not counted here */
     /* Buffers and frozen parameters have no gradient; these floats are not written again. */
     return rc == 0 ? cnn_cuda_check(cudaMemsetAsync(d->g, 0, vector, d->compute), "clearing g", NULL, err)

@@ -34,9 +34,10 @@ struct cnn_cuda_layer {
     void *din[CNN_MAX_INPUTS];             /* NULL: not wanted */
     void *sum[CNN_MAX_INPUTS]; /* the gradient to which the part din[k] is added; NULL: din[k] is the
                                   gradient */
-    bool is_wide;   /* of a fully connected layer: its output is float32, since only losses read it; of a
-                       loss: its input is */
-    bool is_merged; /* of a ReLU: the layer before computes it */
+    bool is_wide; /* of a fully connected layer: its output is float32, since only losses read it; of a
+                     loss: its input is */
+    bool is_merged, is_merged_back; /* of a ReLU: the layer before computes it, or its gradient */
+    bool has_relu, has_relu_back;   /* of that layer */
     void *kept, *work, *back_work;
     void *state; /* of the kind of layer; zeroed */
 };
@@ -71,12 +72,13 @@ struct cnn_cuda {
     char *arena;
     void *seen; /* in the arena: the net's input */
     float *x, *g;
-    void *turned;     /* the largest convolution's weight gradient in cuDNN's order, of the net's type */
-    double *part;     /* partial sums of channels */
-    double *stats;    /* means and variances of each batch norm */
-    void *workspace;  /* of one product at a time */
-    float *value_of;  /* [channels][256] */
-    uint16_t *labels; /* [batch], of the batch in use */
+    void *turned;  /* the largest convolution's weight gradient in cuDNN's order, of the net's type */
+    double *part;  /* partial sums of channels */
+    double *stats; /* means and variances of each batch norm */
+    struct cnn_cuda_running *running; /* [n_norms] */
+    void *workspace;                  /* of one product at a time */
+    float *value_of;                  /* [channels][256] */
+    uint16_t *labels;                 /* [batch], of the batch in use */
     struct cnn_cuda_uploads {
         struct cnn_batch announced, sent; /* images NULL: none. sent: its upload was enqueued in d->up */
         cudaEvent_t landed;               /* of `sent` */
@@ -101,6 +103,7 @@ struct cnn_cuda {
         struct cnn_cuda_step *step;
         struct cnn_cuda_row *rows;
         double *stats;
+        struct cnn_cuda_running *running;
     } host;
 
     struct cnn_cuda_bucket {
@@ -111,7 +114,7 @@ struct cnn_cuda {
          * pass. NULL: not captured. */
         cudaGraphExec_t graph;
     } * buckets; /* from the last layer to the first */
-    size_t n_buckets, n_losses, n_stats;
+    size_t n_buckets, n_losses, n_stats, n_norms;
     double *z; /* [2][classes], in host memory */
     struct cnn_cuda_block {
         void *at;
@@ -184,9 +187,8 @@ int cnn_cuda_fetch_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, f
 /* Waits for that copy, copies the part to call->g and reports it. */
 int cnn_cuda_hand_out_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b,
                              const struct cnn_gradient_call *call, struct ps_error *err);
-/* Copies the buffers of a batch norm between x, in memory of the device, and d->host.x; the copies are
- * enqueued. */
-int cnn_cuda_move_buffers(struct cnn_cuda *d, float *x, bool to_host);
+/* Sends what the running statistics of each batch norm are moved by. */
+int cnn_cuda_send_running(struct cnn_cuda *d, struct ps_error *err);
 /* Divides the layers into buckets. -ENOMEM. */
 int cnn_cuda_cut_buckets(struct cnn_cuda *d, struct ps_error *err);
 

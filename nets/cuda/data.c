@@ -25,21 +25,25 @@ bool cnn_cuda_owns(const void *p)
     return a.type == cudaMemoryTypeDevice;
 }
 
-int cnn_cuda_move_buffers(struct cnn_cuda *d, float *x, bool to_host)
+int cnn_cuda_send_running(struct cnn_cuda *d, struct ps_error *err)
 {
-    cudaError_t e = cudaSuccess;
-    for (size_t i = 0; i < d->plan->n_layers && e == cudaSuccess; i++) {
+    uint64_t stats_at = 0;
+    size_t n = 0;
+
+    for (size_t i = 0; i < d->plan->n_layers; i++) {
         const struct cnn_layer *l = &d->plan->layers[i];
-        const uint64_t at[] = {l->mean_at, l->variance_at};
-        for (int k = 0; k < 2 && l->n_buffers > 0 && e == cudaSuccess; k++)
-            e = to_host ? cudaMemcpyAsync(d->host.x + at[k], x + at[k], l->n_buffers * sizeof *x,
-                                          cudaMemcpyDeviceToHost, d->compute)
-                        : cudaMemcpyAsync(x + at[k], d->host.x + at[k], l->n_buffers * sizeof *x,
-                                          cudaMemcpyHostToDevice, d->compute);
+        if (l->spec->kind != CNN_BATCHNORM)
+            continue;
+        d->host.running[n++] = (struct cnn_cuda_running){.mean_at = l->mean_at,
+                                                         .variance_at = l->variance_at,
+                                                         .stats_at = stats_at,
+                                                         .count = (uint64_t)d->batch * l->in.h * l->in.w,
+                                                         .part = cnn_batchnorm_part(l),
+                                                         .c = (uint32_t)l->n_buffers};
+        stats_at += 2 * l->n_buffers;
     }
-    if (e == cudaSuccess)
-        e = cudaStreamSynchronize(d->compute);
-    return e == cudaSuccess ? 0 : -EIO;
+    return cnn_cuda_check(up(d, d->running, d->host.running, n * sizeof *d->running),
+                          "sending the batch norms", NULL, err);
 }
 
 int cnn_cuda_send_vector(struct cnn_cuda *d, const float *x, struct ps_error *err)

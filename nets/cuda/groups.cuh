@@ -6,8 +6,7 @@ template <class T, uint32_t N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N
     T v[N];
 };
 
-template <uint32_t N, class T> __device__ inline struct pack<T, N> load(const T *p)
-{
+template <uint32_t N, class T> __device__ inline struct pack<T, N> load(const T *p) {
     return *reinterpret_cast<const struct pack<T, N> *>(p);
 }
 

@@ -37,9 +37,73 @@ __device__ inline void store(float &to, float x)
 /* To nearest, ties to even. A NaN is kept. */
 __device__ inline void store(struct cnn_cuda_bf16 &to, float x)
 {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to.bits) : "f"(x));
+#else
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     to.bits = (uint16_t)(x != x ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+#endif
+}
+
+/* Values that are read or written at once. */
+template <class T> struct alignas(16) group {
+    T v[16 / sizeof(T)];
+};
+
+template <class T> __device__ inline bool begins_group(const T *p)
+{
+    return (uintptr_t)p % 16 == 0;
+}
+
+/* out[i] = f(a[i], b[i]) for i in [0, n). */
+template <class T, class F> __device__ inline void each_pair(uint64_t n, const T *a, const T *b, T *out, F f)
+{
+    constexpr uint32_t width = 16 / sizeof(T);
+    const uint64_t groups = begins_group(a) && begins_group(b) && begins_group(out) ? n / width : 0,
+                   rest = groups * width;
+
+    EACH(i, groups)
+    {
+        const group<T> x = ((const group<T> *)a)[i], y = ((const group<T> *)b)[i];
+        group<T> z;
+        for (uint32_t k = 0; k < width; k++)
+            store(z.v[k], f(number(x.v[k]), number(y.v[k])));
+        ((group<T> *)out)[i] = z;
+    }
+    EACH(i, n - rest) store(out[rest + i], f(number(a[rest + i]), number(b[rest + i])));
+}
+
+/* ---- activations */
+
+/* A NaN is kept. */
+__device__ inline float activated(enum cnn_cuda_activation kind, float slope, float x)
+{
+    switch (kind) {
+    case CNN_CUDA_LEAKY_RELU:
+        return x > 0 ? x : slope * x;
+    case CNN_CUDA_RELU6:
+        return x < 0 ? 0 : x > 6 ? 6 : x;
+    case CNN_CUDA_SIGMOID:
+        return 1 / (1 + expf(-x));
+    default:
+        return tanhf(x);
+    }
+}
+
+/* Of the output y. */
+__device__ inline float derivative(enum cnn_cuda_activation kind, float slope, float y)
+{
+    switch (kind) {
+    case CNN_CUDA_LEAKY_RELU:
+        return y > 0 ? 1 : slope;
+    case CNN_CUDA_RELU6:
+        return y > 0 && y < 6 ? 1 : 0;
+    case CNN_CUDA_SIGMOID:
+        return y * (1 - y);
+    default:
+        return 1 - y * y;
+    }
 }
 
 /* Philox4x32-10, as in nets/philox.h. */
@@ -93,70 +157,7 @@ __device__ inline float counted(const struct cnn_cuda_window *w, struct clip row
                             : (float)rows.n_counted * (float)columns.n_counted;
 }
 
-/* ---- sums over a channel: first within slices of the rows, then over the slices in order. In double: these
- * sums are memory-bound on the supported GPUs, and double allows summing x^2 without subtracting the mean. */
-
-enum sums_of { SUMS_OF_VALUES, SUMS_OF_SQUARES, SUMS_OF_PRODUCTS };
-
-/* Adds up sum number `which` of a channel over the slices. */
-__device__ inline double over_slices(const double *part, uint32_t slices, uint32_t c, uint32_t channel,
-                                     uint32_t which)
-{
-    double sum = 0;
-    for (uint32_t s = 0; s < slices; s++)
-        sum += part[((uint64_t)s * 2 + which) * c + channel];
-    return sum;
-}
-
-/* db */
-KERNEL k_sums_end(uint32_t c, uint32_t slices, const double *part, float *out)
-{
-    EACH(i, c) out[i] = (float)over_slices(part, slices, c, (uint32_t)i, 0);
-}
-
-/* ---- batch norm. used [2][c]: the mean and 1 / sqrt(variance + epsilon) of the pass. */
-
-/* stats [2][c]: the batch's mean and variance. */
-KERNEL k_norm_measured(struct cnn_cuda_norm p, const double *part, double *stats, float *used)
-{
-    EACH(i, p.c)
-    {
-        double mean = over_slices(part, p.slices, p.c, (uint32_t)i, 0) / (double)p.rows;
-        double variance = over_slices(part, p.slices, p.c, (uint32_t)i, 1) / (double)p.rows - mean * mean;
-        variance = variance < 0 ? 0 : variance; /* rounding may give a negative value; a NaN is kept */
-        stats[i] = mean;
-        stats[p.c + i] = variance;
-        used[i] = (float)mean;
-        used[p.c + i] = (float)(1 / sqrt(variance + (double)p.epsilon));
-    }
-}
-
-KERNEL k_norm_running(struct cnn_cuda_norm p, const float *mean, const float *variance, float *used)
-{
-    EACH(i, p.c)
-    {
-        used[i] = mean[i];
-        used[p.c + i] = (float)(1 / sqrt((double)variance[i] + (double)p.epsilon));
-    }
-}
-
-/* The gradients of scale and shift, and in k [3][c] the coefficients of the input's gradient: of dout, of the
- * input minus its mean, and a constant. */
-KERNEL k_norm_back_end(struct cnn_cuda_norm p, const double *part, const float *used, const float *scale,
-                       float *dscale, float *dshift, float *k)
-{
-    EACH(i, p.c)
-    {
-        double sum = over_slices(part, p.slices, p.c, (uint32_t)i, 0), inverse = (double)used[p.c + i];
-        double product = inverse * over_slices(part, p.slices, p.c, (uint32_t)i, 1);
-        double a = (double)scale[i] * inverse;
-        dscale[i] = (float)product;
-        dshift[i] = (float)sum;
-        k[i] = (float)a;
-        k[p.c + i] = (float)(-a * inverse * product / (double)p.rows);
-        k[2 * p.c + i] = (float)(-a * sum / (double)p.rows);
-    }
-}
+#include "nets/cuda/norm.cuh"
 
 /* ---- softmax and cross-entropy, as in nets/layers/softmax_loss.c: one block per image. */
 

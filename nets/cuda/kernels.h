@@ -72,6 +72,16 @@ struct cnn_cuda_norm {
     uint64_t rows; /* batch times places */
     uint32_t c, slices;
     float epsilon;
+    uint32_t has_relu;   /* one is behind it, and dout is its output's gradient */
+    uint32_t is_grouped; /* a thread handles 16 bytes; set by the launcher */
+};
+
+/* Running statistics of a batch norm, and how they move. */
+struct cnn_cuda_running {
+    uint64_t mean_at, variance_at, stats_at; /* in x, and the batch's */
+    uint64_t count;                          /* values of a channel */
+    double part;
+    uint32_t c;
 };
 
 enum cnn_cuda_activation {
@@ -96,7 +106,13 @@ struct cnn_cuda_row {
 
 /* Threads per block, in all kernels. */
 #define CNN_CUDA_BLOCK 256
-/* Channels per block in sums over channels; a block reads CNN_CUDA_BLOCK / CNN_CUDA_TILE rows at a time. */
+/* Channels per block in sums over channels. A thread reads four of a row, so a block reads 32 rows at a time.
+ */
 #define CNN_CUDA_TILE 32
+#define CNN_CUDA_QUAD 4
+/* Doubles of shared memory that they need. */
+#define CNN_CUDA_SUMS (2 * CNN_CUDA_BLOCK * CNN_CUDA_QUAD)
+/* Channels per block where these sums are added up over the slices. */
+#define CNN_CUDA_END 8
 
 #endif

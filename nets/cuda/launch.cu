@@ -8,6 +8,9 @@
 
 /* Kernels use grid-stride loops; more blocks would not run at the same time. */
 #define MOST_BLOCKS 4096
+/* Of kernels whose threads first read what they need of their channels: three for each of an H100's 132
+ * multiprocessors. */
+#define MOST_CHANNEL_BLOCKS 396
 
 static unsigned blocks_for(uint64_t n)
 {
@@ -15,9 +18,38 @@ static unsigned blocks_for(uint64_t n)
     return blocks < 1 ? 1 : blocks > MOST_BLOCKS ? MOST_BLOCKS : (unsigned)blocks;
 }
 
+/* Blocks whose threads have `each` values at a time. */
+static unsigned blocks_for_groups(enum cnn_cuda_type t, uint64_t n)
+{
+    return blocks_for(n / (16 / (t == CNN_CUDA_BF16 ? sizeof(struct cnn_cuda_bf16) : sizeof(float))) + 1);
+}
+
 static dim3 tiles_for(uint64_t rows, uint32_t c)
 {
     return dim3((c + CNN_CUDA_TILE - 1) / CNN_CUDA_TILE, cnn_cuda_slices(rows, c));
+}
+
+static unsigned ends_for(uint32_t c)
+{
+    return (c + CNN_CUDA_END - 1) / CNN_CUDA_END;
+}
+
+static uint32_t common_factor(uint32_t a, uint32_t b)
+{
+    return b == 0 ? a : common_factor(b, a % b);
+}
+
+/* Blocks for values of c channels, of which a thread has the same ones each time: the number of threads is a
+ * multiple of c, or of c / width where it has `width` of them. */
+static unsigned blocks_for_channels(struct cnn_cuda_norm *p, enum cnn_cuda_type t, const void *in,
+                                    const void *dout, const void *out)
+{
+    const uint32_t width = 16 / (t == CNN_CUDA_BF16 ? sizeof(struct cnn_cuda_bf16) : sizeof(float));
+    p->is_grouped = p->c % width == 0 && ((uintptr_t)in | (uintptr_t)dout | (uintptr_t)out) % 16 == 0;
+    const uint32_t each = p->is_grouped ? p->c / width : p->c;
+    const unsigned step = each / common_factor(each, CNN_CUDA_BLOCK), all = blocks_for(p->rows * each),
+                   blocks = all < MOST_CHANNEL_BLOCKS ? all : MOST_CHANNEL_BLOCKS;
+    return (blocks + step - 1) / step * step;
 }
 
 static uint64_t count(struct cnn_cuda_shape s)
@@ -113,7 +145,7 @@ cudaError_t cu_turn_in(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t a
                        void *out)
 {
     if (a == 1 || b == 1)
-        RUN_FOR(t, k_convert, blocks_for(n), n, in, untyped{out});
+        RUN_FOR(t, k_convert, blocks_for_groups(t, n), n, in, untyped{out});
     RUN_FOR(t, k_turn_in, blocks_for(n), n, a, b, in, untyped{out});
 }
 
@@ -143,9 +175,10 @@ cudaError_t cu_copy_channels(cu_stream s, enum cnn_cuda_type t, uint64_t rows, u
     RUN_FOR(t, k_copy_channels, blocks_for(n), n, per, c, untyped{in}, in_stride, untyped{out}, out_stride);
 }
 
-cudaError_t cu_add(cu_stream s, enum cnn_cuda_type t, uint64_t n, const void *a, const void *b, void *out)
+cudaError_t cu_add(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t has_relu, const void *a,
+                   const void *b, void *out)
 {
-    RUN_FOR(t, k_add, blocks_for(n), n, untyped{a}, untyped{b}, untyped{out});
+    RUN_FOR(t, k_add, blocks_for_groups(t, n), n, has_relu, untyped{a}, untyped{b}, untyped{out});
 }
 
 cudaError_t cu_bias(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t c, const float *bias, void *x)
@@ -157,19 +190,20 @@ cudaError_t cu_bias_back(cu_stream s, enum cnn_cuda_type t, uint64_t rows, uint3
                          double *part, float *dbias)
 {
     LAUNCH_FOR(t, k_sums, tiles_for(rows, c), rows, c, untyped{dout}, part);
-    RUN(k_sums_end, blocks_for(c), c, cnn_cuda_slices(rows, c), part, dbias);
+    RUN(k_sums_end, ends_for(c), c, cnn_cuda_slices(rows, c), part, dbias);
 }
 
 cudaError_t cu_activate(cu_stream s, enum cnn_cuda_type t, uint64_t n, enum cnn_cuda_activation kind,
                         float slope, const void *in, void *out)
 {
-    RUN_FOR(t, k_activate, blocks_for(n), n, kind, slope, untyped{in}, untyped{out});
+    RUN_FOR(t, k_activate, blocks_for_groups(t, n), n, kind, slope, untyped{in}, untyped{out});
 }
 
 cudaError_t cu_activate_back(cu_stream s, enum cnn_cuda_type t, uint64_t n, enum cnn_cuda_activation kind,
                              float slope, const void *out, const void *dout, void *din)
 {
-    RUN_FOR(t, k_activate_back, blocks_for(n), n, kind, slope, untyped{out}, untyped{dout}, untyped{din});
+    RUN_FOR(t, k_activate_back, blocks_for_groups(t, n), n, kind, slope, untyped{out}, untyped{dout},
+            untyped{din});
 }
 
 cudaError_t cu_dropout(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_dropout p,
@@ -228,25 +262,31 @@ cudaError_t cu_lrn_back(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_lrn p
     RUN_FOR(t, k_lrn_back, blocks_for(p.n / per), per, p, untyped{in}, norm, untyped{dout}, untyped{din});
 }
 
-cudaError_t cu_norm_measure(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm p, const void *in,
-                            double *part, double *stats, float *used)
+cudaError_t cu_norm_measure(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm p, const float *scale,
+                            const float *shift, const void *in, double *part, double *stats, float *used)
 {
     p.slices = cnn_cuda_slices(p.rows, p.c);
     LAUNCH_FOR(t, k_moments, tiles_for(p.rows, p.c), p.rows, p.c, untyped{in}, part);
-    RUN(k_norm_measured, blocks_for(p.c), p, part, stats, used);
+    RUN(k_norm_measured, ends_for(p.c), p, part, scale, shift, stats, used);
 }
 
-cudaError_t cu_norm_running(cu_stream s, struct cnn_cuda_norm p, const float *mean, const float *variance,
-                            float *used)
+cudaError_t cu_norm_running(cu_stream s, struct cnn_cuda_norm p, const float *scale, const float *shift,
+                            const float *mean, const float *variance, float *used)
 {
-    RUN(k_norm_running, blocks_for(p.c), p, mean, variance, used);
+    RUN(k_norm_running, blocks_for(p.c), p, mean, variance, scale, shift, used);
+}
+
+cudaError_t cu_norm_move(cu_stream s, uint32_t layers, const struct cnn_cuda_running *running,
+                         const double *stats, float *x)
+{
+    RUN(k_norm_move, layers, running, stats, x);
 }
 
 cudaError_t cu_norm(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm p, const float *used,
-                    const float *scale, const float *shift, const void *in, void *out)
+                    const void *in, void *out)
 {
-    RUN_FOR(t, k_norm, blocks_for(p.rows * p.c), p.rows * p.c, p.c, used, scale, shift, untyped{in},
-            untyped{out});
+    const unsigned blocks = blocks_for_channels(&p, t, in, in, out);
+    RUN_FOR(t, k_norm, blocks, p, used, untyped{in}, untyped{out});
 }
 
 cudaError_t cu_norm_back(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm p, const float *used,
@@ -254,12 +294,12 @@ cudaError_t cu_norm_back(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm
                          float *coefficients, float *dscale, float *dshift, void *din)
 {
     p.slices = cnn_cuda_slices(p.rows, p.c);
-    LAUNCH_FOR(t, k_products, tiles_for(p.rows, p.c), p.rows, p.c, untyped{dout}, untyped{in}, used, part);
-    LAUNCH(k_norm_back_end, blocks_for(p.c), p, part, used, scale, dscale, dshift, coefficients);
+    LAUNCH_FOR(t, k_products, tiles_for(p.rows, p.c), p, used, untyped{in}, untyped{dout}, part);
+    LAUNCH(k_norm_back_end, ends_for(p.c), p, part, used, scale, dscale, dshift, coefficients);
     if (din == NULL)
         return cudaSuccess;
-    RUN_FOR(t, k_norm_back, blocks_for(p.rows * p.c), p.rows * p.c, p.c, used, coefficients, untyped{in},
-            untyped{dout}, untyped{din});
+    const unsigned blocks = blocks_for_channels(&p, t, in, dout, din);
+    RUN_FOR(t, k_norm_back, blocks, p, used, coefficients, untyped{in}, untyped{dout}, untyped{din});
 }
 
 cudaError_t cu_loss(cu_stream s, enum cnn_cuda_type logit, enum cnn_cuda_type t, struct cnn_cuda_loss p,

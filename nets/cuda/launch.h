@@ -16,7 +16,8 @@ extern "C" {
 /* The number of slices for `rows` rows of c channels; each needs 2 c doubles. */
 static inline uint32_t cnn_cuda_slices(uint64_t rows, uint32_t c)
 {
-    uint64_t tiles = (c + CNN_CUDA_TILE - 1) / CNN_CUDA_TILE, room = 512 / tiles + 1,
+    const uint64_t blocks = 264; /* two for each of an H100's 132 multiprocessors, which it runs at a time */
+    uint64_t tiles = (c + CNN_CUDA_TILE - 1) / CNN_CUDA_TILE, room = tiles < blocks ? blocks / tiles : 1,
              wanted = (rows + 63) / 64;
     return (uint32_t)(wanted < room ? wanted : room);
 }
@@ -36,7 +37,9 @@ cudaError_t cu_cut_bytes(cu_stream s, enum cnn_cuda_type t, uint64_t n, struct c
                          void *out);
 cudaError_t cu_copy_channels(cu_stream s, enum cnn_cuda_type t, uint64_t rows, uint32_t c, const void *in,
                              uint32_t in_stride, void *out, uint32_t out_stride);
-cudaError_t cu_add(cu_stream s, enum cnn_cuda_type t, uint64_t n, const void *a, const void *b, void *out);
+/* has_relu: of the sum. */
+cudaError_t cu_add(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t has_relu, const void *a,
+                   const void *b, void *out);
 cudaError_t cu_bias(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t c, const float *bias, void *x);
 cudaError_t cu_bias_back(cu_stream s, enum cnn_cuda_type t, uint64_t rows, uint32_t c, const void *dout,
                          double *part, float *dbias);
@@ -60,16 +63,19 @@ cudaError_t cu_lrn_back(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_lrn p
                         const float *norm, const void *dout, void *din);
 /* Normalises with the batch's statistics and writes them to stats; the next function normalises with
  * `used`. */
-cudaError_t cu_norm_measure(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm p, const void *in,
-                            double *part, double *stats, float *used);
-cudaError_t cu_norm_running(cu_stream s, struct cnn_cuda_norm p, const float *mean, const float *variance,
-                            float *used);
+cudaError_t cu_norm_measure(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm p, const float *scale,
+                            const float *shift, const void *in, double *part, double *stats, float *used);
+cudaError_t cu_norm_running(cu_stream s, struct cnn_cuda_norm p, const float *scale, const float *shift,
+                            const float *mean, const float *variance, float *used);
 cudaError_t cu_norm(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm p, const float *used,
-                    const float *scale, const float *shift, const void *in, void *out);
+                    const void *in, void *out);
 /* coefficients: scratch of 3 c floats. din NULL: not wanted. */
 cudaError_t cu_norm_back(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm p, const float *used,
                          const float *scale, const void *in, const void *dout, double *part,
                          float *coefficients, float *dscale, float *dshift, void *din);
+/* Moves the running statistics of x. layers: of running [layers]. */
+cudaError_t cu_norm_move(cu_stream s, uint32_t layers, const struct cnn_cuda_running *running,
+                         const double *stats, float *x);
 /* logit: the type of the logits, float32 or t. */
 cudaError_t cu_loss(cu_stream s, enum cnn_cuda_type logit, enum cnn_cuda_type t, struct cnn_cuda_loss p,
                     uint32_t images, const void *logits, const uint16_t *labels, void *dz,

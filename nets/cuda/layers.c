@@ -84,6 +84,8 @@ static int activation_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, stru
 
 static int activation_backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
+    if (l->is_merged_back)
+        return 0;
     return back_done(cu_activate_back(d->compute, d->type, cnn_cuda_count(d, l->plan->in),
                                       activation_of(l->plan), l->plan->spec->slope, l->out, l->dout,
                                       l->din[0]),
@@ -203,7 +205,7 @@ const struct cnn_cuda_kind cnn_cuda_lrn = {0, lrn_needs, NULL, NULL, lrn_forward
 /* ---- batch norm */
 
 struct batchnorm {
-    float *used;         /* [2][channels]: the mean and the inverse deviation of the current pass */
+    float *used;         /* [4][channels], of the current pass: norm.cuh */
     float *coefficients; /* [3][channels], for the backward pass */
     double *stats;       /* the batch's statistics, within those of all layers */
 };
@@ -218,7 +220,15 @@ static void batchnorm_needs(const struct cnn_setup *setup, const struct cnn_laye
 static int batchnorm_create(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
     struct batchnorm *s = l->state;
-    int rc = cnn_cuda_alloc(d, 2 * l->plan->in.c * sizeof(float), &s->used, err);
+    struct cnn_cuda_layer *relu = cnn_cuda_relu_of(d, l);
+    int rc = cnn_cuda_alloc(d, 4 * l->plan->in.c * sizeof(float), &s->used, err);
+
+    if (relu != NULL) {
+        l->has_relu = relu->is_merged = true;
+        /* Its gradient would overwrite its output's. */
+        l->has_relu_back = relu->is_merged_back =
+            relu->sum[0] == NULL && relu->din[0] == relu->dout && relu->dout == l->dout;
+    }
 
     s->stats = d->stats;
     for (size_t i = 0; i < l->plan->index; i++)
@@ -226,23 +236,26 @@ static int batchnorm_create(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct
     return rc == 0 ? cnn_cuda_alloc(d, 3 * l->plan->in.c * sizeof(float), &s->coefficients, err) : rc;
 }
 
-static struct cnn_cuda_norm norm_of(const struct cnn_cuda *d, const struct cnn_layer *l)
+static struct cnn_cuda_norm norm_of(const struct cnn_cuda *d, const struct cnn_layer *l, bool has_relu)
 {
-    return (struct cnn_cuda_norm){(uint64_t)d->batch * l->in.h * l->in.w, l->in.c, 0,
-                                  cnn_batchnorm_epsilon(l)};
+    return (struct cnn_cuda_norm){.rows = (uint64_t)d->batch * l->in.h * l->in.w,
+                                  .c = l->in.c,
+                                  .epsilon = cnn_batchnorm_epsilon(l),
+                                  .has_relu = has_relu};
 }
 
 static int batchnorm_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
     const struct batchnorm *s = l->state;
     const struct cnn_layer *p = l->plan;
-    const struct cnn_cuda_norm norm = norm_of(d, p);
-    cudaError_t e =
-        d->is_training ? cu_norm_measure(d->compute, d->type, norm, l->in[0], d->part, s->stats, s->used)
-                       : cu_norm_running(d->compute, norm, d->x + p->mean_at, d->x + p->variance_at, s->used);
+    const struct cnn_cuda_norm norm = norm_of(d, p, l->has_relu);
+    const float *scale = d->x + p->weight_at, *shift = d->x + p->bias_at;
+    cudaError_t e = d->is_training ? cu_norm_measure(d->compute, d->type, norm, scale, shift, l->in[0],
+                                                     d->part, s->stats, s->used)
+                                   : cu_norm_running(d->compute, norm, scale, shift, d->x + p->mean_at,
+                                                     d->x + p->variance_at, s->used);
     if (e == cudaSuccess)
-        e = cu_norm(d->compute, d->type, norm, s->used, d->x + p->weight_at, d->x + p->bias_at, l->in[0],
-                    l->out);
+        e = cu_norm(d->compute, d->type, norm, s->used, l->in[0], l->out);
     return forward_done(e, l, err);
 }
 
@@ -251,9 +264,9 @@ static int batchnorm_backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, stru
     const struct batchnorm *s = l->state;
     const struct cnn_layer *p = l->plan;
 
-    return back_done(cu_norm_back(d->compute, d->type, norm_of(d, p), s->used, d->x + p->weight_at, l->in[0],
-                                  l->dout, d->part, s->coefficients, d->g + p->weight_at, d->g + p->bias_at,
-                                  l->din[0]),
+    return back_done(cu_norm_back(d->compute, d->type, norm_of(d, p, l->has_relu_back), s->used,
+                                  d->x + p->weight_at, l->in[0], l->dout, d->part, s->coefficients,
+                                  d->g + p->weight_at, d->g + p->bias_at, l->din[0]),
                      l, err);
 }
 
@@ -305,13 +318,24 @@ static void add_needs(const struct cnn_setup *setup, const struct cnn_layer *l, 
     out->can_overwrite = out->can_overwrite_back = true;
 }
 
+static int add_create(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
+{
+    struct cnn_cuda_layer *relu = cnn_cuda_relu_of(d, l);
+
+    (void)err;
+    if (relu != NULL)
+        l->has_relu = relu->is_merged = true;
+    return 0;
+}
+
 static int add_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
     const size_t n = cnn_cuda_count(d, l->plan->in);
-    cudaError_t e = cu_add(d->compute, d->type, n, l->in[0], l->in[1], l->out);
+    const uint32_t inputs = l->plan->n_inputs;
+    cudaError_t e = cu_add(d->compute, d->type, n, l->has_relu && inputs == 2, l->in[0], l->in[1], l->out);
 
-    for (uint32_t k = 2; k < l->plan->n_inputs && e == cudaSuccess; k++)
-        e = cu_add(d->compute, d->type, n, l->out, l->in[k], l->out);
+    for (uint32_t k = 2; k < inputs && e == cudaSuccess; k++)
+        e = cu_add(d->compute, d->type, n, l->has_relu && k == inputs - 1, l->out, l->in[k], l->out);
     return forward_done(e, l, err);
 }
 
@@ -325,4 +349,4 @@ static int add_backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_
     return back_done(e, l, err);
 }
 
-const struct cnn_cuda_kind cnn_cuda_add = {0, add_needs, NULL, NULL, add_forward, add_backward};
+const struct cnn_cuda_kind cnn_cuda_add = {0, add_needs, add_create, NULL, add_forward, add_backward};

@@ -41,7 +41,7 @@ static int add_parts(struct cnn_cuda *d, const struct cnn_cuda_layer *l, struct 
     for (uint32_t k = 0; k < l->plan->n_inputs && rc == 0; k++)
         if (l->sum[k] != NULL)
             rc = cnn_cuda_check(cu_add(d->compute, d->type, cnn_cuda_count(d, l->plan->inputs[k].shape),
-                                       l->sum[k], l->din[k], l->sum[k]),
+                                       false, l->sum[k], l->din[k], l->sum[k]),
                                 ": backward", l, err);
     return rc;
 }
@@ -266,18 +266,19 @@ void cnn_cuda_update_buffers(void *state, float *x)
 {
     struct cnn_cuda *d = state;
     const double *stats = d->host.stats;
-    bool stays = cnn_cuda_owns(x);
-    float *at = stays ? d->host.x : x;
 
-    if (stays && cnn_cuda_move_buffers(d, x, true) < 0)
-        return; /* the next call on the device fails likewise, and tells it */
+    if (d->n_norms == 0)
+        return;
+    if (cnn_cuda_owns(x)) { /* where this fails, the next call fails likewise, and tells it */
+        if (cu_norm_move(d->compute, (uint32_t)d->n_norms, d->running, d->stats, x) == cudaSuccess)
+            cudaStreamSynchronize(d->compute);
+        return;
+    }
     for (size_t i = 0; i < d->plan->n_layers; i++) {
         const struct cnn_layer *l = &d->plan->layers[i];
         for (uint32_t c = 0; c < l->n_buffers; c++)
             cnn_batchnorm_move(l, c, stats[c], stats[l->n_buffers + c], (size_t)d->batch * l->in.h * l->in.w,
-                               at);
+                               x);
         stats += 2 * l->n_buffers;
     }
-    if (stays)
-        cnn_cuda_move_buffers(d, x, false);
 }

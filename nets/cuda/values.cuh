@@ -23,7 +23,20 @@ VALUE_KERNEL(k_turn_out)(uint64_t n, uint32_t a, uint32_t b, const VALUE *in, fl
 
 VALUE_KERNEL(k_convert)(uint64_t n, const float *in, VALUE *out)
 {
-    EACH(i, n) store(out[i], in[i]);
+    constexpr uint32_t width = 16 / sizeof(VALUE);
+    const uint64_t groups = begins_group(in) && begins_group(out) ? n / width : 0, rest = groups * width;
+
+    EACH(i, groups)
+    {
+        group<VALUE> to;
+        for (uint32_t k = 0; k < width; k += 4) {
+            const group<float> from = ((const group<float> *)in)[i * (width / 4) + k / 4];
+            for (uint32_t j = 0; j < 4; j++)
+                store(to.v[k + j], from.v[j]);
+        }
+        ((group<VALUE> *)out)[i] = to;
+    }
+    EACH(i, n - rest) store(out[rest + i], in[rest + i]);
 }
 
 /* Bytes to the net's input. is_hwc: the bytes are [H][W][C], otherwise [C][H][W]. */
@@ -56,7 +69,8 @@ VALUE_KERNEL(k_cut_bytes)
         uint8_t byte = 0;
         if (row >= 0 && column >= 0 && row < (int64_t)s.h && column < (int64_t)s.w) {
             uint64_t at = (uint64_t)row * s.w + (uint64_t)column, places = (uint64_t)s.h * s.w;
-            byte = in[s.is_hwc ? (image * places + at) * s.c + channel : (image * s.c + channel) * places + at];
+            byte =
+                in[s.is_hwc ? (image * places + at) * s.c + channel : (image * s.c + channel) * places + at];
         }
         store(out[i], value_of[channel * 256 + byte]);
     }
@@ -76,9 +90,9 @@ VALUE_KERNEL(k_copy_channels)
 
 /* ---- elementwise. in and out may be the same. */
 
-VALUE_KERNEL(k_add)(uint64_t n, const VALUE *a, const VALUE *b, VALUE *out)
+VALUE_KERNEL(k_add)(uint64_t n, uint32_t has_relu, const VALUE *a, const VALUE *b, VALUE *out)
 {
-    EACH(i, n) store(out[i], number(a[i]) + number(b[i]));
+    each_pair(n, a, b, out, [has_relu](float x, float y) { return has_relu && x + y < 0 ? 0 : x + y; });
 }
 
 VALUE_KERNEL(k_bias)(uint64_t n, uint32_t c, const float *bias, VALUE *x)
@@ -86,56 +100,24 @@ VALUE_KERNEL(k_bias)(uint64_t n, uint32_t c, const float *bias, VALUE *x)
     EACH(i, n) store(x[i], number(x[i]) + bias[i % c]);
 }
 
-/* A NaN is kept. */
 VALUE_KERNEL(k_activate)(uint64_t n, enum cnn_cuda_activation kind, float slope, const VALUE *in, VALUE *out)
 {
-    EACH(i, n)
-    {
-        float x = number(in[i]);
-        switch (kind) {
-        case CNN_CUDA_RELU:
-            x = x < 0 ? 0 : x;
-            break;
-        case CNN_CUDA_LEAKY_RELU:
-            x = x > 0 ? x : slope * x;
-            break;
-        case CNN_CUDA_RELU6:
-            x = x < 0 ? 0 : x > 6 ? 6 : x;
-            break;
-        case CNN_CUDA_SIGMOID:
-            x = 1 / (1 + expf(-x));
-            break;
-        default:
-            x = tanhf(x);
-        }
-        store(out[i], x);
-    }
+    if (kind == CNN_CUDA_RELU) /* a NaN is kept */
+        each_pair(n, in, in, out, [](float x, float) { return x < 0 ? 0 : x; });
+    else
+        each_pair(n, in, in, out, [kind, slope](float x, float) { return activated(kind, slope, x); });
 }
 
 VALUE_KERNEL(k_activate_back)
 (uint64_t n, enum cnn_cuda_activation kind, float slope, const VALUE *out, const VALUE *dout, VALUE *din)
 {
-    EACH(i, n)
-    {
-        float y = number(out[i]), d = 0;
-        switch (kind) {
-        case CNN_CUDA_RELU:
-            d = y > 0 ? 1 : 0;
-            break;
-        case CNN_CUDA_LEAKY_RELU:
-            d = y > 0 ? 1 : slope;
-            break;
-        case CNN_CUDA_RELU6:
-            d = y > 0 && y < 6 ? 1 : 0;
-            break;
-        case CNN_CUDA_SIGMOID:
-            d = y * (1 - y);
-            break;
-        default:
-            d = 1 - y * y;
-        }
-        store(din[i], d != 0 ? d * number(dout[i]) : 0);
-    }
+    if (kind == CNN_CUDA_RELU)
+        each_pair(n, out, dout, din, [](float y, float d) { return y > 0 ? d : 0; });
+    else
+        each_pair(n, out, dout, din, [kind, slope](float y, float d) {
+            float slope_at = derivative(kind, slope, y);
+            return slope_at != 0 ? slope_at * d : 0;
+        });
 }
 
 /* Word e % 4 of block (e / 4, layer, step) decides element e, as in nets/layers/dropout.c. For values in
@@ -226,81 +208,47 @@ VALUE_KERNEL(k_lrn_back)
 
 #undef GROUP
 
-/* ---- sums over a channel: see kernels.cuh. */
-
-/* Block (tile, slice) writes two sums over its channels and rows to part[slice][2][c]: of a, and of a second
- * term. The term is a^2 or, with b, a times (b minus its mean). s1, s2: shared, [CNN_CUDA_BLOCK]. */
-__device__ inline void sum_channels(enum sums_of second, uint64_t rows, uint32_t c, const VALUE *a,
-                                    const VALUE *b, const float *mean_of_b, double *s1, double *s2,
-                                    double *part)
-{
-    const uint32_t per = CNN_CUDA_BLOCK / CNN_CUDA_TILE, lane = threadIdx.x % CNN_CUDA_TILE,
-                   row = threadIdx.x / CNN_CUDA_TILE, channel = blockIdx.x * CNN_CUDA_TILE + lane;
-    const uint64_t each = (rows + gridDim.y - 1) / gridDim.y, first = blockIdx.y * each;
-    const uint64_t end = first + each < rows ? first + each : rows;
-    double sum = 0, other = 0;
-
-    for (uint64_t r = first + row; channel < c && r < end; r += per) {
-        double v = (double)number(a[r * c + channel]);
-        sum += v;
-        if (second == SUMS_OF_SQUARES)
-            other += v * v;
-        else if (second == SUMS_OF_PRODUCTS)
-            other += v * (double)(number(b[r * c + channel]) - mean_of_b[channel]);
-    }
-    s1[threadIdx.x] = sum;
-    s2[threadIdx.x] = other;
-    __syncthreads();
-    if (row != 0 || channel >= c)
-        return;
-    for (uint32_t k = 1; k < per; k++) {
-        sum += s1[k * CNN_CUDA_TILE + lane];
-        other += s2[k * CNN_CUDA_TILE + lane];
-    }
-    part[(uint64_t)blockIdx.y * 2 * c + channel] = sum;
-    part[((uint64_t)blockIdx.y * 2 + 1) * c + channel] = other;
-}
+/* ---- sums over a channel, and batch norm: see norm.cuh. */
 
 VALUE_KERNEL(k_sums)(uint64_t rows, uint32_t c, const VALUE *a, double *part)
 {
-    __shared__ double s1[CNN_CUDA_BLOCK], s2[CNN_CUDA_BLOCK];
-    sum_channels(SUMS_OF_VALUES, rows, c, a, NULL, NULL, s1, s2, part);
+    __shared__ double s[CNN_CUDA_SUMS];
+    sum_channels<SUMS_OF_VALUES, VALUE>(rows, c, a, NULL, norm_of<CNN_CUDA_QUAD>{}, false, s, part);
 }
 
 VALUE_KERNEL(k_moments)(uint64_t rows, uint32_t c, const VALUE *a, double *part)
 {
-    __shared__ double s1[CNN_CUDA_BLOCK], s2[CNN_CUDA_BLOCK];
-    sum_channels(SUMS_OF_SQUARES, rows, c, a, NULL, NULL, s1, s2, part);
+    __shared__ double s[CNN_CUDA_SUMS];
+    sum_channels<SUMS_OF_SQUARES, VALUE>(rows, c, a, NULL, norm_of<CNN_CUDA_QUAD>{}, false, s, part);
 }
 
+/* Of the output's gradient, and of it times the input minus its mean. */
 VALUE_KERNEL(k_products)
-(uint64_t rows, uint32_t c, const VALUE *a, const VALUE *b, const float *mean_of_b, double *part)
+(struct cnn_cuda_norm p, const float *used, const VALUE *in, const VALUE *dout, double *part)
 {
-    __shared__ double s1[CNN_CUDA_BLOCK], s2[CNN_CUDA_BLOCK];
-    sum_channels(SUMS_OF_PRODUCTS, rows, c, a, b, mean_of_b, s1, s2, part);
+    __shared__ double s[CNN_CUDA_SUMS];
+    const norm_of<CNN_CUDA_QUAD> norm = read_norm<CNN_CUDA_QUAD>(p.c, quad_channel(), used);
+    sum_channels<SUMS_OF_PRODUCTS, VALUE>(p.rows, p.c, dout, in, norm, p.has_relu, s, part);
 }
-
-/* ---- batch norm: see kernels.cuh. */
 
 VALUE_KERNEL(k_norm)
-(uint64_t n, uint32_t c, const float *used, const float *scale, const float *shift, const VALUE *in,
- VALUE *out)
+(struct cnn_cuda_norm p, const float *used, const VALUE *in, VALUE *out)
 {
-    EACH(i, n)
-    {
-        uint32_t k = (uint32_t)(i % c);
-        store(out[i], (number(in[i]) - used[k]) * (scale[k] * used[c + k]) + shift[k]);
-    }
+    constexpr uint32_t width = 16 / sizeof(VALUE);
+    if (p.is_grouped)
+        normalize<width, VALUE>(p, used, in, out);
+    else
+        normalize<1, VALUE>(p, used, in, out);
 }
 
 VALUE_KERNEL(k_norm_back)
-(uint64_t n, uint32_t c, const float *used, const float *k, const VALUE *in, const VALUE *dout, VALUE *din)
+(struct cnn_cuda_norm p, const float *used, const float *k, const VALUE *in, const VALUE *dout, VALUE *din)
 {
-    EACH(i, n)
-    {
-        uint32_t j = (uint32_t)(i % c);
-        store(din[i], k[j] * number(dout[i]) + k[c + j] * (number(in[i]) - used[j]) + k[2 * c + j]);
-    }
+    constexpr uint32_t width = 16 / sizeof(VALUE);
+    if (p.is_grouped)
+        normalize_back<width, VALUE>(p, used, k, in, dout, din);
+    else
+        normalize_back<1, VALUE>(p, used, k, in, dout, din);
 }
 
 /* ---- convolutions that cuDNN does not support: plain loops, one thread per value. Weights

@@ -29,10 +29,15 @@ float cnn_batchnorm_epsilon(const struct cnn_layer *l)
     return l->spec->epsilon > 0 ? l->spec->epsilon : DEFAULT_EPSILON;
 }
 
+double cnn_batchnorm_part(const struct cnn_layer *l)
+{
+    return (double)(l->spec->momentum > 0 ? l->spec->momentum : DEFAULT_MOMENTUM);
+}
+
 void cnn_batchnorm_move(const struct cnn_layer *l, uint32_t c, double mean, double variance, size_t count,
                         float *x)
 {
-    double part = (double)(l->spec->momentum > 0 ? l->spec->momentum : DEFAULT_MOMENTUM);
+    double part = cnn_batchnorm_part(l);
     double unbiased = count > 1 ? variance * (double)count / (double)(count - 1) : variance;
     float *running_mean = x + l->mean_at + c, *running_variance = x + l->variance_at + c;
 

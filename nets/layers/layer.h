@@ -68,6 +68,8 @@ static inline float cnn_dropout_scale(const struct cnn_layer *l)
 }
 
 float cnn_batchnorm_epsilon(const struct cnn_layer *l);
+/* How far the running statistics move towards the batch's. */
+double cnn_batchnorm_part(const struct cnn_layer *l);
 /* Moves channel c of the running statistics in x towards a mean and (biased) variance over `count` values. */
 void cnn_batchnorm_move(const struct cnn_layer *l, uint32_t c, double mean, double variance, size_t count,
                         float *x);

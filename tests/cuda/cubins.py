@@ -48,7 +48,7 @@ def kernels_of(root):
             return set(re.findall(pattern, f.read(), re.M))
     values = named("nets/cuda/values.cuh", r"^VALUE_KERNEL\((\w+)\)")
     found = values | {k + "_bf16" for k in values}
-    for file in ("nets/cuda/kernels.cuh", "client/memory/cuda/kernels.cuh", "client/memory/cuda/codecs.cuh"):
+    for file in ("nets/cuda/kernels.cuh", "nets/cuda/norm.cuh", "client/memory/cuda/kernels.cuh", "client/memory/cuda/codecs.cuh"):
         found |= named(file, r"^(?:KERNEL |LOSS_KERNEL\()(\w+)[(,]")
     return found
 
