@@ -560,12 +560,12 @@ static int count_seeds(void)
 
 static void add_all(Suite *s)
 {
-    TCase *steps = tcase_create("steps"), *losses = tcase_create("losses"),
+    TCase *steps = tcase_create("steps"), *one = tcase_create("one member"), *losses = tcase_create("losses"),
           *refusals_case = tcase_create("refusals");
     tcase_set_timeout(steps, 300);
     tcase_add_loop_test(steps, steps_are_those_of_the_host, 0, (int)ROWS(more));
     tcase_add_test(steps, three_members_make_the_steps_of_the_host);
-    tcase_add_test(steps, one_member_makes_the_steps_of_a_worker_without_a_clique);
+    tcase_add_test(one, one_member_makes_the_steps_of_a_worker_without_a_clique);
     tcase_add_test(steps, collectives_are_those_of_the_host);
     tcase_add_loop_test(steps, four_devices_of_a_process_make_the_steps_of_the_host, 0, (int)ROWS(more));
     tcase_add_test(losses, a_killed_member_ends_the_others_calls);
@@ -575,6 +575,7 @@ static void add_all(Suite *s)
     tcase_add_test(refusals_case, options_that_do_not_apply_are_refused);
     tcase_add_test(refusals_case, calls_that_do_not_apply_are_refused);
     suite_add_tcase(s, steps);
+    suite_add_tcase(s, one);
     suite_add_tcase(s, losses);
     suite_add_tcase(s, refusals_case);
 }
