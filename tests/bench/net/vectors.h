@@ -1,4 +1,5 @@
-/* vectors.h: x, its momentum v and the gradient g of a measured net, where its backend has them: on the host, or on a GPU. */
+/* vectors.h: x, its momentum v and the gradient g of a measured net, where its backend has them: on the host,
+ * or on a GPU. */
 #ifndef BENCH_NET_VECTORS_H
 #define BENCH_NET_VECTORS_H
 
@@ -13,7 +14,8 @@ struct bench_vectors {
     struct psc_team *team; /* of the update on the host; NULL: one thread */
 };
 
-/* x is the net's initial point, v and g are 0. -ENOMEM, -ENOTSUP, -EIO with a sentence; destroy it then, too. */
+/* x is the net's initial point, v and g are 0. -ENOMEM, -ENOTSUP, -EIO with a sentence; destroy it then, too.
+ */
 int bench_vectors_create(const struct cnn_model *model, const char *backend, uint32_t threads,
                          struct bench_vectors *out, struct ps_error *err);
 void bench_vectors_destroy(struct bench_vectors *b);

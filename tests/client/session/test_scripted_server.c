@@ -83,6 +83,7 @@ static void send_control(struct fake *f, zmq_msg_t *id, int what, void *message)
  * third's names that run, and so does the fourth's, to a client that knows. False: no Welcome. */
 static bool restart_server(struct fake *f, zmq_msg_t *id, Ps__Welcome *w)
 {
+    (void)id;
     f->life++;
     f->answered = 0;
     f->gone = f->life == 2;
