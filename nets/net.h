@@ -88,7 +88,7 @@ int cnn_use_device(const char *backend, uint32_t device, struct ps_error *err);
 
 /* -EINVAL with a sentence for an unknown backend or invalid sizes; -ENOTSUP if this machine cannot run it,
  * with a sentence that names the missing part; -ENOMEM, also for a net that is larger than the limit, with
- * its size and the batch that would fit. */
+ * its size and the batch that would fit; -EIO: the device fails. */
 int cnn_net_create(const struct cnn_net_options *opt, struct cnn_net **out, struct ps_error *err);
 void cnn_net_destroy(struct cnn_net *net);
 
