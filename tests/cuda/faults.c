@@ -39,7 +39,8 @@ static void setup(void)
 /* out = a + b */
 static cudaError_t add(uint64_t n, const float *a, const float *b, float *out)
 {
-    void *arguments[] = {&n, &a, &b, &out};
+    uint32_t has_relu = 0;
+    void *arguments[] = {&n, &has_relu, &a, &b, &out};
     return cudaLaunchKernel(&add_kernel, (dim3){4, 1, 1}, (dim3){256, 1, 1}, arguments, 0, stream);
 }
 
@@ -179,7 +180,8 @@ END_TEST
 START_TEST(a_launch_has_too_many_threads)
 {
     uint64_t n = N;
-    void *arguments[] = {&n, &device, &device, &device};
+    uint32_t has_relu = 0;
+    void *arguments[] = {&n, &has_relu, &device, &device, &device};
     ck_assert_int_eq(cudaLaunchKernel(&add_kernel, (dim3){1, 1, 1}, (dim3){1025, 1, 1}, arguments, 0, stream),
                      cudaErrorInvalidConfiguration);
     ck_assert_int_eq(cudaPeekAtLastError(), cudaErrorInvalidConfiguration);
