@@ -102,9 +102,10 @@ static int gather(struct psc *c, struct ps_range r, const struct psc_call *h, fl
 {
     struct psc_group *p = &c->group;
     psc_unit_take(p, samples);
+    struct ps_range part = psc_sum_part(c, r);
     put(c, r, h->send);
     scale_means(c, r, (float)h->n_samples * p->unit);
-    int rc = psc_group_sum(c, PSC_REDUCE, p->sum + r.begin, r.count);
+    int rc = psc_group_sum(c, PSC_REDUCE, p->sum + part.begin, part.count);
     if (rc == PSC_OK)
         scale_means(c, r, 1 / samples / p->unit);
     return rc;

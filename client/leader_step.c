@@ -11,14 +11,23 @@ static int broadcast(struct psc *c, float *v)
     return psc_group_broadcast(c, v, c->shard.n_floats);
 }
 
-/* Receives the vectors that the leader's message announces. */
+/* A step moves no frozen value of x; a change of the method may take all of x from the center. */
+static int broadcast_x(struct psc *c, const struct psc_leader_message *o, float *own)
+{
+    struct ps_range r = ps_shard_whole(&c->shard);
+    if (!o->welcome_follows)
+        r = ps_manifest_trim(c->manifest, r);
+    return psc_group_broadcast(c, own + r.begin, r.count);
+}
+
+/* Sends the vectors that the leader's message announces. */
 static int give(struct psc *c, struct psc_leader_message *o, float *x)
 {
     int rc = psc_leader_message_send(c, o);
     if (rc == PSC_OK && o->welcome_follows)
         rc = psc_leader_message_send_welcome(c);
     if (rc == PSC_OK && o->x_follows)
-        rc = broadcast(c, psc_own_x(c, x));
+        rc = broadcast_x(c, o, psc_own_x(c, x));
     if (rc == PSC_OK && o->v_follows)
         rc = broadcast(c, c->worker.vectors[PSC_VECTOR_V]);
     return rc;
@@ -75,7 +84,7 @@ static int take_method(struct psc *c)
 static int take_vectors(struct psc *c, const struct psc_leader_message *o, float *x)
 {
     int rc = PSC_OK;
-    if (o->x_follows && (rc = broadcast(c, psc_own_x(c, x))) != PSC_OK)
+    if (o->x_follows && (rc = broadcast_x(c, o, psc_own_x(c, x))) != PSC_OK)
         return rc;
     if (o->v_follows)
         rc = broadcast(c, c->worker.vectors[PSC_VECTOR_V]);

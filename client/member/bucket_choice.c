@@ -27,7 +27,7 @@ static bool is_due(const struct psc *c)
 {
     const struct psc_group *p = &c->group;
     return p->size > 1 && c->bucket_floats == 0 && psc_clique_keeps_bits(p->q, c->clique_codec) &&
-           c->shard.n_floats > psc_clique_stripe(p->q);
+           psc_sum_span(c).count > psc_clique_stripe(p->q);
 }
 
 /* The shortest time of a few sums that all members begin together. */
@@ -51,7 +51,8 @@ static int time_sum(struct psc *c, float *x, size_t n, double *shortest_s)
 static int time_sums(struct psc *c)
 {
     struct psc_bucket_choice *b = &c->group.bucket_choice;
-    size_t n = c->shard.n_floats < PROBE_FLOATS ? c->shard.n_floats : PROBE_FLOATS;
+    size_t n = psc_sum_span(c).count;
+    n = n < PROBE_FLOATS ? n : PROBE_FLOATS;
     float *x = calloc(n, sizeof *x);
     double long_s;
     if (x == NULL)
@@ -69,13 +70,14 @@ static uint32_t best_number(const struct psc *c)
 {
     const struct psc_group *p = &c->group;
     const struct psc_bucket_choice *b = &p->bucket_choice;
-    double members = p->size, n = (double)c->shard.n_floats;
+    uint64_t n = psc_sum_span(c).count;
+    double members = p->size;
     const struct ps_iteration it = {.update_s = (c->worker.update_s - b->update_s) / CHOICE_AT,
-                                    .n_bytes = n * sizeof(float),
+                                    .n_bytes = (double)n * sizeof(float),
                                     .beta_s = b->float_s / sizeof(float) * members / (members - 1) / 2,
                                     .sync_s = b->once_s,
                                     .members = (uint32_t)p->size};
-    const struct ps_profile profile = {b->shortest.points, b->shortest.n, c->shard.n_floats};
+    const struct ps_profile profile = {b->shortest.points, b->shortest.n, n};
     return ps_best_profiled(&it, &profile, c->worker.hyper.pipeline > 1, psc_clique_stripe(p->q),
                             PSC_MAX_BUCKETS);
 }
@@ -90,7 +92,7 @@ static int choose(struct psc *c)
     if (number < 1 || number > PSC_MAX_BUCKETS)
         return ps_fail(&c->error, PSC_ECLIQUE, "rank 0 of the clique chose %u buckets; allowed are 1 to %d",
                        number, PSC_MAX_BUCKETS);
-    p->bucket_choice.floats = ps_bucket_floats(c->shard.n_floats, number, psc_clique_stripe(p->q));
+    p->bucket_choice.floats = ps_bucket_floats(psc_sum_span(c).count, number, psc_clique_stripe(p->q));
     return PSC_OK;
 }
 
@@ -123,12 +125,15 @@ int psc_bucket_choice_go_on(struct psc *c)
     return rc;
 }
 
-/* Of many small parts those count that come after another 64th of the vector. */
+/* Places are counted from the first float that is summed. Of many small parts those count that come after
+ * another 64th of what is summed. */
 void psc_bucket_choice_note(struct psc *c, uint64_t tail)
 {
     struct psc_bucket_choice *b = &c->group.bucket_choice;
     struct psc_profile *now = &b->now;
-    uint64_t n = c->shard.n_floats, last = now->n > 0 ? now->points[now->n - 1].begin : n;
+    struct ps_range span = psc_sum_span(c);
+    uint64_t n = span.count, last = now->n > 0 ? now->points[now->n - 1].begin : n;
+    tail = tail > span.begin ? tail - span.begin : 0;
     if (b->sums == 0 || b->sums > CHOICE_AT || c->group.rank > 0 || tail >= last ||
         (tail > 0 && last - tail < n / PSC_PROFILE_POINTS))
         return;

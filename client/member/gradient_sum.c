@@ -59,7 +59,7 @@ int psc_warmup_learn(struct psc *c, size_t n_samples)
 
 uint64_t psc_gather_bucket(const struct psc *c)
 {
-    uint64_t n = c->shard.n_floats, stripe = c->group.size > 1 ? psc_clique_stripe(c->group.q) : 1;
+    uint64_t n = psc_sum_span(c).count, stripe = c->group.size > 1 ? psc_clique_stripe(c->group.q) : 1;
     uint64_t chosen = c->group.bucket_choice.floats;
     uint64_t wanted = c->bucket_floats != 0 ? c->bucket_floats : chosen != 0 ? chosen : UNMEASURED_BUCKET;
     uint64_t least = ps_bucket_floats(n, PSC_MAX_BUCKETS, stripe);

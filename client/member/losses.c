@@ -191,7 +191,12 @@ static void take_center(struct psc *c, float *x, const float *center)
     float *own = psc_own_x(c, x), *was = c->worker.vectors[PSC_VECTOR_START];
     if (own != x)
         psc_copy_buffers(c, own, x);
-    c->vec->elastic(own, was, (float)c->worker.hyper.alpha, c->shard.n_floats);
+    for (size_t i = 0; i < c->manifest->n_segments; i++) {
+        const struct ps_segment *s = &c->manifest->segments[i];
+        uint64_t at = s->range.begin;
+        if (s->role != PS_ROLE_FROZEN)
+            c->vec->elastic(own + at, was + at, (float)c->worker.hyper.alpha, s->range.count);
+    }
     memcpy(was, center, c->shard.n_floats * sizeof *was);
     if (own != x)
         psc_copy_buffers(c, x, own);

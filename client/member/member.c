@@ -141,14 +141,23 @@ void psc_group_close(struct psc *c)
     psc_collectives_finish(c);
 }
 
+static uint64_t n_frozen(const struct ps_manifest *m)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < m->n_segments; i++)
+        n += m->segments[i].role == PS_ROLE_FROZEN ? m->segments[i].range.count : 0;
+    return n;
+}
+
 int psc_group_agree_on_model(struct psc *c, int rc)
 {
     struct fact model = {.name = "model"};
     if (c->group.size == 1)
         return rc;
     if (rc == PSC_OK)
-        snprintf(model.value, sizeof model.value, "%" PRIu64 " floats, hash %016" PRIx64,
-                 c->manifest->n_floats, c->manifest->hash);
+        snprintf(model.value, sizeof model.value,
+                 "%" PRIu64 " floats, of these %" PRIu64 " frozen, hash %016" PRIx64, c->manifest->n_floats,
+                 n_frozen(c->manifest), c->manifest->hash);
     else
         snprintf(model.value, sizeof model.value, "none: %.150s", c->error.text);
     int agreed = agree(c, &model, 1);

@@ -39,16 +39,18 @@ enum psc_word {
 /* The most buckets of a sum. */
 enum { PSC_MAX_BUCKETS = PSC_CLIQUE_MAX_STARTED / 2 };
 
-/* A bucket whose sum has started: the vector from `begin` to the bucket before it. */
+/* A bucket whose sum has started: the part of it that is summed. */
 struct psc_bucket {
-    uint64_t begin, ticket;
+    struct ps_range part;
+    uint64_t ticket;
 };
 
 /* A sum that has begun. */
 struct psc_sum {
     float *vector; /* [n_floats] */
     float words[PSC_N_WORDS];
-    uint64_t left; /* floats below this have not been started */
+    uint64_t first; /* the first bucket begins here; floats below this are frozen */
+    uint64_t left;  /* floats from `first` to this have not been started */
     uint64_t bucket_floats;
     uint64_t words_ticket;
     struct psc_bucket buckets[PSC_MAX_BUCKETS]; /* from the end of the vector to its beginning */
@@ -193,9 +195,14 @@ int psc_group_sum_start(struct psc *c, enum psc_collective_kind kind, float *v, 
 /* The same, and waits for it. */
 int psc_group_sum(struct psc *c, enum psc_collective_kind kind, float *v, size_t n);
 
-/* sum.c. Begins a sum over the members, of `vector` and of their psc_word values: the words are sent at once.
- * bucket_floats: the size of the vector's collectives, at most PSC_MAX_BUCKETS of them; the same at all
- * members. */
+/* sum.c. The part of r that is summed: whole stripes of r, from its first value that is not frozen to its
+ * last. count 0: all of r is frozen. The bits are those of a sum of all of r. */
+struct ps_range psc_sum_part(const struct psc *c, struct ps_range r);
+/* The part of the whole vector. */
+struct ps_range psc_sum_span(const struct psc *c);
+/* Begins a sum over the members, of `vector` and of their psc_word values: the words are sent at once.
+ * Frozen values of the vector are 0 and stay so; whole stripes of them are left out. bucket_floats: the size
+ * of the collectives, at most PSC_MAX_BUCKETS of them in psc_sum_span; the same at all members. */
 int psc_sum_begin(struct psc *c, float *vector, size_t n_samples, uint64_t bucket_floats);
 /* The newest sum's vector is complete from `begin` on: starts the buckets in that part. */
 int psc_sum_go_on(struct psc *c, uint64_t begin);

@@ -4,6 +4,11 @@
  * order; so a bucket waits for those behind it. Every bucket begins at a stripe of the clique. So the member
  * whose value is added first, and with it the last bit of a sum, does not depend on the buckets.
  *
+ * Frozen values are not sent where that is possible: of the vector and of each bucket the stripes at both
+ * ends that are all frozen are left out. What is left begins and ends at stripes, too, and a bucket of which
+ * nothing is left makes no collective. All members have the same manifest (psc_group_agree_on_model), so they
+ * leave out the same.
+ *
  * A bucket is checked and averaged as soon as it has arrived, while the next ones travel. */
 #include <stdatomic.h>
 #include <string.h>
@@ -43,12 +48,31 @@ static void fill_words(struct psc *c, struct psc_sum *sum, size_t n_samples)
     words[PSC_WORD_FAILED] = p->lost;
 }
 
+struct ps_range psc_sum_part(const struct psc *c, struct ps_range r)
+{
+    uint64_t stripe = c->group.size > 1 ? psc_clique_stripe(c->group.q) : 1, end = r.begin + r.count;
+    struct ps_range moves = ps_manifest_trim(c->manifest, r);
+    if (moves.count == 0)
+        return moves;
+    uint64_t first = (moves.begin - r.begin) / stripe,
+             last = (moves.begin + moves.count - 1 - r.begin) / stripe;
+    uint64_t begin = r.begin + first * stripe, behind = r.begin + (last + 1) * stripe;
+    return (struct ps_range){begin, (behind < end ? behind : end) - begin};
+}
+
+struct ps_range psc_sum_span(const struct psc *c)
+{
+    return psc_sum_part(c, ps_shard_whole(&c->shard));
+}
+
 int psc_sum_begin(struct psc *c, float *vector, size_t n_samples, uint64_t bucket_floats)
 {
     struct psc_group *p = &c->group;
     struct psc_sum *s = &p->sums[p->sums_begun % PSC_MAX_SUMS];
+    struct ps_range span = psc_sum_span(c);
     *s = (struct psc_sum){.vector = vector,
-                          .left = c->shard.n_floats,
+                          .first = span.begin,
+                          .left = span.begin + span.count,
                           .bucket_floats = bucket_floats,
                           .unit = p->unit,
                           .clock = c->worker.clock};
@@ -58,25 +82,26 @@ int psc_sum_begin(struct psc *c, float *vector, size_t n_samples, uint64_t bucke
     return rc == PSC_OK ? PSC_OK : fail(c, rc);
 }
 
-static int start_bucket(struct psc *c, struct psc_sum *s, uint64_t begin)
+static int start_bucket(struct psc *c, struct psc_sum *s, struct ps_range part)
 {
-    size_t n = s->left - begin;
     struct psc_bucket *b = &s->buckets[s->n_buckets++];
     enum psc_collective_kind kind = psc_group_sums_to_leader(c) ? PSC_REDUCE : PSC_ALLREDUCE;
-    b->begin = s->left = begin;
-    return psc_group_sum_start(c, kind, s->vector + begin, n, &b->ticket);
+    b->part = part;
+    return psc_group_sum_start(c, kind, s->vector + part.begin, part.count, &b->ticket);
 }
 
 int psc_sum_go_on(struct psc *c, uint64_t begin)
 {
     struct psc_sum *s = psc_sum_newest(&c->group);
     int rc = PSC_OK;
-    while (rc == PSC_OK && c->group.size > 1 && s->left > 0) {
-        uint64_t at = (s->left - 1) / s->bucket_floats * s->bucket_floats;
-        if (at < begin)
+    while (rc == PSC_OK && c->group.size > 1 && s->left > s->first) {
+        uint64_t at = s->first + (s->left - s->first - 1) / s->bucket_floats * s->bucket_floats;
+        struct ps_range part = psc_sum_part(c, (struct ps_range){at, s->left - at});
+        if (part.count > 0 && part.begin < begin)
             break;
-        rc = start_bucket(c, s, at);
-        s->rc = rc;
+        s->left = at;
+        if (part.count > 0)
+            s->rc = rc = start_bucket(c, s, part);
     }
     return rc;
 }
@@ -141,19 +166,20 @@ static void finish_piece(void *arg, uint64_t begin, uint64_t count)
 
 /* The first value that is not finite, in *bad; SIZE_MAX: there is none. On a device the search of all parts
  * ends with land_buckets. */
-static void finish_part(struct psc *c, struct psc_sum *s, uint64_t begin, uint64_t end, size_t *bad)
+static void finish_part(struct psc *c, struct psc_sum *s, struct ps_range r, size_t *bad)
 {
     bool scales = s->averages && c->group.size > 1;
-    struct finish f = {c, s->vector + begin, scales ? 1 / (float)c->group.n_samples / s->unit : 1, SIZE_MAX};
+    struct finish f = {c, s->vector + r.begin, scales ? 1 / (float)c->group.n_samples / s->unit : 1,
+                       SIZE_MAX};
     if (c->memory.device != NULL) {
-        c->memory.kind->search(c->work.queue, f.at, end - begin, begin);
+        c->memory.kind->search(c->work.queue, f.at, r.count, r.begin);
         if (scales)
-            psc_scale(&c->work, f.at, f.scale, end - begin);
+            psc_scale(&c->work, f.at, f.scale, r.count);
         return;
     }
-    psc_team_run(c->team, end - begin, finish_piece, &f);
+    psc_team_run(c->team, r.count, finish_piece, &f);
     if (f.bad != SIZE_MAX)
-        *bad = begin + f.bad;
+        *bad = r.begin + f.bad;
 }
 
 static int end_search(struct psc *c, size_t *bad)
@@ -169,19 +195,18 @@ static int end_search(struct psc *c, size_t *bad)
 /* All buckets are waited for, also after a value that is not finite. */
 static int land_buckets(struct psc *c, struct psc_sum *s, size_t *bad)
 {
-    uint64_t end = c->shard.n_floats;
     bool takes = c->group.rank == 0 || !psc_group_sums_to_leader(c);
     *bad = SIZE_MAX;
     if (c->memory.device != NULL)
         c->memory.kind->search_begin(c->work.queue);
     if (c->group.size == 1)
-        finish_part(c, s, 0, end, bad);
-    for (size_t k = 0; k < s->n_buckets; end = s->buckets[k++].begin) {
+        finish_part(c, s, ps_shard_whole(&c->shard), bad);
+    for (size_t k = 0; k < s->n_buckets; k++) {
         int rc = wait_for(c, s->buckets[k].ticket);
         if (rc != PSC_OK)
             return rc;
         if (takes)
-            finish_part(c, s, s->buckets[k].begin, end, bad);
+            finish_part(c, s, s->buckets[k].part, bad);
     }
     return takes ? end_search(c, bad) : PSC_OK;
 }

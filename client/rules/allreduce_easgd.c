@@ -18,12 +18,28 @@ static bool exchange_is_due(const struct psc *c)
     return c->worker.clock % c->worker.hyper.period == 0;
 }
 
+/* d is 0 at frozen values, and stays so. */
+static void subtract(const struct psc *c, float *d, const float *own)
+{
+    const float *center = c->worker.vectors[PSC_VECTOR_START];
+    psc_passes_begin(&c->work);
+    for (size_t i = 0; i < c->manifest->n_segments; i++) {
+        const struct ps_segment *s = &c->manifest->segments[i];
+        uint64_t at = s->range.begin;
+        if (s->role == PS_ROLE_FROZEN)
+            psc_zero(&c->work, d + at, s->range.count);
+        else
+            psc_subtract(&c->work, d + at, own + at, center + at, s->range.count);
+    }
+    psc_passes_end(&c->work);
+}
+
 static int start(struct psc *c, float *x, float *own, size_t n_samples)
 {
     float *d = c->worker.vectors[PSC_VECTOR_PREFETCHED];
     if (own != x)
         psc_copy_buffers(c, own, x);
-    psc_subtract(&c->work, d, own, c->worker.vectors[PSC_VECTOR_START], c->shard.n_floats);
+    subtract(c, d, own);
     return psc_sum_start(c, d, n_samples);
 }
 
@@ -44,15 +60,28 @@ static int gather(struct psc *c)
     return psc_losses_retry(c, (float *)(uintptr_t)c->worker.caller_x, gather_sum);
 }
 
+/* What is not frozen of y <- f(y, by, alpha). */
+static void move(const struct psc *c, float *y, const float *by,
+                 void (*f)(const struct psc_work *w, float *y, const float *by, float a, size_t n))
+{
+    psc_passes_begin(&c->work);
+    for (size_t i = 0; i < c->manifest->n_segments; i++) {
+        const struct ps_segment *s = &c->manifest->segments[i];
+        uint64_t at = s->range.begin;
+        if (s->role != PS_ROLE_FROZEN)
+            f(&c->work, y + at, by + at, (float)c->worker.hyper.alpha, s->range.count);
+    }
+    psc_passes_end(&c->work);
+}
+
 static void apply(struct psc *c, float *x, float *own)
 {
-    float *center = c->worker.vectors[PSC_VECTOR_START], *sum = c->worker.vectors[PSC_VECTOR_PREFETCHED];
-    float alpha = (float)c->worker.hyper.alpha;
+    float *center = c->worker.vectors[PSC_VECTOR_START];
     c->worker.prefetch->landed = false;
     if (own != x)
         psc_copy_buffers(c, own, x);
-    psc_elastic(&c->work, own, center, alpha, c->shard.n_floats);
-    psc_axpy(&c->work, center, sum, alpha, c->shard.n_floats);
+    move(c, own, center, psc_elastic);
+    move(c, center, c->worker.vectors[PSC_VECTOR_PREFETCHED], psc_axpy);
     if (own != x)
         psc_copy_buffers(c, x, own);
     psc_publish(c, center);

@@ -267,6 +267,20 @@ bool ps_manifest_is_frozen(const struct ps_manifest *m, struct ps_range r)
     return s->role == PS_ROLE_FROZEN && r.begin + r.count <= s->range.begin + s->range.count;
 }
 
+/* Beside a frozen segment there is none. */
+struct ps_range ps_manifest_trim(const struct ps_manifest *m, struct ps_range r)
+{
+    if (r.count == 0 || ps_manifest_is_frozen(m, r))
+        return (struct ps_range){r.begin, 0};
+    uint64_t begin = r.begin, end = r.begin + r.count;
+    const struct ps_segment *first = ps_manifest_segment(m, begin), *last = ps_manifest_segment(m, end - 1);
+    if (first->role == PS_ROLE_FROZEN)
+        begin = first->range.begin + first->range.count;
+    if (last->role == PS_ROLE_FROZEN)
+        end = last->range.begin;
+    return (struct ps_range){begin, end - begin};
+}
+
 /* The boundary between two tensors that is nearest to float `at`. */
 static uint64_t nearest_boundary(const struct ps_manifest *m, uint64_t at)
 {

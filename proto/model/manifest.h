@@ -73,6 +73,8 @@ const struct ps_tensor *ps_manifest_tensor(const struct ps_manifest *m, uint64_t
 const struct ps_segment *ps_manifest_segment(const struct ps_manifest *m, uint64_t at);
 /* Whether the whole range is frozen: such a piece is left out of exchanges. */
 bool ps_manifest_is_frozen(const struct ps_manifest *m, struct ps_range r);
+/* r without the frozen values at its two ends; count 0: all of it is frozen. */
+struct ps_range ps_manifest_trim(const struct ps_manifest *m, struct ps_range r);
 /* The part of a range that lies in one segment: its values are all of one role. */
 struct ps_role_run {
     struct ps_range range;

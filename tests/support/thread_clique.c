@@ -62,12 +62,28 @@ static float *sum(const struct circle *c, const struct psc_collective *op)
     return total;
 }
 
+static struct circle_log made;
+
+const struct circle_log *circle_log(void)
+{
+    return &made;
+}
+
+static void note(const struct psc_collective *op)
+{
+    if (made.n < CIRCLE_CALLS)
+        made.calls[made.n] = (struct circle_call){op->kind, op->n};
+    made.n++;
+}
+
 static int run(void *state, const struct psc_collective *op, struct ps_error *err)
 {
     struct seat *s = state;
     struct circle *c = s->circle;
     float *total = NULL;
     s->op = *op;
+    if (s->rank == 0)
+        note(op);
     c->ops[s->rank] = &s->op;
     if (!meet(c))
         return ps_fail(err, PSC_ECLIQUE, "a member of the clique is gone");

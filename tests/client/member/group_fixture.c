@@ -41,6 +41,8 @@ static int meet(struct member *m)
     opt.links = m->run->links > 0 ? m->run->links : 2;
     if (m->run->segment_bytes > 0)
         opt.segment_bytes = m->run->segment_bytes;
+    if (m->run->algorithm != NULL)
+        opt.algorithm = m->run->algorithm;
     if (m->run->on_loss != NULL)
         opt.on_loss = m->run->on_loss;
     return psc_ring_open(&opt, &m->clique);
@@ -92,7 +94,7 @@ void run_start(struct run *r)
 {
     struct psc_clique *cliques[MOST] = {NULL};
     if ((r->members > 1 || r->of_one) && r->ring == NULL)
-        ck_assert_int_eq(circle_open(r->members, cliques), PSC_OK);
+        ck_assert_int_eq((r->open != NULL ? r->open : circle_open)(r->members, cliques), PSC_OK);
     for (int i = 0; i < r->members; i++) {
         r->member[i].run = r;
         r->member[i].rank = i;

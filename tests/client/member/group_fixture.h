@@ -1,5 +1,5 @@
-/* group_fixture.h: cliques of workers whose members are threads: circles (tests/support/thread_clique.h), or
- * a ring. */
+/* group_fixture.h: cliques of workers whose members are threads: circles (tests/support/thread_clique.h),
+ * another kind for threads, or a ring. */
 #ifndef TEST_CLIENT_MEMBER_GROUP_FIXTURE_H
 #define TEST_CLIENT_MEMBER_GROUP_FIXTURE_H
 
@@ -29,12 +29,14 @@ struct run {
     const struct psc_tensor *model[MOST];
     uint32_t salt; /* of gradients; 0: all members' are alike */
     int members, steps;
-    bool of_one;                   /* a clique, of one member */
-    const char *ring;              /* the real ring, which meets there */
-    uint32_t links, segment_bytes; /* of it; 0: 2 links, segments as by default */
-    const char *on_loss;           /* of it; NULL: as by default */
-    int leaves_at[MOST];           /* the member closes its handles before this step; 0: it does not */
-    uint64_t bucket_floats_of_1;   /* those of member 1, if it differs; 0: as `local` has it */
+    bool of_one;                                       /* a clique, of one member */
+    int (*open)(int members, struct psc_clique **out); /* NULL: circle_open */
+    const char *ring;                                  /* the real ring, which meets there */
+    const char *algorithm;                             /* of it; NULL: as by default */
+    uint32_t links, segment_bytes;                     /* of it; 0: 2 links, segments as by default */
+    const char *on_loss;                               /* of it; NULL: as by default */
+    int leaves_at[MOST];         /* the member closes its handles before this step; 0: it does not */
+    uint64_t bucket_floats_of_1; /* those of member 1, if it differs; 0: as `local` has it */
     size_t samples[MOST];
     uint64_t samples_per_epoch;
     int (*step)(struct member *m, size_t n_samples); /* NULL: psc_step */

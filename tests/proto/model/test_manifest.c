@@ -242,6 +242,13 @@ START_TEST(segments_are_the_longest_runs)
 }
 END_TEST
 
+static void assert_trimmed(const struct ps_manifest *m, struct ps_range r, struct ps_range want)
+{
+    struct ps_range found = ps_manifest_trim(m, r);
+    ck_assert_uint_eq(found.begin, want.begin);
+    ck_assert_uint_eq(found.count, want.count);
+}
+
 START_TEST(what_is_frozen_whole_does_not_move)
 {
     const struct ps_shard one = {6000, 1, 1024}, two = {6000, 2, 1024};
@@ -252,6 +259,12 @@ START_TEST(what_is_frozen_whole_does_not_move)
     ck_assert(!ps_manifest_is_frozen(m, (struct ps_range){99, 2}));
     ck_assert(!ps_manifest_is_frozen(m, (struct ps_range){4999, 2}));
     ck_assert(!ps_manifest_is_frozen(m, (struct ps_range){0, 6000}));
+    assert_trimmed(m, (struct ps_range){0, 6000}, (struct ps_range){0, 6000});
+    assert_trimmed(m, (struct ps_range){100, 5000}, (struct ps_range){5000, 100});
+    assert_trimmed(m, (struct ps_range){99, 4901}, (struct ps_range){99, 1});
+    assert_trimmed(m, (struct ps_range){100, 4900}, (struct ps_range){100, 0});
+    assert_trimmed(m, (struct ps_range){1000, 0}, (struct ps_range){1000, 0});
+    assert_trimmed(m, (struct ps_range){4999, 2}, (struct ps_range){5000, 1});
     ck_assert_uint_eq(ps_shard_n_chunks(&one, 0),
                       6); /* of 1008 floats: all but the last four hold something else */
     ck_assert_uint_eq(ps_manifest_moving(m, &one, 0, ps_shard_whole(&one)), 3);
