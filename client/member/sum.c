@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "client/cliques/clique.h"
 #include "client/internal.h"
 #include "client/worker/worker.h"
 #include "proto/clock.h"
