@@ -23,7 +23,8 @@ struct planner {
     size_t *value_in, *gradient_in; /* [n_values]: spaces */
     struct layer_spaces {
         size_t kept, work, back_work, part[CNN_MAX_INPUTS];
-        bool adds[CNN_MAX_INPUTS];
+        size_t last_part; /* of its output's gradient, if it adds it itself */
+        bool adds[CNN_MAX_INPUTS], leaves[CNN_MAX_INPUTS]; /* its part; to the layer that adds it itself */
     } * layers;
 };
 
@@ -128,14 +129,88 @@ static void plan_forward(struct planner *p)
     }
 }
 
+/* Whether a layer that runs backward later reads the space as its output's gradient. */
+static bool is_awaited(const struct planner *p, size_t space, size_t layer)
+{
+    for (size_t v = 1; v <= layer; v++)
+        if (p->gradient_in[v] == space)
+            return true;
+    return false;
+}
+
+/* The last layer but `but` that reads a value; 0: there is none (layer 0 reads the images alone). */
+static size_t last_reader(const struct planner *p, size_t value, size_t but)
+{
+    for (size_t i = p->plan->n_layers; i-- > value;)
+        for (uint32_t k = 0; k < p->plan->layers[i].n_inputs && i != but; k++)
+            if (p->plan->layers[i].inputs[k].value == value)
+                return i;
+    return 0;
+}
+
+/* Whether inputs a and b of a layer may both have its output's gradient in one space: parts are added to the
+ * gradient of at most one of them, after the layer that wrote the other has read it. */
+static bool may_share(const struct planner *p, size_t layer, size_t a, size_t b)
+{
+    const bool more_of_a = p->plan->n_readers[a] > 1, more_of_b = p->plan->n_readers[b] > 1;
+
+    if (more_of_a && more_of_b)
+        return false;
+    return (!more_of_a || last_reader(p, a, layer) + 1 < b) &&
+           (!more_of_b || last_reader(p, b, layer) + 1 < a);
+}
+
 /* Whether the gradient of the input can share the memory of the output's gradient. */
 static bool shares_gradient(const struct planner *p, size_t layer, uint32_t k)
 {
     const struct cnn_layer *l = &p->plan->layers[layer];
     const struct cnn_needs *n = &p->needs[layer];
+    const size_t out = cnn_is_loss(l) ? NO_SPACE : p->gradient_in[layer + 1];
 
-    return k == 0 && !cnn_is_loss(l) && (n->passes_gradient || n->can_overwrite_back) &&
-           p->plan->n_readers[l->inputs[0].value] == 1;
+    if (cnn_is_loss(l) || is_awaited(p, out, n->shares_gradient ? 0 : layer))
+        return false;
+    if (!n->shares_gradient)
+        return k == 0 && (n->passes_gradient || n->can_overwrite_back) &&
+               p->plan->n_readers[l->inputs[0].value] == 1;
+    for (size_t v = 1; v <= layer; v++)
+        if (p->gradient_in[v] == out && !may_share(p, layer, v, l->inputs[k].value))
+            return false;
+    return true;
+}
+
+/* Whether the layer is the last that adds a part to the value's gradient, and the layer that wrote the value
+ * adds it itself. */
+static bool leaves_part(const struct planner *p, size_t layer, size_t value)
+{
+    const struct cnn_layer *l = &p->plan->layers[layer];
+    uint32_t times = 0;
+
+    for (uint32_t k = 0; k < l->n_inputs; k++)
+        times += l->inputs[k].value == value;
+    if (value == 0 || times > 1 || cnn_is_loss(l) || !p->needs[value - 1].adds_part ||
+        !cnn_goes_back(&p->plan->layers[value - 1]))
+        return false;
+    for (size_t i = value; i < layer; i++)
+        for (uint32_t k = 0; k < p->plan->layers[i].n_inputs; k++)
+            if (p->plan->layers[i].inputs[k].value == value)
+                return false;
+    return true;
+}
+
+/* A part of the gradient of input k, which another layer has written. */
+static void place_part(struct planner *p, size_t layer, uint32_t k)
+{
+    const struct cnn_layer *l = &p->plan->layers[layer];
+    struct layer_spaces *s = &p->layers[layer];
+    const size_t now = back_moment(p, layer), value = l->inputs[k].value;
+
+    s->adds[k] = true;
+    s->part[k] = cnn_is_loss(l) ? p->gradient_in[value] : new_space(p, value_bytes(p, value), now, now);
+    s->leaves[k] = leaves_part(p, layer, value);
+    if (!s->leaves[k])
+        return;
+    live_until(&p->spaces[s->part[k]], back_moment(p, value - 1));
+    p->layers[value - 1].last_part = s->part[k];
 }
 
 static void plan_back_layer(struct planner *p, size_t layer)
@@ -149,10 +224,8 @@ static void plan_back_layer(struct planner *p, size_t layer)
         s->part[k] = NO_SPACE;
         if (!l->inputs[k].wants_grad)
             continue;
-        s->adds[k] = p->gradient_in[value] != NO_SPACE;
-        if (s->adds[k]) {
-            s->part[k] =
-                cnn_is_loss(l) ? p->gradient_in[value] : new_space(p, value_bytes(p, value), now, now);
+        if (p->gradient_in[value] != NO_SPACE) {
+            place_part(p, layer, k);
             continue;
         }
         p->gradient_in[value] =
@@ -167,9 +240,11 @@ static void plan_back(struct planner *p)
     for (size_t v = 0; v < p->plan->n_values; v++)
         p->gradient_in[v] = NO_SPACE;
     for (size_t i = p->plan->n_layers; i-- > 0;) {
-        p->layers[i].back_work = NO_SPACE;
+        p->layers[i].back_work = p->layers[i].last_part = NO_SPACE;
         for (uint32_t k = 0; k < CNN_MAX_INPUTS; k++)
             p->layers[i].part[k] = NO_SPACE;
+    }
+    for (size_t i = p->plan->n_layers; i-- > 0;) {
         if (cnn_is_loss(&p->plan->layers[i]) || cnn_goes_back(&p->plan->layers[i]))
             plan_back_layer(p, i);
     }
@@ -256,12 +331,13 @@ static void write_layer(const struct planner *p, size_t layer, struct cnn_layer_
     const struct cnn_layer *l = &p->plan->layers[layer];
     const struct layer_spaces *s = &p->layers[layer];
 
-    *out = (struct cnn_layer_places){at(p, s->kept), at(p, s->work), at(p, s->back_work), {0}, {0}};
+    *out = (struct cnn_layer_places){at(p, s->kept),     at(p, s->work), at(p, s->back_work), {0}, {0},
+                                     at(p, s->last_part)};
     for (uint32_t k = 0; k < CNN_MAX_INPUTS; k++) {
         bool wanted = k < l->n_inputs && l->inputs[k].wants_grad;
         size_t sum = wanted ? at(p, p->gradient_in[l->inputs[k].value]) : CNN_NOWHERE;
         out->din_at[k] = wanted && s->adds[k] ? at(p, s->part[k]) : sum;
-        out->sum_at[k] = wanted && s->adds[k] ? sum : CNN_NOWHERE;
+        out->sum_at[k] = wanted && s->adds[k] && !s->leaves[k] ? sum : CNN_NOWHERE;
     }
 }
 

@@ -15,7 +15,9 @@
  *   smallest gap that holds it (best fit).
  *
  * The gradient of a value with several readers is a sum. The first reader to run backward writes it; each of
- * the others writes a part, which is added.
+ * the others writes a part, which is added: the last one by the layer that wrote the value, if it can.
+ * - An add's inputs have its output's gradient. They share its space until one of them is written again: the
+ *   layer that runs backward before another that reads the space does not write over it.
  *
  * The plan holds offsets, not pointers: the arena may be in host or device memory. Layers that run only for
  * scores (struct cnn_layer.is_scored) use the same arena. */
@@ -47,6 +49,11 @@ struct cnn_needs {
     /* The gradient of its input is never computed: the layer before reads that of its output instead, and the
      * data that this layer kept. */
     bool passes_gradient;
+    /* The gradient of each input is that of its output: where they may lie in one space, nothing is written.
+     */
+    bool shares_gradient;
+    /* Backward, it adds the last part of its output's gradient itself. */
+    bool adds_part;
     size_t out_bytes;                   /* of each number of its output; 0: as all values */
     size_t kept_bytes;                  /* written forward in training, read backward */
     size_t work_bytes, back_work_bytes; /* scratch during the forward and the backward pass */
@@ -61,6 +68,7 @@ struct cnn_layer_places {
     /* Where the value's gradient is, to which the part din_at[k] is added; CNN_NOWHERE: din_at[k] is the
      * gradient itself. */
     size_t sum_at[CNN_MAX_INPUTS];
+    size_t part_at; /* a part of its output's gradient, which it adds itself; CNN_NOWHERE: there is none */
 };
 
 struct cnn_memory {

@@ -20,7 +20,8 @@ struct shadow {
     uint32_t batch;
     size_t value_bytes, n_cells;
     uint32_t *cells;
-    size_t *same_as; /* [n_values]: the value that lies there as it is */
+    size_t *same_as;          /* [n_values]: the value that lies there as it is */
+    size_t *same_gradient_as; /* [n_values]: the value whose gradient it shares */
 };
 
 static uint32_t value_tag(const struct shadow *s, size_t v)
@@ -30,7 +31,13 @@ static uint32_t value_tag(const struct shadow *s, size_t v)
 
 static uint32_t gradient_tag(const struct shadow *s, size_t v)
 {
-    return (uint32_t)(1 + s->plan->n_values + v);
+    return (uint32_t)(1 + s->plan->n_values + s->same_gradient_as[v]);
+}
+
+/* A part of a value's gradient, which the layer that wrote the value adds itself. */
+static uint32_t part_tag(const struct shadow *s, size_t v)
+{
+    return (uint32_t)(1 + 2 * s->plan->n_values + s->plan->n_layers + v);
 }
 
 static uint32_t kept_tag(const struct shadow *s, size_t layer)
@@ -112,6 +119,15 @@ static void write_gradients(struct shadow *s, size_t i)
         ck_assert((at->din_at[k] != CNN_NOWHERE) == l->inputs[k].wants_grad);
         if (!l->inputs[k].wants_grad || (!cnn_is_loss(l) && s->needs[i].passes_gradient))
             continue;
+        if (v > 0 && at->sum_at[k] == CNN_NOWHERE && at->din_at[k] == s->m->layers[v - 1].part_at &&
+            at->din_at[k] != s->m->gradient_at[v]) {
+            write_cells(s, at->din_at[k], bytes_of(s, v), part_tag(s, v));
+            continue;
+        }
+        if (!cnn_is_loss(l) && s->needs[i].shares_gradient && at->din_at[k] == s->m->gradient_at[i + 1]) {
+            s->same_gradient_as[v] = s->same_gradient_as[i + 1]; /* nothing is written */
+            continue;
+        }
         if (at->sum_at[k] != CNN_NOWHERE) {
             read_cells(s, at->sum_at[k], bytes_of(s, v), gradient_tag(s, v), l->spec->name, "a sum");
             if (!cnn_is_loss(l)) {
@@ -119,6 +135,7 @@ static void write_gradients(struct shadow *s, size_t i)
                 read_cells(s, at->sum_at[k], bytes_of(s, v), gradient_tag(s, v), l->spec->name, "a sum");
             }
         }
+        s->same_gradient_as[v] = v; /* those that shared it lose it */
         write_cells(s, s->m->gradient_at[v], bytes_of(s, v), gradient_tag(s, v));
     }
 }
@@ -141,6 +158,9 @@ static void go_back(struct shadow *s, size_t i)
     else {
         for (uint32_t k = 0; k < l->n_inputs && n->back_reads_in == CNN_READS_VALUE; k++)
             read_value(s, l->inputs[k].value, l->spec->name, "an input");
+        if (s->m->layers[i].part_at != CNN_NOWHERE)
+            read_cells(s, s->m->layers[i].part_at, bytes_of(s, i + 1), part_tag(s, i + 1), l->spec->name,
+                       "the part that it adds");
         if (n->back_reads_out == CNN_READS_VALUE)
             read_value(s, i + 1, l->spec->name, "its output");
         if (n->back_reads_out == CNN_READS_SIGN)
@@ -154,7 +174,19 @@ static void go_back(struct shadow *s, size_t i)
     write_gradients(s, i);
 }
 
-static void check_plan(const struct cnn_backend *backend, const struct cnn_model *model, uint32_t batch)
+/* What backend cuda needs beside what all do. */
+static void need_as_a_device(const struct cnn_plan *plan, struct cnn_needs *needs)
+{
+    for (size_t i = 0; i < plan->n_layers; i++) {
+        const enum cnn_layer_kind kind = plan->layers[i].spec->kind;
+        needs[i].shares_gradient = kind == CNN_ADD;
+        needs[i].can_overwrite_back = kind == CNN_RELU || kind == CNN_BATCHNORM || kind == CNN_DROPOUT;
+        needs[i].adds_part = kind == CNN_RELU;
+    }
+}
+
+static void check_plan(const struct cnn_backend *backend, const struct cnn_model *model, uint32_t batch,
+                       bool as_a_device)
 {
     struct shadow s = {.batch = batch, .value_bytes = backend->value_bytes(CNN_FLOAT32)};
     struct cnn_plan *plan;
@@ -166,6 +198,8 @@ static void check_plan(const struct cnn_backend *backend, const struct cnn_model
     struct cnn_needs *needs = calloc(plan->n_layers, sizeof *needs);
     const struct cnn_setup setup = {plan, batch, 1, CNN_FLOAT32};
     ck_assert_int_eq(backend->needs(&setup, needs, &own, &err), 0);
+    if (as_a_device)
+        need_as_a_device(plan, needs);
     ck_assert_int_eq(cnn_memory_create(plan, needs, batch, s.value_bytes, &m, &err), 0);
     s.plan = plan;
     s.needs = needs;
@@ -173,8 +207,9 @@ static void check_plan(const struct cnn_backend *backend, const struct cnn_model
     s.n_cells = m->arena_bytes / CNN_ALIGN + 1;
     s.cells = calloc(s.n_cells, sizeof *s.cells);
     s.same_as = calloc(plan->n_values, sizeof *s.same_as);
+    s.same_gradient_as = calloc(plan->n_values, sizeof *s.same_gradient_as);
     for (size_t v = 0; v < plan->n_values; v++)
-        s.same_as[v] = v;
+        s.same_as[v] = s.same_gradient_as[v] = v;
     write_cells(&s, m->value_at[0], bytes_of(&s, 0), value_tag(&s, 0));
     for (size_t i = 0; i < plan->n_layers; i++)
         go_forward(&s, i);
@@ -184,6 +219,7 @@ static void check_plan(const struct cnn_backend *backend, const struct cnn_model
     ck_assert_uint_ge(m->arena_bytes, m->live_bytes);
     free(s.cells);
     free(s.same_as);
+    free(s.same_gradient_as);
     free(needs);
     cnn_memory_destroy(m);
     cnn_plan_destroy(plan);
@@ -200,9 +236,44 @@ enum { N_ROWS = sizeof rows / sizeof rows[0] };
 START_TEST(nothing_is_written_over_that_is_read)
 {
     for (const struct cnn_model *const *m = cases; *m != NULL; m++)
-        check_plan(rows[_i], *m, 3);
+        check_plan(rows[_i], *m, 3, false);
     for (const struct cnn_model *const *m = cnn_models; (*m)->name != NULL; m++)
-        check_plan(rows[_i], *m, 2);
+        check_plan(rows[_i], *m, 2, false);
+}
+END_TEST
+
+/* The inputs of an add, as branches of a net may meet: one value twice; two that others read, too; one that
+ * is read before the other is written, and after it. */
+static const struct cnn_layer_spec meeting[] = {
+    {.kind = CNN_CONV, .name = "a", .n_out = 3, .kernel = 3, .stride = 1, .pad = 1},
+    {.kind = CNN_RELU, .name = "b"},
+    {.kind = CNN_CONV, .name = "c", .n_out = 3, .kernel = 3, .stride = 1, .pad = 1},
+    {.kind = CNN_ADD, .name = "d", .inputs = {"c", "b"}},
+    {.kind = CNN_RELU, .name = "e"},
+    {.kind = CNN_ADD, .name = "f", .inputs = {"e", "b"}},
+    {.kind = CNN_ADD, .name = "g", .inputs = {"f", "f"}},
+    {.kind = CNN_CONV, .name = "h", .n_out = 3, .kernel = 3, .stride = 1, .pad = 1, .inputs = {"e"}},
+    {.kind = CNN_ADD, .name = "i", .inputs = {"h", "g"}},
+    {.kind = CNN_RELU, .name = "j"},
+    {.kind = CNN_CONV, .name = "p", .n_out = 3, .kernel = 3, .stride = 1, .pad = 1, .inputs = {"i"}},
+    {.kind = CNN_CONV, .name = "l", .n_out = 3, .kernel = 3, .stride = 1, .pad = 1, .inputs = {"j"}},
+    {.kind = CNN_CONV, .name = "m", .n_out = 3, .kernel = 3, .stride = 1, .pad = 1, .inputs = {"j"}},
+    {.kind = CNN_ADD, .name = "n", .inputs = {"l", "j"}},
+    {.kind = CNN_ADD, .name = "o", .inputs = {"n", "m"}},
+    {.kind = CNN_ADD, .name = "q", .inputs = {"o", "p"}},
+    {.kind = CNN_FC, .name = "k", .n_out = CNN_CLASSES},
+    {.kind = CNN_SOFTMAX_LOSS, .name = "loss"},
+};
+static const struct cnn_model meeting_model = {
+    "meeting", 3, 8, 8, 10, meeting, sizeof meeting / sizeof meeting[0], "a test"};
+
+START_TEST(nothing_is_written_over_that_is_read_where_gradients_are_shared)
+{
+    for (const struct cnn_model *const *m = cases; *m != NULL; m++)
+        check_plan(&cnn_backend_ref, *m, 3, true);
+    for (const struct cnn_model *const *m = cnn_models; (*m)->name != NULL; m++)
+        check_plan(&cnn_backend_ref, *m, 2, true);
+    check_plan(&cnn_backend_ref, &meeting_model, 2, true);
 }
 END_TEST
 
@@ -301,6 +372,7 @@ int main(void)
     TCase *t = tcase_create("memory");
 
     tcase_add_loop_test(t, nothing_is_written_over_that_is_read, 0, N_ROWS);
+    tcase_add_test(t, nothing_is_written_over_that_is_read_where_gradients_are_shared);
     tcase_add_loop_test(t, gaps_are_few, 0, N_ROWS);
     tcase_add_loop_test(t, a_net_beyond_the_limit_names_the_batch_that_fits, 0, N_ROWS);
     tcase_add_loop_test(t, a_net_takes_what_was_planned, 0, (int)ROWS(sized));
