@@ -69,6 +69,8 @@ struct cnn_backend {
                     struct ps_error *err);
     /* Whether batches of bytes that are to be cut, from images stored in that size, are taken; NULL: none. */
     bool (*cuts)(const void *state, uint32_t stored_height, uint32_t stored_width);
+    /* As cnn_net_stream; NULL: there is none. */
+    void *(*stream)(const void *state);
     /* As cnn_net_alloc and cnn_net_free; NULL: ordinary memory is as good. */
     void *(*alloc)(size_t bytes);
     void (*free)(void *p);

@@ -336,6 +336,11 @@ bool cnn_net_cuts(const struct cnn_net *net, uint32_t stored_height, uint32_t st
     return net->backend->cuts != NULL && net->backend->cuts(net->state, stored_height, stored_width);
 }
 
+void *cnn_net_stream(const struct cnn_net *net)
+{
+    return net->backend->stream != NULL ? net->backend->stream(net->state) : NULL;
+}
+
 void *cnn_net_alloc(struct cnn_net *net, size_t bytes)
 {
     enum { LINE = 64 }; /* a cache line; data sets write images that begin there around the caches */

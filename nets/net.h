@@ -110,6 +110,10 @@ int cnn_net_gradient_of(struct cnn_net *net, const float *x, const struct cnn_ba
 /* Whether the net cuts its input from stored images of that size (struct cnn_cut). */
 bool cnn_net_cuts(const struct cnn_net *net, uint32_t stored_height, uint32_t stored_width);
 
+/* With backend cuda the cudaStream_t in which the net works: a program that updates x there need not wait for
+ * it before the next gradient. It ends with the net. Other backends: NULL. */
+void *cnn_net_stream(const struct cnn_net *net);
+
 /* Memory for batches, until cnn_net_free, before the net is destroyed. A device reads it without a copy by
  * the host. NULL: out of memory. */
 void *cnn_net_alloc(struct cnn_net *net, size_t bytes);

@@ -95,6 +95,11 @@ static bool cuts(const void *state, uint32_t stored_height, uint32_t stored_widt
     return module->backend.cuts(state, stored_height, stored_width);
 }
 
+static void *stream(const void *state)
+{
+    return module->backend.stream(state);
+}
+
 static void *alloc_batch(size_t bytes)
 {
     return module->backend.alloc(bytes);
@@ -131,6 +136,7 @@ const struct cnn_backend cnn_backend_cuda = {
     .score = score,
     .gradient = gradient,
     .cuts = cuts,
+    .stream = stream,
     .alloc = alloc_batch,
     .free = free_batch,
     .announce = announce,

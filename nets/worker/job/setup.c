@@ -213,6 +213,9 @@ static int open_session(struct cnn_job *job, bool *drained)
     opt.server_key = job->args->server_key;
     opt.transport = job->args->transport;
     opt.memory = job->on_device ? "cuda" : NULL;
+    /* In the net's stream a step need not be waited for. But a clique that sums parts of a gradient while the
+     * rest is computed would wait for all of it. */
+    opt.stream = job->on_device && job->clique.q == NULL ? cnn_net_stream(job->net) : NULL;
     opt.go_on = may_wait;
     opt.go_on_arg = job;
     opt.net = job->args->net;
