@@ -146,6 +146,19 @@ int cnn_cuda_multiplication_init(struct cnn_cuda *d, struct cnn_cuda_layer *l,
     return cnn_cuda_check_blas(st, ": describing it", l, err);
 }
 
+cublasStatus_t cnn_cuda_multiplication_bind(struct cnn_cuda_multiplication *m,
+                                            const struct cnn_cuda_factors *of)
+{
+    cublasStatus_t st = CUBLAS_STATUS_SUCCESS;
+
+    m->of = *of;
+    for (int e = CNN_CUDA_BIAS; e <= CNN_CUDA_BIAS_RELU && st == CUBLAS_STATUS_SUCCESS; e++)
+        if (m->calls[e] != NULL)
+            st = cublasLtMatmulDescSetAttribute(m->calls[e], CUBLASLT_MATMUL_DESC_BIAS_POINTER, &of->bias,
+                                                sizeof of->bias);
+    return st;
+}
+
 void cnn_cuda_multiplication_finish(struct cnn_cuda_multiplication *m)
 {
     cublasLtMatrixLayout_t const layouts[] = {m->a, m->b, m->out};

@@ -5,7 +5,7 @@
 #include "nets/cuda/cuda.h"
 
 /* out [m][n] = a b over k products, by columns: a is [m][k], or with turns_a [k][m]; b likewise. All lie on
- * the device for as long as the net does. */
+ * the device for as long as the net does, or until it is bound to others. */
 struct cnn_cuda_factors {
     uint64_t m, n, k;
     bool turns_a, turns_b;
@@ -34,6 +34,9 @@ struct cnn_cuda_multiplication {
 int cnn_cuda_multiplication_init(struct cnn_cuda *d, struct cnn_cuda_layer *l,
                                  const struct cnn_cuda_factors *of, struct cnn_cuda_multiplication *out,
                                  struct ps_error *err);
+/* The same product of other memory, which is aligned likewise. */
+cublasStatus_t cnn_cuda_multiplication_bind(struct cnn_cuda_multiplication *m,
+                                            const struct cnn_cuda_factors *of);
 void cnn_cuda_multiplication_finish(struct cnn_cuda_multiplication *m);
 /* Chooses a way (search.c), when the workspace is there. A way whose ReLU loses a NaN is not taken. */
 int cnn_cuda_multiplication_choose(struct cnn_cuda *d, struct cnn_cuda_layer *l, const char *product,

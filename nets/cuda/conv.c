@@ -44,7 +44,8 @@ static struct cnn_cuda_tensors tensors_of(const struct cnn_cuda *d, const struct
         return (struct cnn_cuda_tensors){l->in[0], weights_of(d, l), l->out};
     if (product == CNN_CUDA_BACK_DATA)
         return (struct cnn_cuda_tensors){l->din[0], weights_of(d, l), l->dout};
-    return (struct cnn_cuda_tensors){l->in[0], c->is_turned ? d->turned : d->g + l->plan->weight_at, l->dout};
+    return (struct cnn_cuda_tensors){l->in[0], c->is_turned ? c->gradient : d->g + l->plan->weight_at,
+                                     l->dout};
 }
 
 static cudaError_t run_own(struct cnn_cuda *d, const struct cnn_cuda_conv_state *c,
@@ -173,11 +174,18 @@ static int create(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error 
     if (p->trains)
         list_ways(d, c, CNN_CUDA_BACK_WEIGHTS);
     c->is_turned = needs_turning(d, p);
+    const struct cnn_cuda_turn weights = {.at = p->weight_at,
+                                          .n = p->n_weights,
+                                          .a = (uint32_t)p->weight_shape[1],
+                                          .b = (uint32_t)(p->weight_shape[2] * p->weight_shape[3])},
+                               bias = {.at = p->bias_at, .n = p->n_biases, .a = 1, .b = 1};
     if (c->is_turned)
-        rc = cnn_cuda_alloc(d, p->n_weights * d->value_bytes, &c->weights, err);
-    if (rc == 0 && d->type == CNN_CUDA_BF16 && p->n_biases > 0)
-        rc = cnn_cuda_alloc(d, p->n_biases * d->value_bytes, &c->bias, err);
-    return rc;
+        c->weights = cnn_cuda_copy_of(d, l, &weights);
+    if (c->is_turned && p->trains)
+        c->gradient = cnn_cuda_gradient_copy_of(d, l, &weights);
+    if (d->type == CNN_CUDA_BF16 && p->n_biases > 0)
+        c->bias = cnn_cuda_copy_of(d, l, &bias);
+    return 0;
 }
 
 static int bind(struct cnn_cuda *d, struct cnn_cuda_layer *l, enum cnn_cuda_product product,
@@ -280,37 +288,19 @@ static void destroy(struct cnn_cuda_layer *l)
 
 static int forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
-    struct cnn_cuda_conv_state *c = l->state;
-    const struct cnn_layer *p = l->plan;
-    const uint32_t deep = (uint32_t)p->weight_shape[1],
-                   taps = (uint32_t)(p->weight_shape[2] * p->weight_shape[3]);
-    cudaError_t e = cudaSuccess;
-
-    if (c->is_turned)
-        e = cu_turn_in(d->compute, d->type, p->n_weights, deep, taps, d->x + p->weight_at, c->weights);
-    if (e == cudaSuccess && c->bias != NULL)
-        e = cu_turn_in(d->compute, d->type, p->n_biases, 1, 1, d->x + p->bias_at, c->bias);
-    int rc = cnn_cuda_check(e, ": forward", l, err);
-    return rc == 0 ? run(d, l, CNN_CUDA_FORWARD, err) : rc;
+    return run(d, l, CNN_CUDA_FORWARD, err);
 }
 
 static int back_weights(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
-    struct cnn_cuda_conv_state *c = l->state;
     const struct cnn_layer *p = l->plan;
-    const uint32_t deep = (uint32_t)p->weight_shape[1],
-                   taps = (uint32_t)(p->weight_shape[2] * p->weight_shape[3]);
     int rc = run(d, l, CNN_CUDA_BACK_WEIGHTS, err);
-    cudaError_t e = cudaSuccess;
 
-    if (rc < 0)
+    if (rc < 0 || p->n_biases == 0)
         return rc;
-    if (c->is_turned)
-        e = cu_turn_out(d->compute, d->type, p->n_weights, taps, deep, d->turned, d->g + p->weight_at);
-    if (e == cudaSuccess && p->n_biases > 0)
-        e = cu_bias_back(d->compute, d->type, (uint64_t)d->batch * p->out.h * p->out.w, p->out.c, l->dout,
-                         d->part, d->g + p->bias_at);
-    return cnn_cuda_check(e, ": backward", l, err);
+    return cnn_cuda_check(cu_bias_back(d->compute, d->type, (uint64_t)d->batch * p->out.h * p->out.w,
+                                       p->out.c, l->dout, d->sums, d->g + p->bias_at),
+                          ": backward", l, err);
 }
 
 static int backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)

@@ -28,9 +28,9 @@ struct cnn_cuda_conv_state {
     struct cnn_cuda_ways products[CNN_CUDA_N_PRODUCTS];
     enum cnn_cuda_epilogue epilogue; /* of the forward product, within its plan or after it */
     struct cnn_cuda_window window;
-    bool is_turned; /* weights are copied from x to another order or type */
-    void *weights;  /* in cuDNN's order; NULL: x is used */
-    void *bias;     /* in bf16; NULL: x is used */
+    bool is_turned;           /* weights are copied from x to another order or type */
+    void *weights, *gradient; /* in cuDNN's order; NULL: x and g are used */
+    void *bias;               /* in bf16; NULL: x is used */
 };
 
 /* What a product reads and writes: it computes one of the three from the others. */

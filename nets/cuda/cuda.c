@@ -89,7 +89,7 @@ bool cnn_cuda_is_wide(const struct cnn_plan *p, const struct cnn_layer *l)
 
 /* Sizes of the buffers outside the arena, computed from the plan. */
 struct sizes {
-    size_t largest_conv, weights, part, stats, norms, losses, state, workspace;
+    size_t copies, gradient_copies, part, tiles, stats, norms, losses, state, workspace;
 };
 
 static struct sizes sizes_of(const struct cnn_plan *p, uint32_t batch, enum cnn_precision precision)
@@ -100,14 +100,19 @@ static struct sizes sizes_of(const struct cnn_plan *p, uint32_t batch, enum cnn_
     for (size_t i = 0; i < p->n_layers; i++) {
         const struct cnn_layer *l = &p->layers[i];
         uint64_t rows = (uint64_t)batch * l->out.h * l->out.w;
-        size_t part = (size_t)cnn_cuda_slices(rows, l->out.c) * 2 * l->out.c * sizeof(double);
+        size_t part = (size_t)cnn_cuda_slices(cnn_cuda_type_of(precision), rows, l->out.c) * 2 * l->out.c *
+                      sizeof(double);
+        size_t copy_bytes = (cnn_cuda_copy_room(l->n_weights) + cnn_cuda_copy_room(l->n_biases)) * each;
         s.losses += cnn_is_loss(l);
         s.stats += 2 * l->n_buffers;
-        if (l->weight_dims > 0 && part > s.part)
-            s.part = part;
+        if (l->weight_dims > 0) {
+            const size_t tiles = cnn_cuda_tiles(cnn_cuda_type_of(precision), l->out.c) * sizeof(uint32_t);
+            s.part = part > s.part ? part : s.part;
+            s.tiles = tiles > s.tiles ? tiles : s.tiles;
+        }
         if (l->spec->kind == CNN_FC) {
             s.workspace = s.workspace > CNN_CUDA_BLAS_WORKSPACE ? s.workspace : CNN_CUDA_BLAS_WORKSPACE;
-            s.weights += precision == CNN_BF16 ? (l->n_weights + l->n_biases) * each : 0;
+            s.copies += precision == CNN_BF16 ? copy_bytes : 0;
         }
         if (l->spec->kind == CNN_BATCHNORM) {
             s.norms++;
@@ -116,9 +121,8 @@ static struct sizes sizes_of(const struct cnn_plan *p, uint32_t batch, enum cnn_
         if (l->spec->kind != CNN_CONV)
             continue;
         s.workspace = CNN_CUDA_WORKSPACE;
-        s.weights += (l->n_weights + (precision == CNN_BF16 ? l->n_biases : 0)) * each;
-        if (l->n_weights * each > s.largest_conv)
-            s.largest_conv = l->n_weights * each;
+        s.copies += copy_bytes;
+        s.gradient_copies += cnn_cuda_copy_room(l->n_weights) * each;
     }
     return s;
 }
@@ -134,7 +138,7 @@ static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *o
         if (!cnn_is_loss(&p->layers[i]))
             kinds[p->layers[i].spec->kind]->needs(setup, &p->layers[i], &out[i]);
     *own_bytes =
-        s.weights + s.largest_conv + s.workspace + s.part + s.stats * sizeof(double) + s.state +
+        s.copies + s.gradient_copies + s.workspace + s.part + s.tiles + s.stats * sizeof(double) + s.state +
         cnn_shape_count(cnn_image_shape(p)) * setup->batch * sizeof(float) +
         (s.losses * sizeof(struct cnn_cuda_row) + 2 * sizeof(uint16_t) + sizeof(struct cnn_cuda_cut)) *
             setup->batch +
@@ -163,9 +167,8 @@ static void destroy(void *state)
             l->kind->destroy(l);
         free(l->state);
     }
+    cnn_cuda_drop_graphs(d);
     for (size_t i = 0; i < d->n_buckets; i++) {
-        if (d->buckets[i].graph != NULL)
-            cudaGraphExecDestroy(d->buckets[i].graph);
         if (d->buckets[i].ready != NULL)
             cudaEventDestroy(d->buckets[i].ready);
         if (d->buckets[i].arrived != NULL)
@@ -231,10 +234,12 @@ static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, st
         size_t bytes;
     } all[] = {
         {&d->arena, NULL, memory->arena_bytes},
-        {&d->x, &d->host.x, vector},
-        {&d->g, &d->host.g, vector},
-        {&d->turned, NULL, s.largest_conv},
-        {&d->part, NULL, s.part},
+        {&d->own_x, &d->host.x, vector},
+        {&d->own_g, &d->host.g, vector},
+        {&d->copies, NULL, s.copies},
+        {&d->gradient_copies, NULL, s.gradient_copies},
+        {&d->sums.part, NULL, s.part},
+        {&d->sums.ended, NULL, s.tiles},
         {&d->stats, &d->host.stats, s.stats * sizeof(double)},
         {&d->running, &d->host.running, s.norms * sizeof(struct cnn_cuda_running)},
         {&d->uploads.images, &d->host.images, images},
@@ -258,9 +263,15 @@ static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, st
         if (rc == 0 && all[i].host != NULL)
             rc = cnn_cuda_alloc_pinned(d, all[i].bytes, all[i].host, err);
     }
+    d->x = d->own_x;
+    d->g = d->own_g;
     if (rc == 0)
         rc = cnn_cuda_send_running(d, err);
-    d->own_bytes = 0; /* the arena, x and g are not counted here */
+    if (rc == 0)
+        d->own_bytes -= memory->arena_bytes + 2 * vector; /* they are counted elsewhere */
+    if (rc == 0)
+        rc = cnn_cuda_check(cudaMemsetAsync(d->sums.ended, 0, s.tiles, d->compute), "clearing sums", NULL,
+                            err);
     /* Buffers and frozen parameters have no gradient; these floats are not written again. */
     return rc == 0 ? cnn_cuda_check(cudaMemsetAsync(d->g, 0, vector, d->compute), "clearing g", NULL, err)
                    : rc;
@@ -280,6 +291,7 @@ static void bind_places(struct cnn_cuda *d, const struct cnn_memory *memory)
         l->kept = cnn_place(d->arena, at->kept_at);
         l->work = cnn_place(d->arena, at->work_at);
         l->back_work = cnn_place(d->arena, at->back_work_at);
+        l->part = cnn_place(d->arena, at->part_at);
         for (uint32_t k = 0; k < l->plan->n_inputs; k++) {
             l->in[k] = cnn_place(d->arena, memory->value_at[l->plan->inputs[k].value]);
             l->din[k] = cnn_place(d->arena, at->din_at[k]);
@@ -352,6 +364,11 @@ static size_t own_bytes(const void *state)
     return ((const struct cnn_cuda *)state)->own_bytes;
 }
 
+static void *stream(const void *state)
+{
+    return ((const struct cnn_cuda *)state)->compute;
+}
+
 const struct cnn_cuda_module cnn_cuda_module = {
     PSD_VERSION,
     sizeof(struct cnn_backend),
@@ -371,6 +388,7 @@ const struct cnn_cuda_module cnn_cuda_module = {
         .score = cnn_cuda_score,
         .gradient = cnn_cuda_gradient,
         .cuts = cnn_cuda_cuts,
+        .stream = stream,
         .alloc = cnn_cuda_alloc_batch,
         .free = cnn_cuda_free_batch,
         .announce = cnn_cuda_announce,

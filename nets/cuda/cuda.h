@@ -34,12 +34,16 @@ struct cnn_cuda_layer {
     void *din[CNN_MAX_INPUTS];             /* NULL: not wanted */
     void *sum[CNN_MAX_INPUTS]; /* the gradient to which the part din[k] is added; NULL: din[k] is the
                                   gradient */
+    void *part;                /* added to dout by the layer itself; NULL: there is none */
     bool is_wide; /* of a fully connected layer: its output is float32, since only losses read it; of a
                      loss: its input is */
-    bool is_merged, is_merged_back; /* of a ReLU: the layer before computes it, or its gradient */
+    bool is_merged, is_merged_back; /* of a ReLU or an add: the layer before computes it; of a ReLU: its
+                                       gradient */
     bool has_relu, has_relu_back;   /* of that layer */
     void *kept, *work, *back_work;
-    void *state; /* of the kind of layer; zeroed */
+    struct cnn_cuda_turn turns_in[2],
+        turn_out; /* copies of its weights and bias, and of their gradient; n 0: none */
+    void *state;  /* of the kind of layer; zeroed */
 };
 
 /* The results of earlier searches. */
@@ -70,11 +74,13 @@ struct cnn_cuda {
 
     /* In device memory. */
     char *arena;
-    void *seen; /* in the arena: the net's input */
-    float *x, *g;
-    void *turned;  /* the largest convolution's weight gradient in cuDNN's order, of the net's type */
-    double *part;  /* partial sums of channels */
-    double *stats; /* means and variances of each batch norm */
+    void *seen;   /* in the arena: the net's input */
+    float *x, *g; /* in use: the net's own, or the caller's, see cnn_cuda_use_vectors */
+    float *own_x, *own_g;
+    void *copies, *gradient_copies; /* weights.c */
+    uint64_t n_copied, n_gradients_copied;
+    struct cnn_cuda_sums sums;        /* of channels */
+    double *stats;                    /* means and variances of each batch norm */
     struct cnn_cuda_running *running; /* [n_norms] */
     void *workspace;                  /* of one product at a time */
     float *value_of;                  /* [channels][256] */
@@ -134,6 +140,8 @@ struct cnn_cuda_kind {
     int (*backward)(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err);
     /* Chooses how the layer's products are computed, after the workspace was allocated. NULL: no choice. */
     int (*choose)(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err);
+    /* In bf16: d->x and d->g are others from now on. NULL: nothing is bound to them. */
+    int (*bind)(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err);
 };
 
 extern const struct cnn_cuda_kind cnn_cuda_conv, cnn_cuda_fc, cnn_cuda_activation, cnn_cuda_maxpool,
@@ -153,6 +161,9 @@ int cnn_cuda_alloc_pinned(struct cnn_cuda *d, size_t bytes, void *out, struct ps
 
 /* Whether x or g is in memory of the device: the caller's program may keep them there. */
 bool cnn_cuda_owns(const void *p);
+
+/* step.c. The next gradient captures its graphs anew. */
+void cnn_cuda_drop_graphs(struct cnn_cuda *d);
 
 /* cuda.c. Waits for all streams. */
 void cnn_cuda_wait_for_all(struct cnn_cuda *d);
@@ -176,8 +187,12 @@ bool cnn_cuda_cuts(const void *state, uint32_t stored_height, uint32_t stored_wi
 void *cnn_cuda_alloc_batch(size_t bytes);
 void cnn_cuda_free_batch(void *p);
 
-/* data.c: transfers of vectors. The first and the last enqueue copies from pinned memory in d->compute; the
- * pinned memory is in use until the end of the call. */
+/* data.c: transfers of vectors. In bf16 the net works with an x and a g that lie on the device, at multiples
+ * of 256 bytes, as it does with its own: in bf16 it reads weights from copies, so that no plan is bound to x.
+ * g NULL: as before. No work is pending. */
+int cnn_cuda_use_vectors(struct cnn_cuda *d, const float *x, float *g, struct ps_error *err);
+/* The next two enqueue copies from pinned memory in d->compute; the pinned memory is in use until the end of
+ * the call. send_vector copies nothing if x is in use. */
 int cnn_cuda_send_vector(struct cnn_cuda *d, const float *x, struct ps_error *err);
 int cnn_cuda_send_step(struct cnn_cuda *d, const struct cnn_draw *draw, struct ps_error *err);
 /* Enqueues the copy of a bucket's part of g to the host, or to a g in memory of the device, after the
@@ -191,6 +206,15 @@ int cnn_cuda_hand_out_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b
 int cnn_cuda_send_running(struct cnn_cuda *d, struct ps_error *err);
 /* Divides the layers into buckets. -ENOMEM. */
 int cnn_cuda_cut_buckets(struct cnn_cuda *d, struct ps_error *err);
+
+/* weights.c: the copy of a layer's weights or bias, or of its weights' gradient, in device memory: to be
+ * called once for each, when the layer is created. room: values that one takes there. */
+size_t cnn_cuda_copy_room(uint64_t n);
+void *cnn_cuda_copy_of(struct cnn_cuda *d, struct cnn_cuda_layer *l, const struct cnn_cuda_turn *of);
+void *cnn_cuda_gradient_copy_of(struct cnn_cuda *d, struct cnn_cuda_layer *l, const struct cnn_cuda_turn *of);
+/* Enqueue the copies from x of all layers, and those to g of layers [first, end). */
+int cnn_cuda_copy_weights(struct cnn_cuda *d, struct ps_error *err);
+int cnn_cuda_copy_gradients(struct cnn_cuda *d, size_t first, size_t end, struct ps_error *err);
 
 /* search.c: the ways to compute something. run enqueues one; a negative errno if it cannot. */
 #define CNN_CUDA_WAY_NAME 128

@@ -7,8 +7,9 @@
 
 /* Floats of x per chunk: a chunk is copied to pinned memory while the previous one is transferred. */
 #define CHUNK (1u << 20)
-/* The least floats of g in a bucket. */
-#define BUCKET (1u << 18)
+/* The least floats of g in a bucket; and the most buckets, which cost a launch each. */
+#define BUCKET       (1u << 18)
+#define MOST_BUCKETS 12
 
 static cudaError_t up(struct cnn_cuda *d, void *to, const void *from, size_t bytes)
 {
@@ -46,10 +47,43 @@ int cnn_cuda_send_running(struct cnn_cuda *d, struct ps_error *err)
                           "sending the batch norms", NULL, err);
 }
 
+static bool is_usable(const struct cnn_cuda *d, const float *p)
+{
+    return d->type == CNN_CUDA_BF16 && (uintptr_t)p % 256 == 0 && cnn_cuda_owns(p);
+}
+
+/* Frozen parameters and buffers have no gradient: their floats are 0, as in the net's own g. */
+static int take_vectors(struct cnn_cuda *d, float *x, float *g, struct ps_error *err)
+{
+    int rc = 0;
+
+    if (g != d->g && g != d->own_g)
+        rc = cnn_cuda_check(cudaMemsetAsync(g, 0, d->plan->n_floats * sizeof *g, d->compute), "clearing g",
+                            NULL, err);
+    cnn_cuda_drop_graphs(d);
+    d->x = x;
+    d->g = g;
+    for (size_t i = 0; i < d->plan->n_layers && rc == 0; i++)
+        if (d->layers[i].kind != NULL && d->layers[i].kind->bind != NULL)
+            rc = d->layers[i].kind->bind(d, &d->layers[i], err);
+    return rc;
+}
+
+int cnn_cuda_use_vectors(struct cnn_cuda *d, const float *x, float *g, struct ps_error *err)
+{
+    float *use_x = is_usable(d, x) ? (float *)(uintptr_t)x : d->own_x, *use_g = g == NULL         ? d->g
+                                                                                : is_usable(d, g) ? g
+                                                                                                  : d->own_g;
+
+    return use_x == d->x && use_g == d->g ? 0 : take_vectors(d, use_x, use_g, err);
+}
+
 int cnn_cuda_send_vector(struct cnn_cuda *d, const float *x, struct ps_error *err)
 {
     cudaError_t e = cudaSuccess;
 
+    if (x == d->x)
+        return 0;
     if (cnn_cuda_owns(x))
         return cnn_cuda_check(
             cudaMemcpyAsync(d->x, x, d->plan->n_floats * sizeof *x, cudaMemcpyDeviceToDevice, d->compute),
@@ -88,6 +122,8 @@ int cnn_cuda_fetch_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, f
 {
     uint64_t n = bucket_floats(d, b), at = d->plan->layers[b->first].weight_at;
     bool stays = cnn_cuda_owns(g);
+    if (g == d->g)
+        return cnn_cuda_check(cudaEventRecord(b->arrived, d->compute), "finishing g", NULL, err);
     cudaError_t e = cudaEventRecord(b->ready, d->compute);
 
     if (e == cudaSuccess)
@@ -123,11 +159,12 @@ int cnn_cuda_cut_buckets(struct cnn_cuda *d, struct ps_error *err)
     d->buckets = calloc(d->plan->n_layers, sizeof *d->buckets);
     if (d->buckets == NULL)
         return ps_fail(err, -ENOMEM, "no memory for the cuda backend");
+    const uint64_t each = d->plan->n_floats / MOST_BUCKETS, least = each > BUCKET ? each : BUCKET;
     size_t n_losses = d->n_losses;
     for (size_t end = d->plan->n_layers; end > 0;) {
         struct cnn_cuda_bucket *b = &d->buckets[d->n_buckets++];
         *b = (struct cnn_cuda_bucket){.first = end, .end = end, .n_losses = n_losses};
-        while (b->first > 0 && bucket_floats(d, b) < BUCKET)
+        while (b->first > 0 && bucket_floats(d, b) < least)
             n_losses -= cnn_is_loss(&d->plan->layers[--b->first]);
         end = b->first;
         cudaError_t e = cudaEventCreateWithFlags(&b->ready, flags);

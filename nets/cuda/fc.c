@@ -90,10 +90,12 @@ static int create(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error 
         f->epilogue = relu != NULL ? CNN_CUDA_BIAS_RELU : CNN_CUDA_BIAS;
     if (relu != NULL)
         relu->is_merged = true;
+    const struct cnn_cuda_turn weights = {.at = p->weight_at, .n = p->n_weights, .a = 1, .b = 1},
+                               bias = {.at = p->bias_at, .n = p->n_biases, .a = 1, .b = 1};
     if (d->type == CNN_CUDA_BF16)
-        rc = cnn_cuda_alloc(d, p->n_weights * d->value_bytes, &f->weights, err);
-    if (rc == 0 && p->n_biases > 0 && out_type(d, l) == CNN_CUDA_BF16)
-        rc = cnn_cuda_alloc(d, p->n_biases * d->value_bytes, &f->bias, err);
+        f->weights = cnn_cuda_copy_of(d, l, &weights);
+    if (p->n_biases > 0 && out_type(d, l) == CNN_CUDA_BF16)
+        f->bias = cnn_cuda_copy_of(d, l, &bias);
     for (int product = 0; product < CNN_CUDA_N_PRODUCTS && rc == 0; product++)
         if (has(l, (enum cnn_cuda_product)product)) {
             const struct cnn_cuda_factors of = factors_of(d, l, (enum cnn_cuda_product)product);
@@ -122,6 +124,19 @@ static int choose(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error 
     return rc;
 }
 
+static int bind(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
+{
+    struct fc *f = l->state;
+    cublasStatus_t st = CUBLAS_STATUS_SUCCESS;
+
+    for (int product = 0; product < CNN_CUDA_N_PRODUCTS && st == CUBLAS_STATUS_SUCCESS; product++)
+        if (has(l, (enum cnn_cuda_product)product)) {
+            const struct cnn_cuda_factors of = factors_of(d, l, (enum cnn_cuda_product)product);
+            st = cnn_cuda_multiplication_bind(&f->products[product], &of);
+        }
+    return cnn_cuda_check_blas(st, ": binding a product", l, err);
+}
+
 /* What the product leaves of the epilogue. */
 static cudaError_t finish_forward(struct cnn_cuda *d, const struct cnn_cuda_layer *l)
 {
@@ -147,10 +162,6 @@ static int forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error
     if (is_turned(p))
         e = cu_turn(d->compute, d->type, cnn_cuda_count(d, p->in), p->in.h * p->in.w, p->in.c, l->in[0],
                     l->kept);
-    if (e == cudaSuccess && f->weights != NULL)
-        e = cu_turn_in(d->compute, d->type, p->n_weights, 1, 1, d->x + p->weight_at, f->weights);
-    if (e == cudaSuccess && f->bias != NULL)
-        e = cu_turn_in(d->compute, d->type, p->n_biases, 1, 1, d->x + p->bias_at, f->bias);
     int rc = cnn_cuda_check(e, ": forward", l, err);
     if (rc == 0)
         rc = cnn_cuda_multiply(d, l, &f->products[CNN_CUDA_FORWARD], ": forward", err);
@@ -166,7 +177,7 @@ static int back_weights(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_
     if (rc < 0 || p->n_biases == 0)
         return rc;
     return cnn_cuda_check(
-        cu_bias_back(d->compute, d->type, d->batch, p->out.c, l->dout, d->part, d->g + p->bias_at),
+        cu_bias_back(d->compute, d->type, d->batch, p->out.c, l->dout, d->sums, d->g + p->bias_at),
         ": backward", l, err);
 }
 
@@ -187,4 +198,4 @@ static int backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_erro
 }
 
 const struct cnn_cuda_kind cnn_cuda_fc = {sizeof(struct fc), needs,    create, destroy,
-                                          forward,           backward, choose};
+                                          forward,           backward, choose, bind};

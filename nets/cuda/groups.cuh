@@ -298,6 +298,53 @@ __device__ inline uint64_t turned(uint64_t i, uint32_t a, uint32_t b)
     return image + (one - row * a) * b + row;
 }
 
+/* The copy that a block is for. */
+__device__ inline const struct cnn_cuda_turn &turn_of_block(const struct cnn_cuda_turns &all)
+{
+    uint32_t low = 0, high = all.n; /* low's blocks begin at this one or before it, those of high after it */
+    while (high - low > 1) {
+        uint32_t middle = (low + high) / 2;
+        if (all.of[middle].first <= blockIdx.x)
+            low = middle;
+        else
+            high = middle;
+    }
+    return all.of[low];
+}
+
+/* A thread's first value of a copy, and the end of its block's. */
+struct turned_part {
+    uint64_t first, end;
+};
+
+__device__ inline struct turned_part turned_part_of(const struct cnn_cuda_turn &t)
+{
+    uint64_t begin = (uint64_t)(blockIdx.x - t.first) * CNN_CUDA_TURNED, end = begin + CNN_CUDA_TURNED;
+    return {begin + threadIdx.x, end < t.n ? end : t.n};
+}
+
+/* Four values at a time where all lie so. */
+template <class From, class To>
+__device__ inline void copy_in_order(const struct turned_part &part, const From *in, To *out)
+{
+    const uint64_t begin = part.first - threadIdx.x;
+    uint64_t rest = begin;
+
+    if ((uintptr_t)(in + begin) % sizeof(pack<From, 4>) == 0 &&
+        (uintptr_t)(out + begin) % sizeof(pack<To, 4>) == 0) {
+        rest += (part.end - begin) / 4 * 4;
+        for (uint64_t i = begin + 4 * threadIdx.x; i < rest; i += 4 * CNN_CUDA_BLOCK) {
+            const pack<From, 4> from = load<4>(in + i);
+            pack<To, 4> to;
+            for (uint32_t k = 0; k < 4; k++)
+                store(to.v[k], number(from.v[k]));
+            save<4>(out + i, to);
+        }
+    }
+    for (uint64_t i = rest + threadIdx.x; i < part.end; i += CNN_CUDA_BLOCK)
+        store(out[i], number(in[i]));
+}
+
 /* Copies channels [0, c) of rows in_stride apart to rows out_stride apart; n = rows * c / N. */
 template <uint32_t N, class T>
 __device__ inline void copy_channels(uint64_t n, uint32_t c, const T *in, uint32_t in_stride, T *out,

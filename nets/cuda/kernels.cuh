@@ -56,22 +56,36 @@ template <class T> __device__ inline bool begins_group(const T *p)
     return (uintptr_t)p % 16 == 0;
 }
 
-/* out[i] = f(a[i], b[i]) for i in [0, n). */
-template <class T, class F> __device__ inline void each_pair(uint64_t n, const T *a, const T *b, T *out, F f)
+/* out[i] = f(x) for i in [0, n), where x[k] is in[k][i]. */
+template <uint32_t N, class T, class F>
+__device__ inline void each_of(uint64_t n, const T *const (&in)[N], T *out, F f)
 {
     constexpr uint32_t width = 16 / sizeof(T);
-    const uint64_t groups = begins_group(a) && begins_group(b) && begins_group(out) ? n / width : 0,
-                   rest = groups * width;
+    bool is_grouped = begins_group(out);
+    for (uint32_t k = 0; k < N; k++)
+        is_grouped = is_grouped && begins_group(in[k]);
+    const uint64_t groups = is_grouped ? n / width : 0, rest = groups * width;
 
     EACH(i, groups)
     {
-        const group<T> x = ((const group<T> *)a)[i], y = ((const group<T> *)b)[i];
-        group<T> z;
-        for (uint32_t k = 0; k < width; k++)
-            store(z.v[k], f(number(x.v[k]), number(y.v[k])));
-        ((group<T> *)out)[i] = z;
+        group<T> from[N], to;
+        for (uint32_t k = 0; k < N; k++)
+            from[k] = ((const group<T> *)in[k])[i];
+        for (uint32_t j = 0; j < width; j++) {
+            float x[N];
+            for (uint32_t k = 0; k < N; k++)
+                x[k] = number(from[k].v[j]);
+            store(to.v[j], f(x));
+        }
+        ((group<T> *)out)[i] = to;
     }
-    EACH(i, n - rest) store(out[rest + i], f(number(a[rest + i]), number(b[rest + i])));
+    EACH(i, n - rest)
+    {
+        float x[N];
+        for (uint32_t k = 0; k < N; k++)
+            x[k] = number(in[k][rest + i]);
+        store(out[rest + i], f(x));
+    }
 }
 
 /* ---- activations */
@@ -104,6 +118,13 @@ __device__ inline float derivative(enum cnn_cuda_activation kind, float slope, f
     default:
         return 1 - y * y;
     }
+}
+
+/* 0 where the derivative is, whatever d is. */
+__device__ inline float slope_times(enum cnn_cuda_activation kind, float slope, float y, float d)
+{
+    float at = derivative(kind, slope, y);
+    return at != 0 ? at * d : 0;
 }
 
 /* Philox4x32-10, as in nets/philox.h. */

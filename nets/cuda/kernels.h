@@ -54,6 +54,20 @@ struct cnn_cuda_share {
     struct cnn_cuda_divisor stride[2];
 };
 
+/* Weights of a layer in x, [n / a / b][a][b], and their copy, [n / a / b][b][a], in which a block of threads
+ * has CNN_CUDA_TURNED values. */
+struct cnn_cuda_turn {
+    uint64_t at, to, n;   /* at: in x or g; to: in the copies */
+    uint32_t a, b, first; /* first: of its blocks; set by the launcher */
+};
+/* Of many layers, in one launch. */
+#define CNN_CUDA_MOST_TURNS 96
+#define CNN_CUDA_TURNED     2048
+struct cnn_cuda_turns {
+    uint32_t n;
+    struct cnn_cuda_turn of[CNN_CUDA_MOST_TURNS];
+};
+
 struct cnn_cuda_lrn {
     uint64_t n; /* values */
     uint32_t c, before, after;
@@ -70,7 +84,7 @@ struct cnn_cuda_dropout {
 
 struct cnn_cuda_norm {
     uint64_t rows; /* batch times places */
-    uint32_t c, slices;
+    uint32_t c;
     float epsilon;
     uint32_t has_relu;   /* one is behind it, and dout is its output's gradient */
     uint32_t is_grouped; /* a thread handles 16 bytes; set by the launcher */
@@ -104,15 +118,20 @@ struct cnn_cuda_row {
     uint64_t rank;
 };
 
+/* Memory for sums over channels: of slices of the rows, and how many blocks of each tile of channels have
+ * ended. */
+struct cnn_cuda_sums {
+    double *part;    /* [slices][2][c] */
+    uint32_t *ended; /* [tiles], 0 between kernels */
+};
+
 /* Threads per block, in all kernels. */
 #define CNN_CUDA_BLOCK 256
-/* Channels per block in sums over channels. A thread reads four of a row, so a block reads 32 rows at a time.
+/* Threads per row in sums over channels: each reads 16 bytes of it, so a block reads 128 bytes of 32 rows at
+ * a time.
  */
-#define CNN_CUDA_TILE 32
-#define CNN_CUDA_QUAD 4
-/* Doubles of shared memory that they need. */
-#define CNN_CUDA_SUMS (2 * CNN_CUDA_BLOCK * CNN_CUDA_QUAD)
-/* Channels per block where these sums are added up over the slices. */
-#define CNN_CUDA_END 8
+#define CNN_CUDA_LANES 8
+/* Doubles of shared memory that they need: two for each of a block's values. */
+#define CNN_CUDA_SUMS(T) (2 * CNN_CUDA_BLOCK * (16 / sizeof(T)))
 
 #endif

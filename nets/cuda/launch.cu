@@ -24,14 +24,9 @@ static unsigned blocks_for_groups(enum cnn_cuda_type t, uint64_t n)
     return blocks_for(n / (16 / (t == CNN_CUDA_BF16 ? sizeof(struct cnn_cuda_bf16) : sizeof(float))) + 1);
 }
 
-static dim3 tiles_for(uint64_t rows, uint32_t c)
+static dim3 tiles_for(enum cnn_cuda_type t, uint64_t rows, uint32_t c)
 {
-    return dim3((c + CNN_CUDA_TILE - 1) / CNN_CUDA_TILE, cnn_cuda_slices(rows, c));
-}
-
-static unsigned ends_for(uint32_t c)
-{
-    return (c + CNN_CUDA_END - 1) / CNN_CUDA_END;
+    return dim3(cnn_cuda_tiles(t, c), cnn_cuda_slices(t, rows, c));
 }
 
 static uint32_t common_factor(uint32_t a, uint32_t b)
@@ -42,10 +37,10 @@ static uint32_t common_factor(uint32_t a, uint32_t b)
 /* Blocks for values of c channels, of which a thread has the same ones each time: the number of threads is a
  * multiple of c, or of c / width where it has `width` of them. */
 static unsigned blocks_for_channels(struct cnn_cuda_norm *p, enum cnn_cuda_type t, const void *in,
-                                    const void *dout, const void *out)
+                                    const void *also, const void *out)
 {
     const uint32_t width = 16 / (t == CNN_CUDA_BF16 ? sizeof(struct cnn_cuda_bf16) : sizeof(float));
-    p->is_grouped = p->c % width == 0 && ((uintptr_t)in | (uintptr_t)dout | (uintptr_t)out) % 16 == 0;
+    p->is_grouped = p->c % width == 0 && ((uintptr_t)in | (uintptr_t)also | (uintptr_t)out) % 16 == 0;
     const uint32_t each = p->is_grouped ? p->c / width : p->c;
     const unsigned step = each / common_factor(each, CNN_CUDA_BLOCK), all = blocks_for(p->rows * each),
                    blocks = all < MOST_CHANNEL_BLOCKS ? all : MOST_CHANNEL_BLOCKS;
@@ -149,10 +144,30 @@ cudaError_t cu_turn_in(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t a
     RUN_FOR(t, k_turn_in, blocks_for(n), n, a, b, in, untyped{out});
 }
 
-cudaError_t cu_turn_out(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t a, uint32_t b, const void *in,
-                        float *out)
+/* Gives each its blocks; how many there are. */
+static unsigned blocks_of(struct cnn_cuda_turns *turns)
 {
-    RUN_FOR(t, k_turn_out, blocks_for(n), n, a, b, untyped{in}, out);
+    unsigned n = 0;
+
+    for (uint32_t i = 0; i < turns->n; i++) {
+        turns->of[i].first = n;
+        n += (unsigned)((turns->of[i].n + CNN_CUDA_TURNED - 1) / CNN_CUDA_TURNED);
+    }
+    return n;
+}
+
+cudaError_t cu_weights_in(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_turns *turns, const float *x,
+                          void *copies)
+{
+    const unsigned blocks = blocks_of(turns);
+    RUN_FOR(t, k_weights_in, blocks, *turns, x, untyped{copies});
+}
+
+cudaError_t cu_weights_out(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_turns *turns,
+                           const void *copies, float *g)
+{
+    const unsigned blocks = blocks_of(turns);
+    RUN_FOR(t, k_weights_out, blocks, *turns, untyped{copies}, g);
 }
 
 cudaError_t cu_bytes(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t c, uint32_t places,
@@ -187,10 +202,9 @@ cudaError_t cu_bias(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t c, c
 }
 
 cudaError_t cu_bias_back(cu_stream s, enum cnn_cuda_type t, uint64_t rows, uint32_t c, const void *dout,
-                         double *part, float *dbias)
+                         struct cnn_cuda_sums sums, float *dbias)
 {
-    LAUNCH_FOR(t, k_sums, tiles_for(rows, c), rows, c, untyped{dout}, part);
-    RUN(k_sums_end, ends_for(c), c, cnn_cuda_slices(rows, c), part, dbias);
+    RUN_FOR(t, k_sums, tiles_for(t, rows, c), rows, c, untyped{dout}, sums, dbias);
 }
 
 cudaError_t cu_activate(cu_stream s, enum cnn_cuda_type t, uint64_t n, enum cnn_cuda_activation kind,
@@ -200,10 +214,10 @@ cudaError_t cu_activate(cu_stream s, enum cnn_cuda_type t, uint64_t n, enum cnn_
 }
 
 cudaError_t cu_activate_back(cu_stream s, enum cnn_cuda_type t, uint64_t n, enum cnn_cuda_activation kind,
-                             float slope, const void *out, const void *dout, void *din)
+                             float slope, const void *out, const void *dout, const void *part, void *din)
 {
     RUN_FOR(t, k_activate_back, blocks_for_groups(t, n), n, kind, slope, untyped{out}, untyped{dout},
-            untyped{din});
+            untyped{part}, untyped{din});
 }
 
 cudaError_t cu_dropout(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_dropout p,
@@ -263,11 +277,10 @@ cudaError_t cu_lrn_back(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_lrn p
 }
 
 cudaError_t cu_norm_measure(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm p, const float *scale,
-                            const float *shift, const void *in, double *part, double *stats, float *used)
+                            const float *shift, const void *in, struct cnn_cuda_sums sums, double *stats,
+                            float *used)
 {
-    p.slices = cnn_cuda_slices(p.rows, p.c);
-    LAUNCH_FOR(t, k_moments, tiles_for(p.rows, p.c), p.rows, p.c, untyped{in}, part);
-    RUN(k_norm_measured, ends_for(p.c), p, part, scale, shift, stats, used);
+    RUN_FOR(t, k_moments, tiles_for(t, p.rows, p.c), p, untyped{in}, scale, shift, sums, stats, used);
 }
 
 cudaError_t cu_norm_running(cu_stream s, struct cnn_cuda_norm p, const float *scale, const float *shift,
@@ -283,19 +296,18 @@ cudaError_t cu_norm_move(cu_stream s, uint32_t layers, const struct cnn_cuda_run
 }
 
 cudaError_t cu_norm(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm p, const float *used,
-                    const void *in, void *out)
+                    const void *in, const void *added, void *out)
 {
-    const unsigned blocks = blocks_for_channels(&p, t, in, in, out);
-    RUN_FOR(t, k_norm, blocks, p, used, untyped{in}, untyped{out});
+    const unsigned blocks = blocks_for_channels(&p, t, in, added, out);
+    RUN_FOR(t, k_norm, blocks, p, used, untyped{in}, untyped{added}, untyped{out});
 }
 
 cudaError_t cu_norm_back(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm p, const float *used,
-                         const float *scale, const void *in, const void *dout, double *part,
+                         const float *scale, const void *in, const void *dout, struct cnn_cuda_sums sums,
                          float *coefficients, float *dscale, float *dshift, void *din)
 {
-    p.slices = cnn_cuda_slices(p.rows, p.c);
-    LAUNCH_FOR(t, k_products, tiles_for(p.rows, p.c), p, used, untyped{in}, untyped{dout}, part);
-    LAUNCH(k_norm_back_end, ends_for(p.c), p, part, used, scale, dscale, dshift, coefficients);
+    LAUNCH_FOR(t, k_products, tiles_for(t, p.rows, p.c), p, used, scale, untyped{in}, untyped{dout}, sums,
+               dscale, dshift, coefficients);
     if (din == NULL)
         return cudaSuccess;
     const unsigned blocks = blocks_for_channels(&p, t, in, dout, din);

@@ -1,6 +1,6 @@
 /* launch.h: C functions that launch the kernels of kernels.cuh. Each enqueues its work in the stream and
  * returns at once. Pointers are device pointers; t is the type of those that are void. Sums over channels
- * need memory for partial sums, see cnn_cuda_slices. Private to nets/cuda. */
+ * need memory, see cnn_cuda_slices and cnn_cuda_tiles. Private to nets/cuda. */
 #ifndef CNN_CUDA_LAUNCH_H
 #define CNN_CUDA_LAUNCH_H
 
@@ -13,11 +13,22 @@
 extern "C" {
 #endif
 
+/* Channels of a block in sums over channels. */
+static inline uint32_t cnn_cuda_tile(enum cnn_cuda_type t)
+{
+    return CNN_CUDA_LANES * (16 / (t == CNN_CUDA_BF16 ? sizeof(struct cnn_cuda_bf16) : sizeof(float)));
+}
+
+static inline uint32_t cnn_cuda_tiles(enum cnn_cuda_type t, uint32_t c)
+{
+    return (c + cnn_cuda_tile(t) - 1) / cnn_cuda_tile(t);
+}
+
 /* The number of slices for `rows` rows of c channels; each needs 2 c doubles. */
-static inline uint32_t cnn_cuda_slices(uint64_t rows, uint32_t c)
+static inline uint32_t cnn_cuda_slices(enum cnn_cuda_type t, uint64_t rows, uint32_t c)
 {
     const uint64_t blocks = 264; /* two for each of an H100's 132 multiprocessors, which it runs at a time */
-    uint64_t tiles = (c + CNN_CUDA_TILE - 1) / CNN_CUDA_TILE, room = tiles < blocks ? blocks / tiles : 1,
+    uint64_t tiles = cnn_cuda_tiles(t, c), room = tiles < blocks ? blocks / tiles : 1,
              wanted = (rows + 63) / 64;
     return (uint32_t)(wanted < room ? wanted : room);
 }
@@ -25,11 +36,14 @@ static inline uint32_t cnn_cuda_slices(uint64_t rows, uint32_t c)
 typedef cudaStream_t cu_stream;
 cudaError_t cu_turn(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t a, uint32_t b, const void *in,
                     void *out);
-/* The same from a part of x, and to a part of g. */
+/* The same from floats. */
 cudaError_t cu_turn_in(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t a, uint32_t b, const float *in,
                        void *out);
-cudaError_t cu_turn_out(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t a, uint32_t b, const void *in,
-                        float *out);
+/* Copies weights from x, and their gradients to g. */
+cudaError_t cu_weights_in(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_turns *turns, const float *x,
+                          void *copies);
+cudaError_t cu_weights_out(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_turns *turns,
+                           const void *copies, float *g);
 cudaError_t cu_bytes(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t c, uint32_t places,
                      uint32_t is_hwc, const uint8_t *in, const float *value_of, void *out);
 cudaError_t cu_cut_bytes(cu_stream s, enum cnn_cuda_type t, uint64_t n, struct cnn_cuda_stored p,
@@ -42,11 +56,12 @@ cudaError_t cu_add(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t has_r
                    const void *b, void *out);
 cudaError_t cu_bias(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t c, const float *bias, void *x);
 cudaError_t cu_bias_back(cu_stream s, enum cnn_cuda_type t, uint64_t rows, uint32_t c, const void *dout,
-                         double *part, float *dbias);
+                         struct cnn_cuda_sums sums, float *dbias);
 cudaError_t cu_activate(cu_stream s, enum cnn_cuda_type t, uint64_t n, enum cnn_cuda_activation kind,
                         float slope, const void *in, void *out);
+/* part: added to dout; NULL: none. */
 cudaError_t cu_activate_back(cu_stream s, enum cnn_cuda_type t, uint64_t n, enum cnn_cuda_activation kind,
-                             float slope, const void *out, const void *dout, void *din);
+                             float slope, const void *out, const void *dout, const void *part, void *din);
 cudaError_t cu_dropout(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_dropout p,
                        const struct cnn_cuda_step *step, const void *in, void *out);
 cudaError_t cu_maxpool(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *in, void *out,
@@ -64,14 +79,16 @@ cudaError_t cu_lrn_back(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_lrn p
 /* Normalises with the batch's statistics and writes them to stats; the next function normalises with
  * `used`. */
 cudaError_t cu_norm_measure(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm p, const float *scale,
-                            const float *shift, const void *in, double *part, double *stats, float *used);
+                            const float *shift, const void *in, struct cnn_cuda_sums sums, double *stats,
+                            float *used);
 cudaError_t cu_norm_running(cu_stream s, struct cnn_cuda_norm p, const float *scale, const float *shift,
                             const float *mean, const float *variance, float *used);
+/* added: to what is normalised, before the ReLU; NULL: nothing. */
 cudaError_t cu_norm(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm p, const float *used,
-                    const void *in, void *out);
+                    const void *in, const void *added, void *out);
 /* coefficients: scratch of 3 c floats. din NULL: not wanted. */
 cudaError_t cu_norm_back(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_norm p, const float *used,
-                         const float *scale, const void *in, const void *dout, double *part,
+                         const float *scale, const void *in, const void *dout, struct cnn_cuda_sums sums,
                          float *coefficients, float *dscale, float *dshift, void *din);
 /* Moves the running statistics of x. layers: of running [layers]. */
 cudaError_t cu_norm_move(cu_stream s, uint32_t layers, const struct cnn_cuda_running *running,

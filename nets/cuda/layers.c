@@ -18,15 +18,21 @@ struct cnn_cuda_window cnn_cuda_window_of(const struct cnn_layer *l, uint32_t ba
     };
 }
 
-struct cnn_cuda_layer *cnn_cuda_relu_of(struct cnn_cuda *d, const struct cnn_cuda_layer *l)
+/* The layer of that kind that overwrites the layer's output, and is its only reader; NULL: there is none. */
+static struct cnn_cuda_layer *next_of(struct cnn_cuda *d, const struct cnn_cuda_layer *l,
+                                      enum cnn_layer_kind kind)
 {
     const size_t value = l->plan->index + 1;
 
     for (size_t i = value; i < d->plan->n_layers && d->plan->n_readers[value] == 1; i++)
         if (d->plan->layers[i].inputs[0].value == value)
-            return d->plan->layers[i].spec->kind == CNN_RELU && d->layers[i].out == l->out ? &d->layers[i]
-                                                                                           : NULL;
+            return d->plan->layers[i].spec->kind == kind && d->layers[i].out == l->out ? &d->layers[i] : NULL;
     return NULL;
+}
+
+struct cnn_cuda_layer *cnn_cuda_relu_of(struct cnn_cuda *d, const struct cnn_cuda_layer *l)
+{
+    return next_of(d, l, CNN_RELU);
 }
 
 static int forward_done(cudaError_t e, const struct cnn_cuda_layer *l, struct ps_error *err)
@@ -70,7 +76,7 @@ static void activation_needs(const struct cnn_setup *setup, const struct cnn_lay
     bool by_sign = l->spec->kind == CNN_RELU || l->spec->kind == CNN_LEAKY_RELU;
     out->back_reads_out = by_sign ? CNN_READS_SIGN : CNN_READS_VALUE;
     out->keeps_sign = by_sign;
-    out->can_overwrite = out->can_overwrite_back = true;
+    out->can_overwrite = out->can_overwrite_back = out->adds_part = true;
 }
 
 static int activation_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
@@ -87,7 +93,7 @@ static int activation_backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, str
     if (l->is_merged_back)
         return 0;
     return back_done(cu_activate_back(d->compute, d->type, cnn_cuda_count(d, l->plan->in),
-                                      activation_of(l->plan), l->plan->spec->slope, l->out, l->dout,
+                                      activation_of(l->plan), l->plan->spec->slope, l->out, l->dout, l->part,
                                       l->din[0]),
                      l, err);
 }
@@ -205,9 +211,10 @@ const struct cnn_cuda_kind cnn_cuda_lrn = {0, lrn_needs, NULL, NULL, lrn_forward
 /* ---- batch norm */
 
 struct batchnorm {
-    float *used;         /* [4][channels], of the current pass: norm.cuh */
-    float *coefficients; /* [3][channels], for the backward pass */
-    double *stats;       /* the batch's statistics, within those of all layers */
+    struct cnn_cuda_layer *add; /* which it computes too; NULL: none */
+    float *used;                /* [4][channels], of the current pass: norm.cuh */
+    float *coefficients;        /* [3][channels], for the backward pass */
+    double *stats;              /* the batch's statistics, within those of all layers */
 };
 
 static void batchnorm_needs(const struct cnn_setup *setup, const struct cnn_layer *l, struct cnn_needs *out)
@@ -215,6 +222,14 @@ static void batchnorm_needs(const struct cnn_setup *setup, const struct cnn_laye
     (void)setup, (void)l;
     out->back_reads_in = CNN_READS_VALUE;
     out->can_overwrite_back = true;
+}
+
+/* The add of the layer's output and a value that is there before; NULL: there is none. */
+static struct cnn_cuda_layer *add_of(struct cnn_cuda *d, const struct cnn_cuda_layer *l)
+{
+    struct cnn_cuda_layer *add = next_of(d, l, CNN_ADD);
+    return add != NULL && add->plan->n_inputs == 2 && add->plan->inputs[1].value <= l->plan->index ? add
+                                                                                                   : NULL;
 }
 
 static int batchnorm_create(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
@@ -227,8 +242,11 @@ static int batchnorm_create(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct
         l->has_relu = relu->is_merged = true;
         /* Its gradient would overwrite its output's. */
         l->has_relu_back = relu->is_merged_back =
-            relu->sum[0] == NULL && relu->din[0] == relu->dout && relu->dout == l->dout;
+            relu->sum[0] == NULL && relu->part == NULL && relu->din[0] == relu->dout && relu->dout == l->dout;
     }
+    s->add = add_of(d, l);
+    if (s->add != NULL)
+        s->add->is_merged = true;
 
     s->stats = d->stats;
     for (size_t i = 0; i < l->plan->index; i++)
@@ -248,14 +266,15 @@ static int batchnorm_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struc
 {
     const struct batchnorm *s = l->state;
     const struct cnn_layer *p = l->plan;
-    const struct cnn_cuda_norm norm = norm_of(d, p, l->has_relu);
+    const struct cnn_cuda_norm norm = norm_of(d, p, s->add != NULL ? s->add->has_relu : l->has_relu);
     const float *scale = d->x + p->weight_at, *shift = d->x + p->bias_at;
     cudaError_t e = d->is_training ? cu_norm_measure(d->compute, d->type, norm, scale, shift, l->in[0],
-                                                     d->part, s->stats, s->used)
+                                                     d->sums, s->stats, s->used)
                                    : cu_norm_running(d->compute, norm, scale, shift, d->x + p->mean_at,
                                                      d->x + p->variance_at, s->used);
     if (e == cudaSuccess)
-        e = cu_norm(d->compute, d->type, norm, s->used, l->in[0], l->out);
+        e = cu_norm(d->compute, d->type, norm, s->used, l->in[0], s->add != NULL ? s->add->in[1] : NULL,
+                    l->out);
     return forward_done(e, l, err);
 }
 
@@ -265,7 +284,7 @@ static int batchnorm_backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, stru
     const struct cnn_layer *p = l->plan;
 
     return back_done(cu_norm_back(d->compute, d->type, norm_of(d, p, l->has_relu_back), s->used,
-                                  d->x + p->weight_at, l->in[0], l->dout, d->part, s->coefficients,
+                                  d->x + p->weight_at, l->in[0], l->dout, d->sums, s->coefficients,
                                   d->g + p->weight_at, d->g + p->bias_at, l->din[0]),
                      l, err);
 }
@@ -315,7 +334,7 @@ const struct cnn_cuda_kind cnn_cuda_concat = {0, needs_nothing, NULL, NULL, conc
 static void add_needs(const struct cnn_setup *setup, const struct cnn_layer *l, struct cnn_needs *out)
 {
     (void)setup, (void)l;
-    out->can_overwrite = out->can_overwrite_back = true;
+    out->can_overwrite = out->shares_gradient = true;
 }
 
 static int add_create(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
@@ -332,6 +351,8 @@ static int add_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_e
 {
     const size_t n = cnn_cuda_count(d, l->plan->in);
     const uint32_t inputs = l->plan->n_inputs;
+    if (l->is_merged)
+        return 0;
     cudaError_t e = cu_add(d->compute, d->type, n, l->has_relu && inputs == 2, l->in[0], l->in[1], l->out);
 
     for (uint32_t k = 2; k < inputs && e == cudaSuccess; k++)

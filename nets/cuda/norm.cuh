@@ -1,7 +1,8 @@
 /* norm.cuh: sums over channels, and batch norm. Included by kernels.cuh. */
 
-/* ---- sums over a channel: first within slices of the rows, then over the slices in order. In double: these
- * sums are memory-bound on the supported GPUs, and double allows summing x^2 without subtracting the mean. */
+/* ---- sums over a channel: first within slices of the rows, then over the slices in order. A thread adds up
+ * a few rows in float32, and everything else is added in double. What is squared is first moved near 0 by a
+ * value of its channel, so that a mean that is large beside the variance costs no digits. */
 
 enum sums_of { SUMS_OF_VALUES, SUMS_OF_SQUARES, SUMS_OF_PRODUCTS };
 
@@ -38,136 +39,191 @@ __device__ inline norm_of<WIDTH> read_norm(uint32_t c, uint32_t channel, const f
     return norm;
 }
 
-/* Four neighbouring channels of a row; those beyond the last are 0. */
-template <class T> struct alignas(CNN_CUDA_QUAD * sizeof(T)) quad {
-    T v[CNN_CUDA_QUAD];
-};
+/* The neighbouring channels that a thread reads at once. */
+template <class T> constexpr uint32_t WIDE = 16 / sizeof(T);
 
-template <class T>
-__device__ inline void read_quad(const T *row, uint32_t channel, uint32_t c, float to[CNN_CUDA_QUAD])
+/* Channels [channel, channel + WIDE) of a row of c; those beyond the last are 0. IS_WHOLE: they lie as a
+ * group does. */
+template <bool IS_WHOLE, class T>
+__device__ inline group<T> read_wide(const T *row, uint32_t channel, uint32_t c)
 {
-    if (c % CNN_CUDA_QUAD == 0 && (uintptr_t)row % sizeof(quad<T>) == 0) {
-        const quad<T> q = *(const quad<T> *)(row + channel);
-        for (uint32_t k = 0; k < CNN_CUDA_QUAD; k++)
-            to[k] = number(q.v[k]);
-        return;
-    }
-    for (uint32_t k = 0; k < CNN_CUDA_QUAD; k++)
-        to[k] = channel + k < c ? number(row[channel + k]) : 0;
+    if (IS_WHOLE)
+        return *(const group<T> *)(row + channel);
+    group<T> out = {};
+    for (uint32_t k = 0; k < WIDE<T> && channel + k < c; k++)
+        out.v[k] = row[channel + k];
+    return out;
+}
+
+/* Whether all rows of c values lie so. */
+template <class T> __device__ inline bool is_whole(uint32_t c, const T *rows)
+{
+    return c % WIDE<T> == 0 && begins_group(rows);
 }
 
 /* The first channel of a thread in sum_channels. */
-__device__ inline uint32_t quad_channel()
+template <class T> __device__ inline uint32_t wide_channel()
 {
-    return blockIdx.x * CNN_CUDA_TILE + threadIdx.x % (CNN_CUDA_TILE / CNN_CUDA_QUAD) * CNN_CUDA_QUAD;
+    return (blockIdx.x * CNN_CUDA_LANES + threadIdx.x % CNN_CUDA_LANES) * WIDE<T>;
 }
 
-/* Adds four channels of a row to a thread's sums. */
-template <enum sums_of SECOND>
-__device__ inline void add_quad(const float a[CNN_CUDA_QUAD], const float b[CNN_CUDA_QUAD],
-                                const norm_of<CNN_CUDA_QUAD> &norm, bool has_relu, double sum[CNN_CUDA_QUAD],
-                                double other[CNN_CUDA_QUAD])
+/* Adds channels of a row to a thread's sums; norm.mean: for squares, what they are moved by. */
+template <enum sums_of SECOND, class T>
+__device__ inline void add_wide(const group<T> &a, const group<T> &b, const norm_of<WIDE<T>> &norm,
+                                bool has_relu, float sum[WIDE<T>], float other[WIDE<T>])
 {
-    for (uint32_t k = 0; k < CNN_CUDA_QUAD; k++) {
-        float v = a[k], apart = SECOND == SUMS_OF_PRODUCTS ? b[k] - norm.mean[k] : 0;
+    for (uint32_t k = 0; k < WIDE<T>; k++) {
+        float v = number(a.v[k]) - (SECOND == SUMS_OF_SQUARES ? norm.mean[k] : 0),
+              apart = SECOND == SUMS_OF_PRODUCTS ? number(b.v[k]) - norm.mean[k] : v;
         if (SECOND == SUMS_OF_PRODUCTS && has_relu && !(apart * norm.scale[k] + norm.shift[k] > 0))
             v = 0;
-        sum[k] += (double)v;
-        if (SECOND == SUMS_OF_SQUARES)
-            other[k] += (double)v * (double)v;
-        else if (SECOND == SUMS_OF_PRODUCTS)
-            other[k] += (double)v * (double)apart;
+        sum[k] += v;
+        if (SECOND != SUMS_OF_VALUES)
+            other[k] += v * apart;
+    }
+}
+
+/* Adds up what the block's threads have in s, and writes the sums of its channels and slice to part. by: of
+ * the squares, what their values were moved by; rows: of the slice. */
+template <enum sums_of SECOND, class T>
+__device__ inline void end_slice(uint32_t c, const T *by, uint64_t rows, double *s, double *part)
+{
+    constexpr uint32_t lanes = CNN_CUDA_LANES, per = CNN_CUDA_BLOCK / lanes, width = WIDE<T>,
+                       n = SECOND == SUMS_OF_VALUES ? 1 : 2;
+
+    __syncthreads();
+    for (uint32_t half = per / 2; half > 0; half /= 2) {
+        for (uint32_t i = threadIdx.x; i < n * width * half * lanes; i += CNN_CUDA_BLOCK) {
+            const uint32_t at = i / (half * lanes) * CNN_CUDA_BLOCK + i % (half * lanes);
+            s[at] += s[at + half * lanes];
+        }
+        __syncthreads();
+    }
+    const uint32_t channel = blockIdx.x * lanes * width + threadIdx.x;
+    if (threadIdx.x >= lanes * width || channel >= c)
+        return;
+    const uint32_t at = threadIdx.x % width * CNN_CUDA_BLOCK + threadIdx.x / width;
+    double sum = s[at], *to = part + (uint64_t)blockIdx.y * 2 * c + channel;
+    if (SECOND == SUMS_OF_SQUARES) {
+        const double k = (double)number(by[channel]);
+        to[c] = s[width * CNN_CUDA_BLOCK + at] + k * (2 * sum + k * (double)rows);
+        sum += k * (double)rows;
+    } else if (SECOND == SUMS_OF_PRODUCTS)
+        to[c] = s[width * CNN_CUDA_BLOCK + at];
+    to[0] = sum;
+}
+
+/* What the next function adds up in a thread, to s. */
+template <enum sums_of SECOND, bool IS_WHOLE, class T>
+__device__ inline void sum_rows(uint64_t first, uint64_t end, uint32_t c, const T *a, const T *b,
+                                const norm_of<WIDE<T>> &norm, bool has_relu, double *s)
+{
+    /* Rows that are read before the first is added; and how often, until float32 has added up enough. */
+    constexpr uint32_t ROWS = !IS_WHOLE                    ? 1
+                              : SECOND == SUMS_OF_PRODUCTS ? 4
+                                                           : 8,
+                       TIMES = 32 / ROWS, WIDTH = WIDE<T>;
+    const uint32_t per = CNN_CUDA_BLOCK / CNN_CUDA_LANES, channel = wide_channel<T>();
+
+    for (uint64_t r = first + threadIdx.x / CNN_CUDA_LANES; channel < c && r < end;) {
+        float sum[WIDTH] = {}, other[WIDTH] = {};
+        for (uint32_t i = 0; i < TIMES && r < end; i++, r += ROWS * per) {
+            group<T> v[ROWS], w[ROWS];
+            for (uint32_t j = 0; j < ROWS; j++) {
+                const uint64_t at = (r + j * per < end ? r + j * per : r) * c;
+                v[j] = read_wide<IS_WHOLE>(a + at, channel, c);
+                if (SECOND == SUMS_OF_PRODUCTS)
+                    w[j] = read_wide<IS_WHOLE>(b + at, channel, c);
+            }
+            for (uint32_t j = 0; j < ROWS; j++)
+                if (r + j * per < end)
+                    add_wide<SECOND, T>(v[j], w[j], norm, has_relu, sum, other);
+        }
+        for (uint32_t k = 0; k < WIDTH; k++) {
+            s[k * CNN_CUDA_BLOCK + threadIdx.x] += (double)sum[k];
+            if (SECOND != SUMS_OF_VALUES)
+                s[(WIDTH + k) * CNN_CUDA_BLOCK + threadIdx.x] += (double)other[k];
+        }
     }
 }
 
 /* Block (tile, slice) writes two sums over its channels and rows to part[slice][2][c]: of a, and of a second
  * term. The term is a^2 or, with b, a times (b minus its mean). has_relu: where the norm of b is not
- * positive, a counts as 0. s: shared, [2][CNN_CUDA_SUMS / 2]. */
+ * positive, a counts as 0. s: shared, CNN_CUDA_SUMS of T. */
 template <enum sums_of SECOND, class T>
 __device__ inline void sum_channels(uint64_t rows, uint32_t c, const T *a, const T *b,
-                                    const norm_of<CNN_CUDA_QUAD> &norm, bool has_relu, double *s,
-                                    double *part)
+                                    const norm_of<WIDE<T>> &norm, bool has_relu, double *s, double *part)
 {
-    const uint32_t lanes = CNN_CUDA_TILE / CNN_CUDA_QUAD, per = CNN_CUDA_BLOCK / lanes,
-                   row = threadIdx.x / lanes, channel = quad_channel();
-    const uint64_t each = (rows + gridDim.y - 1) / gridDim.y, first = blockIdx.y * each;
-    const uint64_t end = first + each < rows ? first + each : rows;
-    constexpr uint32_t ROWS = SECOND == SUMS_OF_PRODUCTS ? 4 : 8;
-    double sum[CNN_CUDA_QUAD] = {0, 0, 0, 0}, other[CNN_CUDA_QUAD] = {0, 0, 0, 0};
+    const uint64_t each = (rows + gridDim.y - 1) / gridDim.y, at = blockIdx.y * each,
+                   first = at < rows ? at : rows, end = first + each < rows ? first + each : rows;
 
-    for (uint64_t r = first + row; channel < c && r < end; r += ROWS * per) {
-        float v[ROWS][CNN_CUDA_QUAD], w[ROWS][CNN_CUDA_QUAD]; /* all are read before the first is added */
-        for (uint32_t j = 0; j < ROWS; j++) {
-            const uint64_t at = (r + j * per < end ? r + j * per : r) * c;
-            read_quad(a + at, channel, c, v[j]);
-            if (SECOND == SUMS_OF_PRODUCTS)
-                read_quad(b + at, channel, c, w[j]);
-        }
-        for (uint32_t j = 0; j < ROWS; j++)
-            if (r + j * per < end)
-                add_quad<SECOND>(v[j], w[j], norm, has_relu, sum, other);
-    }
-    const uint32_t at = row * CNN_CUDA_TILE + threadIdx.x % lanes * CNN_CUDA_QUAD, all = per * CNN_CUDA_TILE;
-    for (uint32_t k = 0; k < CNN_CUDA_QUAD; k++) {
-        s[at + k] = sum[k];
-        s[all + at + k] = other[k];
-    }
-    __syncthreads();
-    for (uint32_t half = per / 2; half > 0; half /= 2) {
-        for (uint32_t i = threadIdx.x; i < half * CNN_CUDA_TILE; i += CNN_CUDA_BLOCK) {
-            s[i] += s[half * CNN_CUDA_TILE + i];
-            s[all + i] += s[all + half * CNN_CUDA_TILE + i];
-        }
-        __syncthreads();
-    }
-    const uint32_t which = threadIdx.x / CNN_CUDA_TILE, own = threadIdx.x % CNN_CUDA_TILE;
-    if (which < 2 && blockIdx.x * CNN_CUDA_TILE + own < c)
-        part[((uint64_t)blockIdx.y * 2 + which) * c + blockIdx.x * CNN_CUDA_TILE + own] =
-            s[which * all + own];
+    for (uint32_t k = 0; k < 2 * WIDE<T>; k++)
+        s[k * CNN_CUDA_BLOCK + threadIdx.x] = 0;
+    if (is_whole(c, a) && is_whole(c, b))
+        sum_rows<SECOND, true>(first, end, c, a, b, norm, has_relu, s);
+    else
+        sum_rows<SECOND, false>(first, end, c, a, b, norm, has_relu, s);
+    end_slice<SECOND, T>(c, a, end - first, s, part);
 }
 
-/* The channel of a thread where a block adds up CNN_CUDA_END channels over the slices. */
-__device__ inline uint32_t end_channel()
+/* Whether the block is the last of its channels' to come here: then it sees what the others have written to
+ * part. ended: [tiles], 0 before the kernel and after it. */
+__device__ inline bool comes_last(uint32_t *ended)
 {
-    return blockIdx.x * CNN_CUDA_END + threadIdx.x % CNN_CUDA_END;
+    __shared__ uint32_t before;
+
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        before = atomicAdd(&ended[blockIdx.x], 1);
+        if (before == gridDim.y - 1)
+            ended[blockIdx.x] = 0;
+    }
+    __syncthreads();
+    __threadfence();
+    return before == gridDim.y - 1;
+}
+
+/* The channel of a thread of the last block; of several threads each. */
+template <class T> __device__ inline uint32_t last_channel()
+{
+    constexpr uint32_t tile = CNN_CUDA_LANES * WIDE<T>;
+    return blockIdx.x * tile + threadIdx.x % tile;
 }
 
 /* Adds up sum number `which` of the thread's channel over the slices; for all threads of the block. The
  * result is that of the channel's first thread. sums: shared, [CNN_CUDA_BLOCK]. */
-__device__ inline double over_slices(const double *part, uint32_t slices, uint32_t c, uint32_t which,
-                                     double *sums)
+template <class T>
+__device__ inline double over_slices(const double *part, uint32_t c, uint32_t which, double *sums)
 {
-    const uint32_t lanes = CNN_CUDA_BLOCK / CNN_CUDA_END, lane = threadIdx.x / CNN_CUDA_END,
-                   channel = end_channel();
+    constexpr uint32_t tile = CNN_CUDA_LANES * WIDE<T>, lanes = CNN_CUDA_BLOCK / tile, TIMES = 8;
+    const uint32_t lane = threadIdx.x / tile, channel = last_channel<T>();
+    const volatile double *of = part + (uint64_t)which * c + channel; /* other blocks have written it */
     double sum = 0;
 
-    for (uint32_t s = lane; s < slices && channel < c; s += lanes)
-        sum += part[((uint64_t)s * 2 + which) * c + channel];
+    for (uint32_t s = lane; channel < c && s < gridDim.y; s += TIMES * lanes) {
+        double read[TIMES]; /* all, before the first is added */
+        for (uint32_t j = 0; j < TIMES; j++)
+            read[j] = s + j * lanes < gridDim.y ? of[(uint64_t)(s + j * lanes) * 2 * c] : 0;
+        for (uint32_t j = 0; j < TIMES; j++)
+            sum += read[j];
+    }
     sums[threadIdx.x] = sum;
     __syncthreads();
     for (uint32_t half = lanes / 2; half > 0; half /= 2) {
         if (lane < half)
-            sums[threadIdx.x] += sums[threadIdx.x + half * CNN_CUDA_END];
+            sums[threadIdx.x] += sums[threadIdx.x + half * tile];
         __syncthreads();
     }
-    sum = sums[threadIdx.x % CNN_CUDA_END];
+    sum = sums[threadIdx.x % tile];
     __syncthreads(); /* the next sum uses the same memory */
     return sum;
 }
 
 /* Whether the thread writes its channel's result. */
-__device__ inline bool ends_channel(uint32_t c)
+template <class T> __device__ inline bool ends_channel(uint32_t c)
 {
-    return threadIdx.x < CNN_CUDA_END && end_channel() < c;
-}
-
-/* db */
-KERNEL k_sums_end(uint32_t c, uint32_t slices, const double *part, float *out)
-{
-    __shared__ double sums[CNN_CUDA_BLOCK];
-    double sum = over_slices(part, slices, c, 0, sums);
-    if (ends_channel(c))
-        out[end_channel()] = (float)sum;
+    return threadIdx.x < CNN_CUDA_LANES * WIDE<T> && last_channel<T>() < c;
 }
 
 /* ---- batch norm. used [4][c]: the mean and 1 / sqrt(variance + epsilon) of the pass, the scale times the
@@ -182,16 +238,16 @@ __device__ inline void use_norm(uint32_t c, uint32_t i, float mean, float invers
     used[3 * c + i] = shift[i];
 }
 
-/* stats [2][c]: the batch's mean and variance. */
-KERNEL k_norm_measured(struct cnn_cuda_norm p, const double *part, const float *scale, const float *shift,
-                       double *stats, float *used)
+/* By the last block of its channels. stats [2][c]: the batch's mean and variance. */
+template <class T>
+__device__ inline void end_moments(const struct cnn_cuda_norm &p, const double *part, const float *scale,
+                                   const float *shift, double *sums, double *stats, float *used)
 {
-    __shared__ double sums[CNN_CUDA_BLOCK];
-    const uint32_t i = end_channel();
-    double mean = over_slices(part, p.slices, p.c, 0, sums) / (double)p.rows;
-    double variance = over_slices(part, p.slices, p.c, 1, sums) / (double)p.rows - mean * mean;
+    const uint32_t i = last_channel<T>();
+    double mean = over_slices<T>(part, p.c, 0, sums) / (double)p.rows;
+    double variance = over_slices<T>(part, p.c, 1, sums) / (double)p.rows - mean * mean;
 
-    if (!ends_channel(p.c))
+    if (!ends_channel<T>(p.c))
         return;
     variance = variance < 0 ? 0 : variance; /* rounding may give a negative value; a NaN is kept */
     stats[i] = mean;
@@ -221,17 +277,16 @@ KERNEL k_norm_running(struct cnn_cuda_norm p, const float *mean, const float *va
              shift, used);
 }
 
-/* The gradients of scale and shift, and in k [3][c] the coefficients of the input's gradient: of dout, of the
- * input minus its mean, and a constant. */
-KERNEL k_norm_back_end(struct cnn_cuda_norm p, const double *part, const float *used, const float *scale,
-                       float *dscale, float *dshift, float *k)
+/* By the last block of its channels: the gradients of scale and shift, and in k [3][c] the coefficients of
+ * the input's gradient: of dout, of the input minus its mean, and a constant. */
+template <class T>
+__device__ inline void end_products(const struct cnn_cuda_norm &p, const double *part, const float *used,
+                                    const float *scale, double *sums, float *dscale, float *dshift, float *k)
 {
-    __shared__ double sums[CNN_CUDA_BLOCK];
-    const uint32_t i = end_channel();
-    double sum = over_slices(part, p.slices, p.c, 0, sums),
-           product = over_slices(part, p.slices, p.c, 1, sums);
+    const uint32_t i = last_channel<T>();
+    double sum = over_slices<T>(part, p.c, 0, sums), product = over_slices<T>(part, p.c, 1, sums);
 
-    if (!ends_channel(p.c))
+    if (!ends_channel<T>(p.c))
         return;
     double inverse = (double)used[p.c + i], a = (double)scale[i] * inverse;
     product *= inverse;
@@ -249,8 +304,10 @@ template <class T, uint32_t WIDTH> struct alignas(WIDTH * sizeof(T)) some {
     T v[WIDTH];
 };
 
+/* added: to the result; NULL: nothing. */
 template <uint32_t WIDTH, class T>
-__device__ inline void normalize(const struct cnn_cuda_norm &p, const float *used, const T *in, T *out)
+__device__ inline void normalize(const struct cnn_cuda_norm &p, const float *used, const T *in,
+                                 const T *added, T *out)
 {
     typedef some<T, WIDTH> unit;
     const uint64_t n = p.rows * (p.c / WIDTH), stride = (uint64_t)gridDim.x * blockDim.x,
@@ -260,10 +317,15 @@ __device__ inline void normalize(const struct cnn_cuda_norm &p, const float *use
     for (uint64_t i = first; i < n; i += 2 * stride) {
         const uint64_t next = i + stride < n ? i + stride : i; /* both are read before either is written */
         const unit from[2] = {((const unit *)in)[i], ((const unit *)in)[next]};
-        unit to[2];
+        unit to[2], also[2] = {};
+        if (added != NULL) {
+            also[0] = ((const unit *)added)[i];
+            also[1] = ((const unit *)added)[next];
+        }
         for (uint32_t j = 0; j < 2; j++)
             for (uint32_t k = 0; k < WIDTH; k++) {
-                float y = (number(from[j].v[k]) - norm.mean[k]) * norm.scale[k] + norm.shift[k];
+                float y = (number(from[j].v[k]) - norm.mean[k]) * norm.scale[k] + norm.shift[k] +
+                          number(also[j].v[k]);
                 store(to[j].v[k], p.has_relu && y < 0 ? 0 : y);
             }
         ((unit *)out)[i] = to[0];

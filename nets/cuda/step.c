@@ -12,7 +12,7 @@ static void give_up(struct cnn_cuda *d)
 
 static int forward(struct cnn_cuda *d, struct ps_error *err)
 {
-    int rc = 0;
+    int rc = cnn_cuda_copy_weights(d, err);
 
     for (size_t i = 0; i < d->plan->n_layers && rc == 0; i++) {
         struct cnn_cuda_layer *l = &d->layers[i];
@@ -61,7 +61,7 @@ static int back_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, stru
                 rc = add_parts(d, l, err);
         }
     }
-    return rc;
+    return rc == 0 ? cnn_cuda_copy_gradients(d, b->first, b->end, err) : rc;
 }
 
 /* Enqueues a bucket's part of a step, or adds it to the graph being captured. */
@@ -93,6 +93,15 @@ static void capture_part(struct cnn_cuda *d, struct cnn_cuda_bucket *b)
     b->graph = NULL;
     d->refuses_capture = true;
     cudaGetLastError(); /* clears the error, which the next launch would report */
+}
+
+void cnn_cuda_drop_graphs(struct cnn_cuda *d)
+{
+    for (size_t i = 0; i < d->n_buckets; i++) {
+        if (d->buckets[i].graph != NULL)
+            cudaGraphExecDestroy(d->buckets[i].graph);
+        d->buckets[i].graph = NULL;
+    }
 }
 
 static int run_part(struct cnn_cuda *d, struct cnn_cuda_bucket *b, struct ps_error *err)
@@ -141,8 +150,10 @@ static struct cnn_score score_of(const struct cnn_cuda *d, const struct cnn_laye
 
 static int put_gradient(struct cnn_cuda *d, const struct cnn_gradient_call *call, struct ps_error *err)
 {
-    int rc = cnn_cuda_send_step(d, call->draw, err);
+    int rc = cnn_cuda_use_vectors(d, call->x, call->g, err);
 
+    if (rc == 0)
+        rc = cnn_cuda_send_step(d, call->draw, err);
     if (rc == 0)
         rc = cnn_cuda_send_batch(d, call->batch, err);
     if (rc == 0)
@@ -223,8 +234,10 @@ static int put_score(struct cnn_cuda *d, const float *x, const struct cnn_batch 
                      struct ps_error *err)
 {
     const struct cnn_cuda_layer *main_loss = &d->layers[d->plan->main_loss];
-    int rc = cnn_cuda_send_batch(d, batch, err);
+    int rc = cnn_cuda_use_vectors(d, x, NULL, err);
 
+    if (rc == 0)
+        rc = cnn_cuda_send_batch(d, batch, err);
     if (rc == 0)
         rc = cnn_cuda_send_vector(d, x, err);
     if (rc == 0)

@@ -10,15 +10,41 @@ VALUE_KERNEL(k_turn)(uint64_t n, uint32_t a, uint32_t b, const VALUE *in, VALUE 
     EACH(i, n) out[i] = in[turned(i, a, b)];
 }
 
-/* The same from a part of x, and to a part of g. */
+/* The same from floats. */
 VALUE_KERNEL(k_turn_in)(uint64_t n, uint32_t a, uint32_t b, const float *in, VALUE *out)
 {
     EACH(i, n) store(out[i], in[turned(i, a, b)]);
 }
 
-VALUE_KERNEL(k_turn_out)(uint64_t n, uint32_t a, uint32_t b, const VALUE *in, float *out)
+/* Copies of weights, from x and to g. */
+VALUE_KERNEL(k_weights_in)
+(const __grid_constant__ struct cnn_cuda_turns all, const float *x, VALUE *copies)
 {
-    EACH(i, n) out[i] = number(in[turned(i, a, b)]);
+    const struct cnn_cuda_turn &t = turn_of_block(all);
+    const struct turned_part part = turned_part_of(t);
+    const float *in = x + t.at;
+    VALUE *out = copies + t.to;
+
+    if (t.a > 1 && t.b > 1)
+        for (uint64_t i = part.first; i < part.end; i += CNN_CUDA_BLOCK)
+            store(out[i], in[turned(i, t.a, t.b)]);
+    else
+        copy_in_order(part, in, out);
+}
+
+VALUE_KERNEL(k_weights_out)
+(const __grid_constant__ struct cnn_cuda_turns all, const VALUE *copies, float *g)
+{
+    const struct cnn_cuda_turn &t = turn_of_block(all);
+    const struct turned_part part = turned_part_of(t);
+    const VALUE *in = copies + t.to;
+    float *out = g + t.at;
+
+    if (t.a > 1 && t.b > 1)
+        for (uint64_t i = part.first; i < part.end; i += CNN_CUDA_BLOCK)
+            out[i] = number(in[turned(i, t.b, t.a)]);
+    else
+        copy_in_order(part, in, out);
 }
 
 VALUE_KERNEL(k_convert)(uint64_t n, const float *in, VALUE *out)
@@ -92,7 +118,11 @@ VALUE_KERNEL(k_copy_channels)
 
 VALUE_KERNEL(k_add)(uint64_t n, uint32_t has_relu, const VALUE *a, const VALUE *b, VALUE *out)
 {
-    each_pair(n, a, b, out, [has_relu](float x, float y) { return has_relu && x + y < 0 ? 0 : x + y; });
+    const VALUE *const in[] = {a, b};
+    each_of(n, in, out, [has_relu](const float(&x)[2]) {
+        float sum = x[0] + x[1];
+        return has_relu && sum < 0 ? 0 : sum;
+    });
 }
 
 VALUE_KERNEL(k_bias)(uint64_t n, uint32_t c, const float *bias, VALUE *x)
@@ -102,22 +132,29 @@ VALUE_KERNEL(k_bias)(uint64_t n, uint32_t c, const float *bias, VALUE *x)
 
 VALUE_KERNEL(k_activate)(uint64_t n, enum cnn_cuda_activation kind, float slope, const VALUE *in, VALUE *out)
 {
+    const VALUE *const from[] = {in};
     if (kind == CNN_CUDA_RELU) /* a NaN is kept */
-        each_pair(n, in, in, out, [](float x, float) { return x < 0 ? 0 : x; });
+        each_of(n, from, out, [](const float(&x)[1]) { return x[0] < 0 ? 0 : x[0]; });
     else
-        each_pair(n, in, in, out, [kind, slope](float x, float) { return activated(kind, slope, x); });
+        each_of(n, from, out, [kind, slope](const float(&x)[1]) { return activated(kind, slope, x[0]); });
 }
 
+/* part: added to dout; NULL: none. */
 VALUE_KERNEL(k_activate_back)
-(uint64_t n, enum cnn_cuda_activation kind, float slope, const VALUE *out, const VALUE *dout, VALUE *din)
+(uint64_t n, enum cnn_cuda_activation kind, float slope, const VALUE *out, const VALUE *dout,
+ const VALUE *part, VALUE *din)
 {
-    if (kind == CNN_CUDA_RELU)
-        each_pair(n, out, dout, din, [](float y, float d) { return y > 0 ? d : 0; });
+    const VALUE *const two[] = {out, dout}, *const three[] = {out, dout, part};
+    if (kind == CNN_CUDA_RELU && part == NULL)
+        each_of(n, two, din, [](const float(&x)[2]) { return x[0] > 0 ? x[1] : 0; });
+    else if (kind == CNN_CUDA_RELU)
+        each_of(n, three, din, [](const float(&x)[3]) { return x[0] > 0 ? x[1] + x[2] : 0; });
+    else if (part == NULL)
+        each_of(n, two, din,
+                [kind, slope](const float(&x)[2]) { return slope_times(kind, slope, x[0], x[1]); });
     else
-        each_pair(n, out, dout, din, [kind, slope](float y, float d) {
-            float slope_at = derivative(kind, slope, y);
-            return slope_at != 0 ? slope_at * d : 0;
-        });
+        each_of(n, three, din,
+                [kind, slope](const float(&x)[3]) { return slope_times(kind, slope, x[0], x[1] + x[2]); });
 }
 
 /* Word e % 4 of block (e / 4, layer, step) decides element e, as in nets/layers/dropout.c. For values in
@@ -210,43 +247,60 @@ VALUE_KERNEL(k_lrn_back)
 
 /* ---- sums over a channel, and batch norm: see norm.cuh. */
 
-VALUE_KERNEL(k_sums)(uint64_t rows, uint32_t c, const VALUE *a, double *part)
+/* out [c]: db */
+VALUE_KERNEL(k_sums)(uint64_t rows, uint32_t c, const VALUE *a, struct cnn_cuda_sums m, float *out)
 {
-    __shared__ double s[CNN_CUDA_SUMS];
-    sum_channels<SUMS_OF_VALUES, VALUE>(rows, c, a, NULL, norm_of<CNN_CUDA_QUAD>{}, false, s, part);
+    __shared__ double s[CNN_CUDA_SUMS(VALUE)];
+    sum_channels<SUMS_OF_VALUES, VALUE>(rows, c, a, NULL, norm_of<WIDE<VALUE>>{}, false, s, m.part);
+    if (!comes_last(m.ended))
+        return;
+    double sum = over_slices<VALUE>(m.part, c, 0, s);
+    if (ends_channel<VALUE>(c))
+        out[last_channel<VALUE>()] = (float)sum;
 }
 
-VALUE_KERNEL(k_moments)(uint64_t rows, uint32_t c, const VALUE *a, double *part)
+VALUE_KERNEL(k_moments)
+(struct cnn_cuda_norm p, const VALUE *a, const float *scale, const float *shift, struct cnn_cuda_sums m,
+ double *stats, float *used)
 {
-    __shared__ double s[CNN_CUDA_SUMS];
-    sum_channels<SUMS_OF_SQUARES, VALUE>(rows, c, a, NULL, norm_of<CNN_CUDA_QUAD>{}, false, s, part);
+    __shared__ double s[CNN_CUDA_SUMS(VALUE)];
+    norm_of<WIDE<VALUE>> norm = {};
+    if (wide_channel<VALUE>() < p.c) {
+        const group<VALUE> first = read_wide<false>(a, wide_channel<VALUE>(), p.c);
+        for (uint32_t k = 0; k < WIDE<VALUE>; k++)
+            norm.mean[k] = number(first.v[k]);
+    }
+    sum_channels<SUMS_OF_SQUARES, VALUE>(p.rows, p.c, a, NULL, norm, false, s, m.part);
+    if (comes_last(m.ended))
+        end_moments<VALUE>(p, m.part, scale, shift, s, stats, used);
 }
 
 /* Of the output's gradient, and of it times the input minus its mean. */
 VALUE_KERNEL(k_products)
-(struct cnn_cuda_norm p, const float *used, const VALUE *in, const VALUE *dout, double *part)
+(struct cnn_cuda_norm p, const float *used, const float *scale, const VALUE *in, const VALUE *dout,
+ struct cnn_cuda_sums m, float *dscale, float *dshift, float *k)
 {
-    __shared__ double s[CNN_CUDA_SUMS];
-    const norm_of<CNN_CUDA_QUAD> norm = read_norm<CNN_CUDA_QUAD>(p.c, quad_channel(), used);
-    sum_channels<SUMS_OF_PRODUCTS, VALUE>(p.rows, p.c, dout, in, norm, p.has_relu, s, part);
+    __shared__ double s[CNN_CUDA_SUMS(VALUE)];
+    const norm_of<WIDE<VALUE>> norm = read_norm<WIDE<VALUE>>(p.c, wide_channel<VALUE>(), used);
+    sum_channels<SUMS_OF_PRODUCTS, VALUE>(p.rows, p.c, dout, in, norm, p.has_relu, s, m.part);
+    if (comes_last(m.ended))
+        end_products<VALUE>(p, m.part, used, scale, s, dscale, dshift, k);
 }
 
 VALUE_KERNEL(k_norm)
-(struct cnn_cuda_norm p, const float *used, const VALUE *in, VALUE *out)
+(struct cnn_cuda_norm p, const float *used, const VALUE *in, const VALUE *added, VALUE *out)
 {
-    constexpr uint32_t width = 16 / sizeof(VALUE);
     if (p.is_grouped)
-        normalize<width, VALUE>(p, used, in, out);
+        normalize<WIDE<VALUE>, VALUE>(p, used, in, added, out);
     else
-        normalize<1, VALUE>(p, used, in, out);
+        normalize<1, VALUE>(p, used, in, added, out);
 }
 
 VALUE_KERNEL(k_norm_back)
 (struct cnn_cuda_norm p, const float *used, const float *k, const VALUE *in, const VALUE *dout, VALUE *din)
 {
-    constexpr uint32_t width = 16 / sizeof(VALUE);
     if (p.is_grouped)
-        normalize_back<width, VALUE>(p, used, k, in, dout, din);
+        normalize_back<WIDE<VALUE>, VALUE>(p, used, k, in, dout, din);
     else
         normalize_back<1, VALUE>(p, used, k, in, dout, din);
 }

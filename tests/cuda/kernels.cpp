@@ -41,6 +41,13 @@ static psc_passes turned(psc_passes t, const char *name)
     return t;
 }
 
+static cnn_cuda_sums turned(cnn_cuda_sums s, const char *name)
+{
+    s.part = turned(s.part, name);
+    s.ended = turned(s.ended, name);
+    return s;
+}
+
 static psc_code turned(psc_code c, const char *name)
 {
     c.message = turned(c.message, name);
@@ -75,7 +82,8 @@ static std::function<void()> bind_all(void (*kernel)(A...), const char *name, vo
 static const Kernel kernels[] = {
     BOTH(k_turn, false),
     BOTH(k_turn_in, false),
-    BOTH(k_turn_out, false),
+    BOTH(k_weights_in, false),
+    BOTH(k_weights_out, false),
     BOTH(k_convert, false),
     BOTH(k_bytes, false),
     BOTH(k_cut_bytes, false),
@@ -102,11 +110,8 @@ static const Kernel kernels[] = {
     BOTH(k_products, true),
     BOTH(k_loss, true),
     ROW(k_loss_wide_bf16, true),
-    ROW(k_sums_end, true),
-    ROW(k_norm_measured, true),
     ROW(k_norm_move, false),
     ROW(k_norm_running, false),
-    ROW(k_norm_back_end, true),
     ROW(kv_passes, false),
     ROW(kv_search, false),
     ROW(kv_encode, false),

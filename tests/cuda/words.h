@@ -32,6 +32,9 @@ static inline unsigned atomicAdd(unsigned *p, unsigned v)
     *p = before + v;
     return before;
 }
+static inline void __threadfence()
+{
+}
 static inline void __syncthreads()
 {
 #ifndef STANDIN_NO_BARRIERS // a planted fault
