@@ -1,4 +1,5 @@
-/* ceiling.h: limits of this machine's sockets and memory, measured in the way that an exchange uses them. */
+/* ceiling.h: limits of this machine's sockets, memory and bus, measured in the way that an exchange uses
+ * them. */
 #ifndef TEST_BENCH_EXCHANGE_CEILING_H
 #define TEST_BENCH_EXCHANGE_CEILING_H
 
@@ -21,5 +22,12 @@ double limit_fused(size_t n_floats, size_t chunk_bytes, double seconds);
 /* GB/s, sum of both directions (twice the vector), of the elastic exchange of worker and center as one plain
  * loop over two vectors, one thread. */
 double limit_elastic(size_t n_floats, double seconds);
+
+/* bus.c. The median seconds of copying the vector from a device of that memory to the host, back, and both at
+ * the same time. NAN: there is no such device, or it failed. */
+struct limit_bus {
+    double down_s, up_s, both_s;
+};
+struct limit_bus limit_bus(const char *memory, size_t n_floats, double seconds);
 
 #endif

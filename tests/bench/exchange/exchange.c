@@ -254,6 +254,20 @@ static uint32_t lanes_used(const struct bench_exchange_options *opt)
     return (uint32_t)opt->servers * ps_shard_lanes_met(&s, ps_shard_whole(&s));
 }
 
+/* What the bus carries, of vectors of a device; 0: not measured. */
+static void report_bus(const struct bench_exchange_options *opt, double seconds)
+{
+    const struct limit_bus bus = limit_bus(opt->memory, opt->floats, seconds);
+    const bool is_known = isfinite(bus.both_s);
+    const double down = is_known ? bus.down_s * 1e3 : 0, up = is_known ? bus.up_s * 1e3 : 0,
+                 both = is_known ? bus.both_s * 1e3 : 0;
+
+    if (opt->json)
+        printf(",\"bus_ms_down\":%.3f,\"bus_ms_up\":%.3f,\"bus_ms_both\":%.3f", down, up, both);
+    else
+        printf("  the bus alone: %.3f ms down, %.3f ms up, %.3f ms both at the same time\n", down, up, both);
+}
+
 static void report(const struct bench_exchange_options *opt, const struct totals *t, double cpu_s,
                    double rss_before, double rss_after)
 {
@@ -277,7 +291,7 @@ static void report(const struct bench_exchange_options *opt, const struct totals
             "\"p50_us\":%.1f,\"p99_us\":%.1f,\"retries\":%.0f,\"server_rss_mb\":%.1f,\"server_rss_growth_"
             "mb\":%.1f,"
             "\"limit_tcp_gb_s_both\":%.3f,\"limit_tcp_p50_us\":%.1f,\"limit_fused_gb_s\":%.3f,\"limit_loop_"
-            "gb_s_both\":%.3f}\n",
+            "gb_s_both\":%.3f",
             opt->transport, opt->memory, opt->in_place ? "true" : "false", opt->curve ? "true" : "false",
             (unsigned long long)opt->floats, (unsigned long long)opt->workers,
             (unsigned long long)opt->servers, (unsigned long long)opt->lanes, opt->admission, opt->codec,
@@ -307,6 +321,10 @@ static void report(const struct bench_exchange_options *opt, const struct totals
             t->wire_down * 1e-6, t->exchanges, t->seconds, t->exchanges / t->seconds, 2 * gb_s, tcp, loop,
             fused, t->p50_s * 1e6, t->p99_s * 1e6, tcp_p50, t->retries, cpu_s / (2 * up), rss_after,
             rss_after - rss_before);
+    if (strcmp(opt->memory, "host") != 0)
+        report_bus(opt, 0.3);
+    if (opt->json)
+        puts("}");
 }
 
 /* CPU seconds, and resident MB, of all servers. */

@@ -23,10 +23,12 @@ const char bench_net_help[] = "training steps of a net: images/s, compared with 
 
 #define MAX_REPETITIONS 1000
 #define BLOCK_S         0.08 /* one repetition of a step */
+#define SERVER_BLOCK_S  1.0  /* with a server: of many periods */
 #define WARM_UPS        5    /* the first steps touch memory and start threads */
 
 struct options {
     const char *net, *backend;
+    const char *server; /* NULL: no server */
     enum cnn_precision precision;
     struct cnn_model model; /* of net */
     uint32_t batch, threads;
@@ -35,12 +37,14 @@ struct options {
     double seconds;
     bool only_steps; /* whole steps, after one to warm up: for nets that take seconds */
     bool json;
+    bool paced; /* a measurement for each line of standard input */
 };
 
 /* The result of one repetition: seconds per step, except for the last two. library: the part of `step` spent
- * in the kernels of the backend's library. cpu: CPU seconds of `step`, of all threads. */
+ * in the kernels of the backend's library. exchange: that in which it waited for the server. cpu: CPU seconds
+ * of `step`, of all threads. */
 struct sample {
-    double step, cpu, forward, backward, update, library, fma_gflops, conv_gflops;
+    double step, cpu, forward, backward, update, library, exchange, fma_gflops, conv_gflops;
 };
 
 struct bench {
@@ -61,7 +65,9 @@ static void usage(FILE *out)
     fprintf(
         out,
         "usage: psbench net [--net lenet] [--backend NAME] [--batch 64] [--threads 1] [--partitions P|auto] "
-        "[--precision float32|tf32|bf16] [--seconds 5] [--only-steps] [--json]\n  backends:");
+        "[--precision float32|tf32|bf16] [--seconds 5] [--only-steps] [--server ENDPOINT] [--json] [--paced]\n"
+        "  --server E  the steps are those of a worker of that psd, under its method\n"
+        "  --paced     measures for --seconds after each line of standard input, until it ends\n  backends:");
     for (size_t i = 0; cnn_backend_name(i) != NULL; i++)
         fprintf(out, " %s", cnn_backend_name(i));
     fprintf(out, "\n  nets:");
@@ -121,6 +127,8 @@ static bool parse_value(struct options *o, const char *option, const char *text)
         return parse_number(option, text, 0.1, 3600, &o->seconds);
     if (strcmp(option, "--net") == 0)
         o->net = text;
+    else if (strcmp(option, "--server") == 0)
+        o->server = text;
     else
         o->backend = text;
     return true;
@@ -128,14 +136,18 @@ static bool parse_value(struct options *o, const char *option, const char *text)
 
 static bool parse(int argc, char **argv, struct options *o)
 {
-    static const char *const with_value[] = {"--net",        "--backend",   "--batch",  "--threads",
-                                             "--partitions", "--precision", "--seconds"};
+    static const char *const with_value[] = {"--net",        "--backend",   "--batch",   "--threads",
+                                             "--partitions", "--precision", "--seconds", "--server"};
 
     *o = (struct options){.net = "lenet", .batch = 64, .seconds = 5};
     for (int i = 1; i < argc; i++) {
         bool known = false;
-        if (strcmp(argv[i], "--json") == 0 || strcmp(argv[i], "--only-steps") == 0) {
-            *(strcmp(argv[i], "--json") == 0 ? &o->json : &o->only_steps) = true;
+        bool *flag = strcmp(argv[i], "--json") == 0         ? &o->json
+                     : strcmp(argv[i], "--only-steps") == 0 ? &o->only_steps
+                     : strcmp(argv[i], "--paced") == 0      ? &o->paced
+                                                            : NULL;
+        if (flag != NULL) {
+            *flag = true;
             continue;
         }
         for (size_t k = 0; k < sizeof with_value / sizeof with_value[0]; k++)
@@ -152,6 +164,10 @@ static bool parse(int argc, char **argv, struct options *o)
         if (!parse_value(o, argv[i], argv[i + 1]))
             return false;
         i++;
+    }
+    if (o->server != NULL && o->partitions != NULL) {
+        fprintf(stderr, "psbench net: --server and --partitions exclude each other\n");
+        return false;
     }
     if (o->threads == 0 && o->partitions == NULL)
         o->threads = 1;
@@ -203,8 +219,9 @@ static int timed(struct bench *b, int (*call)(struct bench *), size_t n, double 
         if (rc < 0)
             return rc;
     }
+    int rc = bench_vectors_wait(&b->vectors, &b->error);
     *out = (ps_now_s() - start) / (double)n;
-    return 0;
+    return rc;
 }
 
 static double process_cpu_s(void)
@@ -218,6 +235,7 @@ static double process_cpu_s(void)
 static int repeat(struct bench *b, size_t steps, struct sample *s)
 {
     double conv_s = 0, gradient_s = 0, library_s = cnn_net_library_s(b->net), cpu_s = process_cpu_s();
+    double exchange_s = bench_vectors_exchange_s(&b->vectors);
     int rc;
 
     *s = (struct sample){0};
@@ -225,6 +243,7 @@ static int repeat(struct bench *b, size_t steps, struct sample *s)
         return rc;
     s->cpu = (process_cpu_s() - cpu_s) / (double)steps;
     s->library = (cnn_net_library_s(b->net) - library_s) / (double)steps;
+    s->exchange = (bench_vectors_exchange_s(&b->vectors) - exchange_s) / (double)steps;
     if (b->opt.only_steps)
         return 0;
     if ((rc = timed(b, forward, steps, &s->forward)) < 0 ||
@@ -245,7 +264,8 @@ static int measure(struct bench *b)
     for (int i = 0; i < (b->opt.only_steps ? 1 : WARM_UPS); i++)
         if ((rc = timed(b, train_step, 1, &once)) < 0)
             return rc;
-    size_t steps = once < BLOCK_S ? (size_t)(BLOCK_S / once) + 1 : 1;
+    const double block_s = b->opt.server != NULL ? SERVER_BLOCK_S : BLOCK_S;
+    size_t steps = once < block_s ? (size_t)(block_s / once) + 1 : 1;
     for (end = ps_now_s() + b->opt.seconds;
          (ps_now_s() < end || b->n_samples < (b->opt.only_steps ? 1 : 3)) &&
          b->n_samples < MAX_REPETITIONS;) {
@@ -284,7 +304,7 @@ static double pick(const struct bench *b, size_t field, bool largest)
 
 /* Medians of all samples. */
 struct medians {
-    double step_s, cpu_s, forward_s, backward_s, update_s, library_s, conv_gflops, fma_gflops;
+    double step_s, cpu_s, forward_s, backward_s, update_s, library_s, exchange_s, conv_gflops, fma_gflops;
     double images_s, slowest_images_s, gflops;
 };
 
@@ -296,6 +316,7 @@ static struct medians medians_of(const struct bench *b)
                         .backward_s = MEDIAN(b, backward),
                         .update_s = MEDIAN(b, update),
                         .library_s = MEDIAN(b, library),
+                        .exchange_s = MEDIAN(b, exchange),
                         .conv_gflops = MEDIAN(b, conv_gflops),
                         .fma_gflops = MEDIAN(b, fma_gflops),
                         .slowest_images_s = b->opt.batch / pick(b, offsetof(struct sample, step), true)};
@@ -312,6 +333,8 @@ static void report_json(const struct bench *b, const struct medians *m)
            b->opt.net, cnn_net_backend(b->net), cnn_precision_name(b->opt.precision), b->opt.batch,
            b->opt.threads, b->n_samples, m->images_s, m->slowest_images_s, m->step_s * 1e3, m->cpu_s * 1e3,
            m->library_s * 1e3, m->gflops);
+    if (b->opt.server != NULL)
+        printf(",\"exchange_ms\":%.4f", m->exchange_s * 1e3);
     if (!b->opt.only_steps) {
         printf(",\"forward_ms\":%.4f,\"backward_ms\":%.4f,\"update_ms\":%.4f,", m->forward_s * 1e3,
                m->backward_s * 1e3, m->update_s * 1e3);
@@ -337,6 +360,9 @@ static void report_text(const struct bench *b, const struct medians *m)
     }
     printf("  library           %10.3f ms, %.2f of the step%s\n", m->library_s * 1e3,
            m->library_s / (m->step_s - m->update_s), b->opt.only_steps ? "" : " without its update");
+    if (b->opt.server != NULL)
+        printf("  exchanges         %10.3f ms waited, %.4f of the step\n", m->exchange_s * 1e3,
+               m->exchange_s / m->step_s);
     printf("  reached           %10.1f GFLOP/s\n", m->gflops);
     if (b->opt.only_steps)
         return;
@@ -394,7 +420,8 @@ static int set_up(struct bench *b, struct ps_error *err)
 
     if (rc < 0 || (rc = cnn_plan_create(model, &b->plan, err)) < 0)
         return rc;
-    rc = bench_vectors_create(model, cnn_net_backend(b->net), b->opt.threads, &b->vectors, err);
+    rc = b->opt.server != NULL ? bench_vectors_join(model, b->net, b->opt.server, &b->vectors, err)
+                               : bench_vectors_create(model, b->net, b->opt.threads, &b->vectors, err);
     for (size_t i = 0; i < 2 && rc == 0; i++)
         if (make_batch(b, &b->batches[i]) < 0)
             rc = ps_fail(err, -ENOMEM, "no memory for a batch of %u images", b->opt.batch);
@@ -414,10 +441,21 @@ static void tear_down(struct bench *b)
         cnn_net_free(b->net, (void *)(uintptr_t)b->batches[i].images);
         cnn_net_free(b->net, (void *)(uintptr_t)b->batches[i].labels);
     }
+    bench_vectors_destroy(&b->vectors); /* before the net, in whose stream they may be */
     cnn_net_destroy(b->net);
     cnn_plan_destroy(b->plan);
-    bench_vectors_destroy(&b->vectors);
     free(b);
+}
+
+/* Returns the exit code. */
+static int measure_for(struct bench *b, const char *command)
+{
+    b->n_samples = 0;
+    if (measure(b) == 0)
+        return 0;
+    fprintf(stderr, "psbench %s: %s\n", command,
+            b->error.text[0] != 0 ? b->error.text : cnn_net_error(b->net));
+    return 1;
 }
 
 /* Prepares and measures. Returns the exit code. */
@@ -430,12 +468,20 @@ static int run_command(struct bench *b, const char *command)
         fprintf(stderr, "psbench %s: %s\n", command, err.text);
         return rc == -EINVAL ? 2 : 1;
     }
-    if ((rc = measure(b)) < 0) {
-        fprintf(stderr, "psbench %s: %s\n", command,
-                b->error.text[0] != 0 ? b->error.text : cnn_net_error(b->net));
-        return 1;
+    return b->opt.paced ? 0 : measure_for(b, command);
+}
+
+static int run_paced(struct bench *b)
+{
+    char line[256];
+    int code = 0;
+
+    while (code == 0 && fgets(line, sizeof line, stdin) != NULL) {
+        if ((code = measure_for(b, "net")) == 0)
+            report(b);
+        fflush(stdout);
     }
-    return 0;
+    return code;
 }
 
 int bench_net(int argc, char **argv)
@@ -459,7 +505,9 @@ int bench_net(int argc, char **argv)
                                                                .threads = b->opt.threads,
                                                                .seconds = b->opt.seconds,
                                                                .json = b->opt.json});
-    else if ((code = run_command(b, "net")) == 0)
+    else if ((code = run_command(b, "net")) == 0 && b->opt.paced)
+        code = run_paced(b);
+    else if (code == 0)
         report(b);
     tear_down(b);
     return code;

@@ -36,7 +36,6 @@ NETS = ["lenet:64", "cifar7:64", "alexnet:128", "googlenet:64", "vgg19:32", "res
 COMPILED = ("resnet50", "vgg19")
 PRECISIONS = ("float32", "tf32", "bf16")
 BLOCK_S = 0.08  # as psbench's
-PSBENCH_PATIENCE_S = 400  # its search for algorithms takes most
 
 
 def modes_of(args, net):
@@ -67,20 +66,30 @@ def timed(args, step, n):
 
 
 class Psd:
-    """psbench's rate. Its first run, which is not counted, searches for algorithms."""
+    """psbench's rate: one process, which measures when it is told to. Its first measurement, which is not counted, searches for
+    algorithms."""
 
     def __init__(self, args, net, batch, precision):
-        self.command = [os.path.join(args.build, "tests/bench/psbench"), "net", "--backend", args.backend, "--net", net,
-                        "--batch", str(batch), "--precision", precision, "--only-steps", "--json", "--seconds"]
-        self.environment = args.environment
-        self.rate(0.1)
+        command = [os.path.join(args.build, "tests/bench/psbench"), "net", "--backend", args.backend, "--net", net, "--batch", str(batch),
+                   "--precision", precision, "--only-steps", "--json", "--paced", "--seconds", str(args.seconds)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        env=args.environment)
+        self.rate(args.seconds)
 
-    def rate(self, seconds):
-        run = subprocess.run([*self.command, str(seconds)], capture_output=True, text=True, env=self.environment,
-                             timeout=PSBENCH_PATIENCE_S, check=False)
-        if run.returncode != 0:
-            raise RuntimeError(f"psbench ended with {run.returncode}: {run.stderr.strip()[-2000:]}")
-        return json.loads(run.stdout.splitlines()[-1])["images_s"]
+    def rate(self, _seconds):
+        try:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has ended, and says why
+        for line in self.process.stdout:
+            record = json.loads(line)
+            if "repetitions" in record:
+                return record["images_s"]
+        raise RuntimeError(f"psbench ended with {self.process.wait()}: {self.process.stderr.read().strip()[-2000:]}")
+
+    def close(self):
+        self.process.communicate()
 
 
 class Torch:
@@ -174,6 +183,8 @@ def compare(args, configuration):
     start = time.monotonic()
     sides, records = begin(args, configuration)
     run_rounds(args, sides, records)
+    if "psd" in sides:
+        sides["psd"].close()
     fastest = summarise(records)
     seconds = round(time.monotonic() - start, 1)
     print(f"{net}, batch {batch}, {precision}: {line_of(records, fastest)} [{seconds} s]", flush=True)
