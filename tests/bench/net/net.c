@@ -65,7 +65,8 @@ static void usage(FILE *out)
     fprintf(
         out,
         "usage: psbench net [--net lenet] [--backend NAME] [--batch 64] [--threads 1] [--partitions P|auto] "
-        "[--precision float32|tf32|bf16] [--seconds 5] [--only-steps] [--server ENDPOINT] [--json] [--paced]\n"
+        "[--precision float32|tf32|bf16] [--seconds 5] [--only-steps] [--server ENDPOINT] [--json] "
+        "[--paced]\n"
         "  --server E  the steps are those of a worker of that psd, under its method\n"
         "  --paced     measures for --seconds after each line of standard input, until it ends\n  backends:");
     for (size_t i = 0; cnn_backend_name(i) != NULL; i++)
