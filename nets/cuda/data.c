@@ -66,6 +66,8 @@ static int take_vectors(struct cnn_cuda *d, float *x, float *g, struct ps_error 
     for (size_t i = 0; i < d->plan->n_layers && rc == 0; i++)
         if (d->layers[i].kind != NULL && d->layers[i].kind->bind != NULL)
             rc = d->layers[i].kind->bind(d, &d->layers[i], err);
+    if (rc < 0)
+        d->x = NULL; /* the next call binds them again */
     return rc;
 }
 
