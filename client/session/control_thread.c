@@ -18,6 +18,7 @@
 #include "proto/clock.h"
 #include "proto/thread.h"
 #include "proto/wire/control.h"
+#include "proto/zmq_end.h"
 
 /* An unanswered Hello is sent again on a new socket: after HELLO_WAIT_MS at first, then at growing
  * intervals. */
@@ -676,7 +677,7 @@ static void *control_thread(void *arg)
     }
     psc_control_socket_close(&v.line, 0);
     if (v.context != NULL)
-        psc_control_context_end(v.context);
+        ps_zmq_context_end(v.context);
     return NULL;
 }
 
