@@ -110,13 +110,14 @@ bool psc_among_members(const struct psc *c)
 
 /* The server came back from a checkpoint without some exchanges that it had answered. Where exchanges wait
  * for those of others, the chunks that it lost would never complete a round: whole exchanges are sent again,
- * also those that are complete and behind one that is not. */
+ * also those that are complete and behind one that is not. A lossy message is the same bytes again, whose
+ * loss is in the error feedback already. */
 static void start_cut(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     for (uint32_t i = 0; i < ts->n_flights && psc_among_members(c); i++)
         if (!ts->flights[i].over && psc_transfer_moves(&ts->flights[i].t))
-            psc_pieces_start(c, &ts->flights[i]);
+            psc_pieces_start_again(c, &ts->flights[i]);
 }
 
 /* When the server is lost, workers may be at different fragments or keys, and each would wait for all others:

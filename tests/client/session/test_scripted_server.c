@@ -1,4 +1,5 @@
 /* The library against a server that the test scripts: what a real psd would not say, or say wrong. */
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -7,6 +8,7 @@
 #include <zmq.h>
 
 #include "client/psclient.h"
+#include "proto/codecs/codec.h"
 #include "proto/wire/control.h"
 #include "proto/wire/frame.h"
 #include "tests/support/unit.h"
@@ -24,6 +26,7 @@ struct script {
     int stale;            /* so many chunks of exchanges get STALE first, and land nothing */
     bool short_answers;   /* answers lack a float */
     bool restarts;        /* comes back from a checkpoint in the middle of an exchange: on_life */
+    const char *codec;    /* of messages, with error feedback; NULL: raw */
     int strange;       /* so many chunks of exchanges are answered as by a control socket, and land nothing */
     bool strange_once; /* after Begun comes what is no control message */
     void (*other)(
@@ -153,6 +156,8 @@ static void on_hello(struct fake *f, zmq_msg_t *id)
     method.schedule = &schedule;
     if (f->script.restarts) /* exchanges wait for each other: the one that was cut comes again whole */
         method.admission = "sync";
+    if (f->script.codec != NULL)
+        method.message_codec = (char *)(uintptr_t)f->script.codec, method.error_feedback = true;
     w.client = 0, w.incarnation = 5, w.workers = 1, w.method = &method, w.transport = "tcp";
     w.lanes = lanes, w.n_lanes = 1, w.chunk_floats = CHUNK, w.window_chunks = 2, w.silence_ms = 1000;
     if (f->script.spoil != NULL)
@@ -209,11 +214,17 @@ static void send_data(struct fake *f, zmq_msg_t *id, const struct ps_frame *fram
 /* Moves the center as rule sgd does with a rate of 1, each chunk of an exchange once. */
 static void land(struct fake *f, const struct ps_frame *frame, const float *body)
 {
+    float decoded[CHUNK];
+    struct ps_codec codec;
     bool *seen = &f->seen[frame->seq % 3][frame->begin / (CHUNK - 64)];
     if (frame->kind == PS_FRAME_PULL || *seen)
         return;
     *seen = true;
     atomic_fetch_add(&f->landed, 1);
+    if (frame->codec != 0 && ps_codec_of(f->script.codec, &codec) == NULL) {
+        codec.decode(&codec, decoded, body, frame->count);
+        body = decoded;
+    }
     for (uint32_t i = 0; i < frame->count; i++)
         f->center[frame->begin + i] =
             frame->kind == PS_FRAME_OFFER ? body[i] : f->center[frame->begin + i] - body[i];
@@ -250,6 +261,7 @@ static void on_data(struct fake *f)
         if (f->script.shift)
             send_data(f, &id, &stray, "0123456789", (size_t)n % 8);
         frame.kind = PS_FRAME_ANSWER;
+        frame.codec = 0;
         frame.rate = 1;
         size_t len = offer ? 0 : frame.count * sizeof(float) - (f->script.short_answers ? sizeof(float) : 0);
         if (strange) {
@@ -601,6 +613,24 @@ START_TEST(who_misses_the_first_welcome_hears_of_the_restart_and_counts_it_once)
 }
 END_TEST
 
+/* What a chunk leaves out is sent later, once, also of the chunks that the server has forgotten: two
+ * exchanges of which each carries half of the values end where one that carries all of them does. */
+START_TEST(what_is_left_out_is_sent_once_after_a_restart)
+{
+    static const float zeros[N];
+    struct psc *c = begin(&(struct script){.restarts = true, .codec = "topk:0.5"});
+    ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c));
+    ck_assert_msg(psc_step(c, x, zeros, 1) == PSC_OK, "%s", psc_error(c));
+    psc_close(c);
+    fake_close(&fake);
+    ck_assert_int_eq(fake.life, 4);
+    for (int i = 0; i < N; i++) {
+        double moved = i % 100 - (double)fake.center[i], step = 2.0 / 127; /* of the payload's int8 */
+        ck_assert_msg(fabs(moved - i % 3) <= step, "value %d: %g of %d has moved", i, moved, i % 3);
+    }
+}
+END_TEST
+
 /* The same when psd itself has come back there with another of its sockets. */
 START_TEST(what_is_no_lane_is_left_for_ours)
 {
@@ -695,6 +725,7 @@ int main(void)
     tcase_add_loop_test(tc, refused_exchange_gives_the_vector_back, 0, ROWS(data_errors));
     tcase_add_test(tc, who_was_taken_for_another_sends_again);
     tcase_add_test(tc, who_misses_the_first_welcome_hears_of_the_restart_and_counts_it_once);
+    tcase_add_test(tc, what_is_left_out_is_sent_once_after_a_restart);
     tcase_add_test(tc, what_is_no_lane_is_left_for_ours);
     tcase_add_test(tc, what_is_no_control_road_is_left_for_ours);
     tcase_add_loop_test(tc, server_that_came_back_as_another_is_refused_every_time, 0, ROWS(others));
