@@ -511,6 +511,7 @@ static void beat(struct service *v)
     m.client = s->welcome.client;
     m.incarnation = s->welcome.incarnation;
     m.clock = s->clock;
+    m.ended = s->ended;
     m.steps_per_second = s->steps_per_second;
     snprintf(transport, sizeof transport, "%s", s->transport);
     snprintf(why, sizeof why, "%s", s->transport_why);

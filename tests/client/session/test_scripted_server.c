@@ -18,15 +18,16 @@ enum { N = 5000, CHUNK = 1024 };
 /* What the server does wrong. */
 struct script {
     void (*spoil)(Ps__Welcome *w);
-    uint32_t hello_error; /* Ps__Code: answers Hello with an error */
-    bool garbage;         /* answers Hello with bytes that are no message */
-    int lose;             /* loses every lose-th answer of the lane; 0: none */
-    bool shift;           /* sends stray answers of odd sizes first, so that bodies lie at odd addresses */
-    uint16_t data_error;  /* answers exchanges with this code */
-    int stale;            /* so many chunks of exchanges get STALE first, and land nothing */
-    bool short_answers;   /* answers lack a float */
-    bool restarts;        /* comes back from a checkpoint in the middle of an exchange: on_life */
-    const char *codec;    /* of messages, with error feedback; NULL: raw */
+    uint32_t hello_error;  /* Ps__Code: answers Hello with an error */
+    bool garbage;          /* answers Hello with bytes that are no message */
+    int lose;              /* loses every lose-th answer of the lane; 0: none */
+    bool shift;            /* sends stray answers of odd sizes first, so that bodies lie at odd addresses */
+    uint16_t data_error;   /* answers exchanges with this code */
+    int stale;             /* so many chunks of exchanges get STALE first, and land nothing */
+    bool short_answers;    /* answers lack a float */
+    bool restarts;         /* comes back from a checkpoint in the middle of an exchange: on_life */
+    uint32_t heartbeat_ms; /* 0: a loaded machine must not look like a lost server */
+    const char *codec;     /* of messages, with error feedback; NULL: raw */
     int strange;       /* so many chunks of exchanges are answered as by a control socket, and land nothing */
     bool strange_once; /* after Begun comes what is no control message */
     void (*other)(
@@ -46,6 +47,7 @@ struct fake {
     pthread_t thread;
     atomic_bool stop;
     atomic_int hellos, requests, landed;
+    _Atomic uint64_t ended;        /* as the last heartbeat said */
     atomic_int n_stale, n_strange; /* answered so */
     bool seen[3][16];              /* by seq, chunk: what landed */
     float center[N];
@@ -191,8 +193,10 @@ static void on_control(struct fake *f)
             zmq_send(f->control, "\xff\xff\xff", 3, 0);
         }
         zmq_msg_close(&again);
-    } else if (m->what_case == PS__TO_SERVER__WHAT_HEARTBEAT)
+    } else if (m->what_case == PS__TO_SERVER__WHAT_HEARTBEAT) {
+        atomic_store(&f->ended, m->heartbeat->ended);
         send_control(f, &id, PS__TO_CLIENT__WHAT_ALIVE, &alive);
+    }
     ps_control_free_to_server(m);
     zmq_msg_close(&id);
     zmq_msg_close(&body);
@@ -335,7 +339,7 @@ static int join(struct fake *f, struct psc **c)
     psc_options_init(&opt, sizeof opt);
     opt.server = f->url;
     opt.retry_ms = f->script.restarts ? 60000 : 50;
-    opt.heartbeat_ms = 10000; /* a loaded machine must not look like a lost server */
+    opt.heartbeat_ms = f->script.heartbeat_ms > 0 ? f->script.heartbeat_ms : 10000;
     return psc_open(&opt, c);
 }
 
@@ -613,6 +617,22 @@ START_TEST(who_misses_the_first_welcome_hears_of_the_restart_and_counts_it_once)
 }
 END_TEST
 
+/* By it psd knows that nothing more comes of an exchange that is open there. */
+START_TEST(heartbeats_say_which_transfers_have_ended)
+{
+    struct psc *c = begin(&(struct script){.heartbeat_ms = 200});
+    for (uint64_t step = 1; step <= 3; step++) {
+        ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c));
+        for (double end = unit_now_s() + UNIT_HANG_S; fake.ended < 1 + step;
+             unit_nap_ms(1)) /* the offer's is 1 */
+            ck_assert_msg(unit_now_s() < end, "after step %d: %d", (int)step, (int)fake.ended);
+        ck_assert_uint_eq(fake.ended, 1 + step);
+    }
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
 /* What a chunk leaves out is sent later, once, also of the chunks that the server has forgotten: two
  * exchanges of which each carries half of the values end where one that carries all of them does. */
 START_TEST(what_is_left_out_is_sent_once_after_a_restart)
@@ -725,6 +745,7 @@ int main(void)
     tcase_add_loop_test(tc, refused_exchange_gives_the_vector_back, 0, ROWS(data_errors));
     tcase_add_test(tc, who_was_taken_for_another_sends_again);
     tcase_add_test(tc, who_misses_the_first_welcome_hears_of_the_restart_and_counts_it_once);
+    tcase_add_test(tc, heartbeats_say_which_transfers_have_ended);
     tcase_add_test(tc, what_is_left_out_is_sent_once_after_a_restart);
     tcase_add_test(tc, what_is_no_lane_is_left_for_ours);
     tcase_add_test(tc, what_is_no_control_road_is_left_for_ours);
