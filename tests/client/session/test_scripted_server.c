@@ -230,8 +230,9 @@ static void land(struct fake *f, const struct ps_frame *frame, const float *body
         body = decoded;
     }
     for (uint32_t i = 0; i < frame->count; i++)
-        f->center[frame->begin + i] =
-            frame->kind == PS_FRAME_OFFER ? body[i] : f->center[frame->begin + i] - body[i];
+        f->center[frame->begin + i] = frame->kind == PS_FRAME_OFFER || frame->kind == PS_FRAME_SET
+                                          ? body[i]
+                                          : f->center[frame->begin + i] - body[i];
 }
 
 static void on_data(struct fake *f)
@@ -248,10 +249,11 @@ static void on_data(struct fake *f)
     f->link = name_of(&id);
     bool late = is_same(&f->link, &f->dead_link); /* a server that was restarted would not get it */
     if (!late && ps_frame_parse(&frame, head, (size_t)head_bytes, NULL) == 0) {
-        bool offer = frame.kind == PS_FRAME_OFFER, exchange = frame.kind == PS_FRAME_EXCHANGE;
+        bool offer = frame.kind == PS_FRAME_OFFER, exchange = frame.kind == PS_FRAME_EXCHANGE,
+             set = frame.kind == PS_FRAME_SET;
         if (f->script.other != NULL && exchange && !f->gone)
             forget_client(f);
-        if (f->gone || (f->script.restarts && exchange && !on_life(f, &frame))) {
+        if (f->gone || (f->script.restarts && (exchange || set) && !on_life(f, &frame))) {
             zmq_msg_close(&id);
             return;
         }
@@ -267,7 +269,8 @@ static void on_data(struct fake *f)
         frame.kind = PS_FRAME_ANSWER;
         frame.codec = 0;
         frame.rate = 1;
-        size_t len = offer ? 0 : frame.count * sizeof(float) - (f->script.short_answers ? sizeof(float) : 0);
+        size_t len =
+            offer || set ? 0 : frame.count * sizeof(float) - (f->script.short_answers ? sizeof(float) : 0);
         if (strange) {
             static const char sentence[] = "a control message has one part (MALFORMED)";
             atomic_fetch_add(&f->n_strange, 1);
@@ -633,6 +636,18 @@ START_TEST(heartbeats_say_which_transfers_have_ended)
 }
 END_TEST
 
+/* Else the center would be in part what was set, and in part what the checkpoint has. */
+START_TEST(what_is_set_is_set_whole_over_a_restart)
+{
+    struct psc *c = begin(&(struct script){.restarts = true});
+    ck_assert_msg(psc_init(c, NULL, g) == PSC_OK, "%s", psc_error(c));
+    psc_close(c);
+    fake_close(&fake);
+    for (int i = 0; i < N; i++)
+        ck_assert_float_eq(fake.center[i], (float)(i % 3));
+}
+END_TEST
+
 /* What a chunk leaves out is sent later, once, also of the chunks that the server has forgotten: two
  * exchanges of which each carries half of the values end where one that carries all of them does. */
 START_TEST(what_is_left_out_is_sent_once_after_a_restart)
@@ -746,6 +761,7 @@ int main(void)
     tcase_add_test(tc, who_was_taken_for_another_sends_again);
     tcase_add_test(tc, who_misses_the_first_welcome_hears_of_the_restart_and_counts_it_once);
     tcase_add_test(tc, heartbeats_say_which_transfers_have_ended);
+    tcase_add_test(tc, what_is_set_is_set_whole_over_a_restart);
     tcase_add_test(tc, what_is_left_out_is_sent_once_after_a_restart);
     tcase_add_test(tc, what_is_no_lane_is_left_for_ours);
     tcase_add_test(tc, what_is_no_control_road_is_left_for_ours);
