@@ -29,21 +29,29 @@ static uint64_t say(struct psc *c, const struct psc_metrics *m)
 }
 
 /* Waits until the server has answered the offer, the session has ended, or timeout_ms has passed, and repeats
- * reports that were lost. Returns whether the server wants the vector. */
-static bool is_wanted(struct psc *c, uint64_t offer)
+ * reports that were lost. *wanted: the server wants the vector. PSC_EINTERRUPTED. */
+static int ask(struct psc *c, uint64_t offer, bool *wanted)
 {
     struct psc_shared *s = &c->session.shared;
-    double end = ps_now_s() + c->opt.timeout_ms / 1e3;
+    double end_s = ps_now_s() + c->opt.timeout_ms / 1e3, again_s = ps_now_s() + SAY_AGAIN_S;
     pthread_mutex_lock(&s->lock);
-    while (s->answered_offer != offer && s->state != PSC_STATE_ENDED && ps_now_s() < end) {
-        if (ps_cond_wait_until(&s->changed, &s->lock, ps_ns_after(SAY_AGAIN_S)) == 0)
-            continue;
-        s->has_report = true;
-        psc_session_poke(&c->session);
+    while (s->answered_offer != offer && s->state != PSC_STATE_ENDED && ps_now_s() < end_s &&
+           !c->session.interrupted) {
+        ps_cond_wait_until(&s->changed, &s->lock, ps_ns_after(psc_ask_again_s(&c->session)));
+        if (s->answered_offer != offer && ps_now_s() >= again_s) {
+            again_s = ps_now_s() + SAY_AGAIN_S;
+            s->has_report = true;
+            psc_session_poke(&c->session);
+        }
+        pthread_mutex_unlock(&s->lock);
+        psc_ask_to_go_on(&c->session);
+        pthread_mutex_lock(&s->lock);
     }
-    bool wanted = s->answered_offer == offer && s->offer_wanted;
+    *wanted = s->answered_offer == offer && s->offer_wanted;
     pthread_mutex_unlock(&s->lock);
-    return wanted;
+    return c->session.interrupted ? ps_fail(&c->error, PSC_EINTERRUPTED,
+                                            "psc_report: the wait for the server's answer was interrupted")
+                                  : PSC_OK;
 }
 
 static int give(struct psc *c, const float *vector)
@@ -81,7 +89,7 @@ int psc_report(struct psc *c, const struct psc_metrics *m)
                                   .samples_per_second = NAN,
                                   .test_loss = NAN,
                                   .test_accuracy = NAN};
-    int rc = psc_check_process(&c->session, "psc_report", &c->error);
+    int rc = psc_check_use(&c->session, "psc_report", &c->error);
     if (rc != PSC_OK)
         return rc;
     if (!psc_is_open(c) || m == NULL || m->size < sizeof m->size || m->size > 4096)
@@ -91,5 +99,7 @@ int psc_report(struct psc *c, const struct psc_metrics *m)
         (rc = check_evaluation(c, &metrics)) != PSC_OK || !c->session.runs)
         return rc;
     uint64_t offer = say(c, &metrics);
-    return offer != 0 && is_wanted(c, offer) ? give(c, metrics.vector) : PSC_OK;
+    bool wanted = false;
+    rc = offer != 0 ? ask(c, offer, &wanted) : PSC_OK;
+    return rc == PSC_OK && wanted ? give(c, metrics.vector) : rc;
 }

@@ -573,7 +573,9 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
         *again = d->cluster.again;
         start->layers.base = d->job.reload.layers.base;
         snprintf(start->listen, sizeof start->listen, "%s", d->control.url);
-        if (!again->due)
+        if (again->due)
+            psd_notify_restarting();
+        else
             psd_notify_stopping();
         finish_writes(d);
         if (d->job.history.dropped > 0)

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <netdb.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,17 +10,12 @@
 #include <zmq.h>
 
 #include "client/psclient.h"
-#include "proto/clock.h"
 #include "proto/resolve.h"
 #include "proto/security/socket_monitor.h"
-#include "proto/thread.h"
 #include "proto/wire/control.h"
 
 /* Handshakes are retried after 100 ms. One may fail only because the server was just stopped. */
 enum { MAX_BROKEN = 20 };
-
-/* How long a closed handle waits for libzmq. The last message was given its time before. */
-#define END_S 2.0
 
 static const char key_line[] = "curve: ";
 
@@ -184,67 +178,6 @@ void psc_control_socket_close(struct psc_control_socket *line, int linger_ms)
     zmq_setsockopt(line->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
     zmq_close(line->socket);
     line->socket = line->watch = NULL;
-}
-
-/* A context that a thread ends. */
-struct ending {
-    void *context;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool has_ended, is_given_up; /* the last one to look frees it */
-};
-
-static void ending_free(struct ending *e)
-{
-    pthread_cond_destroy(&e->changed);
-    pthread_mutex_destroy(&e->lock);
-    free(e);
-}
-
-static void *end_thread(void *arg)
-{
-    struct ending *e = arg;
-    zmq_ctx_term(e->context);
-    pthread_mutex_lock(&e->lock);
-    e->has_ended = true;
-    bool is_given_up = e->is_given_up;
-    ps_cond_wake(&e->changed);
-    pthread_mutex_unlock(&e->lock);
-    if (is_given_up)
-        ending_free(e);
-    return NULL;
-}
-
-void psc_control_context_end(void *context)
-{
-    pthread_t thread;
-    uint64_t until_ns = ps_ns_after(END_S);
-    int rc = 0;
-    struct ending *e = calloc(1, sizeof *e);
-    if (e == NULL) {
-        zmq_ctx_term(context);
-        return;
-    }
-    e->context = context;
-    pthread_mutex_init(&e->lock, NULL);
-    ps_cond_init(&e->changed);
-    if (ps_thread_create(&thread, end_thread, e) != 0) {
-        zmq_ctx_term(context);
-        ending_free(e);
-        return;
-    }
-    pthread_mutex_lock(&e->lock);
-    while (!e->has_ended && rc != -ETIMEDOUT)
-        rc = ps_cond_wait_until(&e->changed, &e->lock, until_ns);
-    bool has_ended = e->has_ended;
-    e->is_given_up = !has_ended;
-    pthread_mutex_unlock(&e->lock);
-    if (!has_ended) {
-        pthread_detach(thread);
-        return;
-    }
-    pthread_join(thread, NULL);
-    ending_free(e);
 }
 
 static int classify(struct psc_control_socket *line, const struct psc_proof *proof,

@@ -47,9 +47,6 @@ int psc_control_socket_open(struct psc_control_socket *line, void *context,
                             const struct psc_server_address *place, const struct psc_proof *proof,
                             struct ps_error *err);
 void psc_control_socket_close(struct psc_control_socket *line, int linger_ms);
-/* Ends libzmq's context, whose sockets are closed. Does not wait for a name server: libzmq looks names up in
- * a thread of its own, which may run on for a while. */
-void psc_control_context_end(void *context);
 /* Reads the results of handshakes, which libzmq repeats by itself. PSC_OK: nothing to report; PSC_EAUTH: the
  * server refuses this client, or has another key; PSC_EGONE: a handshake failed, and the next may succeed. */
 int psc_control_socket_poll(struct psc_control_socket *line, const struct psc_proof *proof,

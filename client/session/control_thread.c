@@ -18,6 +18,7 @@
 #include "proto/clock.h"
 #include "proto/thread.h"
 #include "proto/wire/control.h"
+#include "proto/zmq_end.h"
 
 /* An unanswered Hello is sent again on a new socket: after HELLO_WAIT_MS at first, then at growing
  * intervals. */
@@ -510,6 +511,7 @@ static void beat(struct service *v)
     m.client = s->welcome.client;
     m.incarnation = s->welcome.incarnation;
     m.clock = s->clock;
+    m.ended = s->ended;
     m.steps_per_second = s->steps_per_second;
     snprintf(transport, sizeof transport, "%s", s->transport);
     snprintf(why, sizeof why, "%s", s->transport_why);
@@ -676,7 +678,7 @@ static void *control_thread(void *arg)
     }
     psc_control_socket_close(&v.line, 0);
     if (v.context != NULL)
-        psc_control_context_end(v.context);
+        ps_zmq_context_end(v.context);
     return NULL;
 }
 

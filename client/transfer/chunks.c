@@ -17,6 +17,7 @@ static void drop_tables(struct psc_lane_progress lanes[PS_MAX_LANES])
         free(p->answered);
         free(p->sent);
         free(p->encoded);
+        free(p->fed_back);
         free(p->based);
         free(p->says_based);
         *p = (struct psc_lane_progress){.answered = NULL};
@@ -31,10 +32,11 @@ static bool make_tables(struct psc_lane_progress *p, uint32_t n_chunks)
     p->answered = calloc(n_chunks / 64 + 1, sizeof *p->answered);
     p->sent = calloc(n_chunks / 64 + 1, sizeof *p->sent);
     p->encoded = calloc(n_chunks / 64 + 1, sizeof *p->encoded);
+    p->fed_back = calloc(n_chunks / 64 + 1, sizeof *p->fed_back);
     p->based = calloc(n_chunks / 64 + 1, sizeof *p->based);
     p->says_based = calloc(n_chunks / 64 + 1, sizeof *p->says_based);
-    return p->answered != NULL && p->sent != NULL && p->encoded != NULL && p->based != NULL &&
-           p->says_based != NULL;
+    return p->answered != NULL && p->sent != NULL && p->encoded != NULL && p->fed_back != NULL &&
+           p->based != NULL && p->says_based != NULL;
 }
 
 void psc_lanes_finish(struct psc *c)
@@ -118,7 +120,7 @@ static bool is_idle(const struct psc *c, const struct psc_flight *f, uint32_t la
 }
 
 /* Marks the pieces of the scope as unanswered; of an exchange, those that move. */
-void psc_pieces_start(struct psc *c, struct psc_flight *f)
+static void mark_unanswered(struct psc *c, struct psc_flight *f, bool is_new)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     psc_stage_begin(c);
@@ -140,11 +142,22 @@ void psc_pieces_start(struct psc *c, struct psc_flight *f)
             answered[k / 64] = idle ? answered[k / 64] | bit : answered[k / 64] & ~bit;
             l->n_left += !idle;
             l->last = idle ? l->last : k;
-            psc_wire_renew(c, i, k);
+            if (is_new)
+                psc_wire_renew(c, i, k);
             psc_wire_expect(c, &f->t, i, k, piece);
         }
     }
+}
+
+void psc_pieces_start(struct psc *c, struct psc_flight *f)
+{
+    mark_unanswered(c, f, true);
     psc_coded_begin(c, &f->t);
+}
+
+void psc_pieces_start_again(struct psc *c, struct psc_flight *f)
+{
+    mark_unanswered(c, f, false);
 }
 
 /* Over the lanes that it was sent to: a newer Welcome may have fewer. */

@@ -1,11 +1,12 @@
 /* Encoding of an exchange's messages, and the error feedback of lossy codecs.
  *
- * A piece is encoded when it is first sent, into its own place in psc_wire.room, and stays there until it is
- * answered: a resent piece has the same bytes. With error feedback (Seide et al. 2014) message m is sent as
- * encode(m + e). When the piece is answered, e becomes what was lost, m + e - decode(encode(m + e)). A piece
- * that does not land, or that was dropped because it came too late for its round, leaves e unchanged. Frozen
- * values are sent as 0, so that they do not affect the scale of their neighbours. Vectors of a device are
- * encoded there, with the same bits: coded.c. */
+ * A piece is encoded when it is first sent, into its own place in psc_wire.room, and stays there until the
+ * next message: a resent piece has the same bytes, also one that was answered by a server that then came back
+ * from a checkpoint without it. With error feedback (Seide et al. 2014) message m is sent as encode(m + e).
+ * When the piece is answered for the first time, e becomes what was lost, m + e - decode(encode(m + e)). A
+ * piece that does not land, or that was dropped because it came too late for its round, leaves e unchanged.
+ * Frozen values are sent as 0, so that they do not affect the scale of their neighbours. Vectors of a device
+ * are encoded there, with the same bits: coded.c. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,15 +128,21 @@ int psc_wire_prepare(struct psc *c, struct ps_error *err)
 void psc_wire_begin(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    for (uint32_t i = 0; i < PS_MAX_LANES; i++)
-        if (ts->progress[i].encoded != NULL)
-            memset(ts->progress[i].encoded, 0,
-                   (ps_shard_n_chunks(&ts->shard, i) / 64 + 1) * sizeof *ts->progress[i].encoded);
+    for (uint32_t i = 0; i < PS_MAX_LANES; i++) {
+        struct psc_lane_progress *p = &ts->progress[i];
+        size_t n_words = ps_shard_n_chunks(&ts->shard, i) / 64 + 1;
+        if (p->encoded == NULL)
+            continue;
+        memset(p->encoded, 0, n_words * sizeof *p->encoded);
+        memset(p->fed_back, 0, n_words * sizeof *p->fed_back);
+    }
 }
 
 void psc_wire_renew(struct psc *c, uint32_t lane, uint32_t k)
 {
-    c->transfer_state.progress[lane].encoded[k / 64] &= ~(UINT64_C(1) << (k % 64));
+    struct psc_lane_progress *p = &c->transfer_state.progress[lane];
+    p->encoded[k / 64] &= ~(UINT64_C(1) << (k % 64));
+    p->fed_back[k / 64] &= ~(UINT64_C(1) << (k % 64));
 }
 
 const struct ps_codec *psc_wire_codec(const struct psc *c, const struct psc_transfer *t)
@@ -220,9 +227,11 @@ void psc_wire_landed(struct psc *c, const struct psc_transfer *t, uint32_t lane,
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     float *e = c->worker.vectors[PSC_VECTOR_ERROR], *sent = ts->scratch + ts->shard.chunk_floats;
-    bool encoded = (ts->progress[lane].encoded[k / 64] >> (k % 64) & 1) != 0;
-    if (e == NULL || !encoded || !psc_transfer_moves(t))
+    struct psc_lane_progress *p = &ts->progress[lane];
+    const uint64_t bit = UINT64_C(1) << (k % 64);
+    if (e == NULL || (p->encoded[k / 64] & bit & ~p->fed_back[k / 64]) == 0 || !psc_transfer_moves(t))
         return;
+    p->fed_back[k / 64] |= bit;
     if (c->memory.device != NULL) {
         psc_coded_feed_back(c, t, lane, k, r);
         return;

@@ -90,6 +90,7 @@ static void publish(struct psc *c)
     struct psc_shared *s = &c->session.shared;
     pthread_mutex_lock(&s->lock);
     s->counts = c->transfer_state.counts;
+    s->ended = c->transfer_state.flights[0].seq; /* they end in their order */
     for (uint32_t i = 0; i < c->transfer_state.shard.n_parts; i++)
         if (c->transfer_state.part_versions[i] != 0)
             s->versions[i] = c->transfer_state.part_versions[i];

@@ -18,6 +18,8 @@ struct ps_range psc_scope_of(const struct psc *c, const struct psc_transfer *t);
 struct ps_range psc_cover_of(const struct psc *c, const struct psc_transfer *t);
 /* Marks the pieces of the flight's scope as unanswered. An exchange leaves out pieces that are all frozen. */
 void psc_pieces_start(struct psc *c, struct psc_flight *f);
+/* The same of a flight that has started: its message is the one that was sent. */
+void psc_pieces_start_again(struct psc *c, struct psc_flight *f);
 /* Everything that is not answered will be sent (again). */
 void psc_pieces_rewind(struct psc *c);
 /* Whether every piece of the flight was answered; of all flights that are not over. */

@@ -108,15 +108,23 @@ bool psc_among_members(const struct psc *c)
     return a != NULL && a->members;
 }
 
-/* The server came back from a checkpoint without some exchanges that it had answered. Where exchanges wait
- * for those of others, the chunks that it lost would never complete a round: whole exchanges are sent again,
- * also those that are complete and behind one that is not. */
+/* Whether a transfer that a restart of the server has cut is sent again whole. Where exchanges wait for those
+ * of others, chunks that the server lost would never complete a round. What is set would be mixed with the
+ * checkpoint. Elsewhere the lost chunks count as lost, with the updates before them. */
+static bool is_whole_or_nothing(const struct psc *c, const struct psc_transfer *t)
+{
+    return t->kind == PS_FRAME_SET || (psc_among_members(c) && psc_transfer_moves(t));
+}
+
+/* The server came back from a checkpoint without some chunks that it had answered: also transfers that are
+ * complete and behind one that is not are sent again. A lossy message is the same bytes again, whose loss is
+ * in the error feedback already. */
 static void start_cut(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    for (uint32_t i = 0; i < ts->n_flights && psc_among_members(c); i++)
-        if (!ts->flights[i].over && psc_transfer_moves(&ts->flights[i].t))
-            psc_pieces_start(c, &ts->flights[i]);
+    for (uint32_t i = 0; i < ts->n_flights; i++)
+        if (!ts->flights[i].over && is_whole_or_nothing(c, &ts->flights[i].t))
+            psc_pieces_start_again(c, &ts->flights[i]);
 }
 
 /* When the server is lost, workers may be at different fragments or keys, and each would wait for all others:

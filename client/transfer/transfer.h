@@ -126,8 +126,9 @@ struct psc_lane_progress {
     uint64_t *answered; /* bitmap over the lane's chunks */
     uint32_t in_flight;
     uint32_t first_sent; /* the piece that was last sent because it was the first, of a message with a gate */
-    uint64_t *sent;    /* bitmap over the chunks of a message with a gate: sent since the links were opened */
-    uint64_t *encoded; /* bitmap over the chunks: encoded in psc_wire.room */
+    uint64_t *sent; /* bitmap over the chunks of a message with a gate: sent since the links were opened */
+    /* Bitmaps over the chunks. encoded: in psc_wire.room; fed_back: what that has lost is in the error. */
+    uint64_t *encoded, *fed_back;
     /* Of what a device has encoded: batches that are being copied to the host, and those that are there. */
     uint32_t fetching, fetched;
     size_t place; /* index of the lane's first chunk there */

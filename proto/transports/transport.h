@@ -152,9 +152,10 @@ struct ps_transport {
      * not know the pass; -EHOSTUNREACH: no port there, or on another machine. With a sentence. */
     int (*link_open)(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_link **out, struct ps_error *err);
-    /* Drops messages in flight, and returns only when bodies given to link_send are no longer read. Messages
-     * sent in place that the port has not begun are taken back; the port may still access those that it has
-     * begun: call link_settle first. */
+    /* Drops messages in flight, and returns only when bodies given to link_send are no longer read. It waits
+     * for that, but not for a name server: a link whose host is being looked up has read none, and reads none
+     * afterwards. Messages sent in place that the port has not begun are taken back; the port may still
+     * access those that it has begun: call link_settle first. */
     void (*link_close)(struct ps_link *link);
     /* Sends without copying the body, which must not change until its answer has arrived or the link is
      * closed. body NULL: none. -EAGAIN: the window is full. -EMSGSIZE: larger than the port's slots;

@@ -65,6 +65,7 @@ struct psd_server {
     bool reached_exactly;          /* otherwise a lower bound */
     uint64_t saved[PSD_MAX_SAVED]; /* versions, in no order */
     uint32_t n_saved;
+    bool has_saved;                       /* a checkpoint, as this psd knows: saved_version is its version */
     uint64_t saved_number, saved_version; /* from its last News, as are the next */
     char unsaved[200];                    /* why that one was not written; "": it was */
     uint64_t change;                      /* the last change that it has tried */

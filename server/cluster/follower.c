@@ -120,6 +120,7 @@ static void send_news(struct psd_cluster *cluster, const Ps__Note *msg, uint64_t
     m.version = psd_version(cluster->lanes);
     m.saved_number = f->saved_number;
     m.unsaved = f->unsaved;
+    m.has_saved = cluster->job->checkpointer.last_path[0] != 0;
     m.saved_version = cluster->job->checkpointer.last_version;
     m.change = f->change;
     m.refused = f->refused;

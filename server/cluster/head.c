@@ -226,7 +226,7 @@ int psd_cluster_check_saved(const struct psd_cluster *cluster, struct ps_error *
         char newest[40] = "none known to the head";
         if (cluster->head.snapshots == 0 || (settled && s->unsaved[0] == 0))
             continue;
-        if (s->saved_version != 0)
+        if (s->has_saved)
             snprintf(newest, sizeof newest, "version %" PRIu64, s->saved_version);
         return ps_fail(err, -EIO, "server %u (%s): %s; its newest checkpoint: %s", i, s->name,
                        settled   ? s->unsaved
@@ -396,7 +396,8 @@ void psd_cluster_news(struct psd_cluster *cluster, const struct psd_peer *peer, 
     snprintf(s->refused, sizeof s->refused, "%s", m->refused);
     s->saved_number = m->saved_number;
     snprintf(s->unsaved, sizeof s->unsaved, "%s", m->unsaved);
-    if (m->saved_version != 0 && m->saved_version != s->saved_version) {
+    if (m->has_saved && (!s->has_saved || m->saved_version != s->saved_version)) {
+        s->has_saved = true;
         s->saved_version = m->saved_version;
         s->saved[s->n_saved < PSD_MAX_SAVED ? s->n_saved++ : cluster->head.snapshots % PSD_MAX_SAVED] =
             m->saved_version;

@@ -11,11 +11,11 @@ static json_t *integer(uint64_t v)
 }
 
 static json_t *server_json(uint32_t index, const char *name, const char *state, uint64_t version,
-                           uint64_t saved, uint64_t n_lost, uint64_t behind)
+                           const uint64_t *saved, uint64_t n_lost, uint64_t behind)
 {
     return json_pack("{s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "index", integer(index), "name",
                      psd_json_text(name), "state", state, "version", integer(version), "checkpoint",
-                     saved != 0 ? integer(saved) : json_null(), "lost", integer(n_lost), "orders_behind",
+                     saved != NULL ? integer(*saved) : json_null(), "lost", integer(n_lost), "orders_behind",
                      integer(behind));
 }
 
@@ -23,14 +23,17 @@ json_t *psd_cluster_json(const struct psd_cluster *cluster)
 {
     json_t *list = json_array();
     uint32_t index = cluster->cfg->servers.index;
+    const struct psd_checkpointer *own = &cluster->job->checkpointer;
     json_array_append_new(
-        list, server_json(index, index == 0 ? "head" : "",
-                          psd_is_head(cluster->cfg) || cluster->follower.placed ? "here" : "waits",
-                          psd_version(cluster->lanes), cluster->job->checkpointer.last_version, 0, 0));
+        list,
+        server_json(index, index == 0 ? "head" : "",
+                    psd_is_head(cluster->cfg) || cluster->follower.placed ? "here" : "waits",
+                    psd_version(cluster->lanes), own->last_path[0] != 0 ? &own->last_version : NULL, 0, 0));
     for (uint32_t i = 1; psd_has_cluster(cluster->cfg) && i < cluster->cfg->servers.count; i++) {
         const struct psd_server *s = &cluster->head.servers[i];
         const char *state = s->here ? "here" : s->enlisted ? "waits" : s->n_lost > 0 ? "lost" : "missing";
-        json_array_append_new(list, server_json(i, s->name, state, s->version, s->saved_version, s->n_lost,
+        json_array_append_new(list, server_json(i, s->name, state, s->version,
+                                                s->has_saved ? &s->saved_version : NULL, s->n_lost,
                                                 s->orders.sent - s->orders.taken));
     }
     return json_pack("{s:o, s:o, s:o, s:o}", "count", integer(cluster->cfg->servers.count), "index",

@@ -66,6 +66,15 @@ static void note_members(struct psd_control *control, struct psd_session *s, uin
     s->members_left = left;
 }
 
+/* After a restart an exchange may be open here that the worker has completed before: the checkpoint has a
+ * part of it. A change of the method would wait for the rest. */
+static void note_ended(struct psd_control *control, const struct psd_session *s, uint64_t seq)
+{
+    if (seq != 0)
+        psd_exchange_remember(&control->lanes->shared.over[s->client],
+                              psd_exchange_name(s->incarnation, seq + 1));
+}
+
 static void on_heartbeat(struct psd_control *control, const struct psd_peer *peer, struct psd_session *s,
                          const Ps__ToServer *m)
 {
@@ -76,6 +85,7 @@ static void on_heartbeat(struct psd_control *control, const struct psd_peer *pee
     s->speed.steps_per_second = psd_dynamic_period_speed(m->heartbeat->steps_per_second);
     note_transport(s, m->heartbeat);
     note_members(control, s, m->heartbeat->members);
+    note_ended(control, s, m->heartbeat->ended);
     alive.workers = psd_sessions_count(control->sessions, false);
     alive.center_version = psd_version(control->lanes);
     alive.draining = control->job->state == PSD_STATE_DRAINING || control->job->state == PSD_STATE_STOPPING;

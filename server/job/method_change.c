@@ -88,12 +88,12 @@ static bool is_open_on(const struct psd_job *job, uint32_t client, uint32_t inca
     const struct psd_shared *shared = &job->lanes->shared;
     size_t at = psd_track_at(shared, client, track);
     uint64_t begun = newest(&shared->begun[at]);
-    if (begun == 0 || (incarnation != 0 && !psd_exchange_is_of(begun, incarnation)))
+    if (begun == 0 || (incarnation != 0 && !psd_exchange_is_of(begun, incarnation)) ||
+        psd_exchange_is_later(newest(&shared->over[client]), begun))
         return false;
     if (psd_has_cluster(job->cfg))
         return !is_whole_everywhere(job, client, begun);
-    return psd_exchange_is_later(begun, newest(&shared->whole[at])) &&
-           !psd_exchange_is_later(newest(&shared->over[client]), begun);
+    return psd_exchange_is_later(begun, newest(&shared->whole[at]));
 }
 
 /* Whether an exchange of the slot's session has landed in some chunks and not in others. With several servers

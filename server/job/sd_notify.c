@@ -74,6 +74,20 @@ void psd_notify_stopping(void)
     say("STOPPING=1");
 }
 
+static void say_watchdog(uint64_t interval_us)
+{
+    char state[80];
+    snprintf(state, sizeof state, "WATCHDOG=1\nWATCHDOG_USEC=%" PRIu64, interval_us);
+    say(state);
+}
+
+void psd_notify_restarting(void)
+{
+    enum { LONGER = 10 };
+    if (watchdog_us() != 0)
+        say_watchdog(LONGER * watchdog_us());
+}
+
 static uint64_t beats_of(const struct psd_lane *lane)
 {
     return atomic_load_explicit(&lane->stats.beats, memory_order_relaxed);
@@ -96,5 +110,9 @@ void psd_notify_watch(struct psd_notify *n, struct psd_lane *const *lanes, uint3
             return;
     n->asked = false;
     n->said_ms = now_ms;
-    say("WATCHDOG=1");
+    if (n->is_set)
+        say("WATCHDOG=1");
+    else
+        say_watchdog(watchdog_us());
+    n->is_set = true;
 }

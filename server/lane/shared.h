@@ -34,7 +34,7 @@ struct psd_shared {
      */
     _Atomic uint64_t *begun, *whole;
     /* [n_slots]: the client's exchanges before this one are over: it has their answers, or has given them up.
-     * Likewise a name. */
+     * Likewise a name. Lanes learn it from the next exchange, the loop from heartbeats. */
     _Atomic uint64_t *over;
     /* [n_slots], with several servers: those that the exchange in `begun` goes to, as bits below the lower
      * half of its name; see psd_exchange_parts. */

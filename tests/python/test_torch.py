@@ -789,6 +789,27 @@ class Vector(Case):
         self.train(again, range(1))
         self.assertEqual(path.with_name("worker.before").read_bytes(), before)
 
+    def test_a_state_that_cannot_be_saved_ends_no_training(self) -> None:
+        """The step is made before: a program that makes it again after an exception would make it twice."""
+        psd = self.psd("async-sgd", "learning_rate=0.1")
+        path = psd.folder / "gone" / "worker"
+        with self.assertRaisesRegex(OSError, "gone' is not there"):
+            psclient.torch.Trainer(make_net(), server=psd.endpoint, state=path)
+        path.parent.mkdir()
+        worker = self.trainer(psd, make_net(), state=path)
+        path.parent.rmdir()
+        worker._saved = -1  # as if psd had asked
+        with self.assertLogs("psclient", "WARNING") as log:
+            self.train(worker, range(1))
+        self.assertIn("No such file or directory", log.output[0])
+        with self.assertNoLogs("psclient", "WARNING"):
+            self.train(worker, range(1, 2))
+        path.parent.mkdir()
+        worker._saved = -1
+        self.train(worker, range(2, 3))
+        self.assertEqual(worker.worker.clock, 3)
+        self.assertTrue(path.exists())
+
     def test_the_state_that_belongs_to_the_center_is_resumed(self) -> None:
         """The newest, or that before it where psd, or this worker, ended while it saved."""
         psd = self.psd("async-sgd", "learning_rate=0.1")

@@ -134,22 +134,6 @@ static int reduce(const struct wave *w, struct ps_error *err)
     return rc == MPI_SUCCESS ? PSC_OK : psc_mpi_fail(err, "MPI_Send", rc);
 }
 
-static int make_room(struct psc_coded_room *room, size_t bytes, struct ps_error *err)
-{
-    if (bytes <= room->bytes)
-        return PSC_OK;
-    psc_coded_room_free(room);
-    room->out = malloc(bytes);
-    room->in = malloc(bytes);
-    if (room->out == NULL || room->in == NULL) {
-        psc_coded_room_free(room);
-        ps_fail(err, PSC_ENOMEM, "no memory for %zu bytes of messages", 2 * bytes);
-        return PSC_ENOMEM;
-    }
-    room->bytes = bytes;
-    return PSC_OK;
-}
-
 void psc_coded_room_free(struct psc_coded_room *room)
 {
     free(room->out);
@@ -162,15 +146,50 @@ size_t psc_coded_stripe(uint32_t members)
     return members * psc_segment_floats(psc_segment_default(members), members);
 }
 
+/* Blocks of a stripe of each member's part. */
+static uint32_t blocks_of(const struct psc_collective *op, uint32_t members)
+{
+    return op->kind == PSC_REDUCE ? 1 : members;
+}
+
+static size_t segment_of(const struct psc_collective *op, uint32_t members)
+{
+    return psc_segment_floats(psc_segment_default(members), blocks_of(op, members));
+}
+
+/* Stripes of a wave. */
+static size_t wave_of(size_t segment)
+{
+    return MESSAGE_BYTES / (segment * sizeof(float));
+}
+
+int psc_coded_room_make(struct psc_coded_room *room, uint32_t members, const struct psc_collective *op,
+                        struct ps_error *err)
+{
+    size_t segment = segment_of(op, members);
+    size_t bytes = wave_of(segment) * op->codec->payload_bytes(op->codec, segment);
+    if (bytes <= room->bytes)
+        return PSC_OK;
+    psc_coded_room_free(room);
+    room->out = malloc(bytes);
+    room->in = malloc(bytes);
+    if (room->out == NULL || room->in == NULL) {
+        psc_coded_room_free(room);
+        return ps_fail(err, PSC_ENOMEM, "no memory for %zu bytes of messages", 2 * bytes);
+    }
+    room->bytes = bytes;
+    return PSC_OK;
+}
+
 int psc_coded_sum(const struct psc_coded_sum *s, struct ps_error *err)
 {
     static int (*const by_kind[])(const struct wave *w, struct ps_error *err) = {
         [PSC_ALLREDUCE] = allreduce, [PSC_REDUCE] = reduce, [PSC_REDUCE_SCATTER] = reduce_scatter};
-    struct wave w = {.s = s, .blocks = s->op->kind == PSC_REDUCE ? 1 : s->members};
-    size_t segment = psc_segment_floats(psc_segment_default(s->members), w.blocks);
+    struct wave w = {.s = s, .blocks = blocks_of(s->op, s->members)};
+    size_t segment = segment_of(s->op, s->members);
     w.stripe = s->op->kind == PSC_ALLREDUCE ? w.blocks * segment : segment;
-    size_t stripes = (s->op->n + w.stripe - 1) / w.stripe, each = MESSAGE_BYTES / (segment * sizeof(float));
-    int rc = make_room(s->room, each * s->op->codec->payload_bytes(s->op->codec, segment), err);
+    size_t stripes = (s->op->n + w.stripe - 1) / w.stripe, each = wave_of(segment);
+    int rc = PSC_OK;
     for (size_t i = 0; i < stripes && rc == PSC_OK; i += each) {
         w.first = i;
         w.end = i + each < stripes ? i + each : stripes;

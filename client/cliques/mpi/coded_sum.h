@@ -21,7 +21,11 @@ struct psc_coded_sum {
     void *arg;
 };
 
-/* PSC_OK; PSC_ENOMEM, PSC_ECLIQUE with a sentence. */
+/* Makes the room that the sum needs: PSC_ENOMEM with a sentence. Others would wait for the messages of a
+ * member that cannot. */
+int psc_coded_room_make(struct psc_coded_room *room, uint32_t members, const struct psc_collective *op,
+                        struct ps_error *err);
+/* In a room that was made for it. PSC_OK; PSC_ECLIQUE with a sentence. */
 int psc_coded_sum(const struct psc_coded_sum *s, struct ps_error *err);
 /* The floats of a stripe: see struct psc_clique_ops. */
 size_t psc_coded_stripe(uint32_t members);

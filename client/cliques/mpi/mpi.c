@@ -3,8 +3,9 @@
  *
  * Before each collective the members compare their calls by one reduction of a few words: the maximum of each
  * word and of its negative, which is minus the minimum. If maximum and minimum are equal, all members make
- * the same call. The reduction is also a barrier. The watchdog is told of progress after it and after each
- * piece. Floats in a codec are summed by a ring of messages (coded_sum.c), all else is MPI's (pieces.c). */
+ * the same call, and have memory for it. The reduction is also a barrier. The watchdog is told of
+ * progress after it and after each piece. Floats in a codec are summed by a ring of messages (coded_sum.c),
+ * all else is MPI's (pieces.c). */
 #include "client/cliques/mpi/mpi.h"
 
 #include <inttypes.h>
@@ -18,7 +19,7 @@
 #include "proto/clock.h"
 
 enum { CLOSING = PSC_N_COLLECTIVES }; /* in place of a collective: the member has closed the clique */
-enum { W_KIND, W_COUNT, W_ROOT, W_CODEC, W_TYPE, W_OPERATION, W_COMPARES, W_NUMBER, N_WORDS };
+enum { W_KIND, W_COUNT, W_ROOT, W_CODEC, W_TYPE, W_OPERATION, W_COMPARES, W_NUMBER, W_LACKS, N_WORDS };
 enum { NAP_US = 200 };
 
 struct mpi {
@@ -51,6 +52,7 @@ static void fill_words(const struct mpi *s, int kind, const struct psc_collectiv
     words[W_OPERATION] = op->operation;
     words[W_COMPARES] = op->compares;
     words[W_NUMBER] = (int64_t)s->number;
+    words[W_LACKS] = 0;
 }
 
 static void describe(const int64_t *words, char *text, size_t size)
@@ -69,14 +71,15 @@ static void describe(const int64_t *words, char *text, size_t size)
         snprintf(root, sizeof root, ", root %" PRId64, words[W_ROOT]);
     if (words[W_CODEC] != 0)
         snprintf(coded, sizeof coded, " in %s", codec != NULL ? codec->name : "an unknown codec");
-    snprintf(text, size, "%s%s of %" PRId64 " %s%s%s", name, of, words[W_COUNT], units, coded, root);
+    snprintf(text, size, "%s%s of %" PRId64 " %s%s%s%s", name, of, words[W_COUNT], units, coded, root,
+             words[W_LACKS] != 0 ? ", for which it has no memory" : "");
 }
 
 /* All members know that they disagree: exchanges their calls, for the error. */
 static int name_both_sides(const struct mpi *s, const int64_t *words, struct ps_error *err)
 {
     int64_t *all = malloc((size_t)s->members * N_WORDS * sizeof *all);
-    char first[120], other[120];
+    char first[160], other[160];
     int r = 1, rc;
 
     if (all == NULL)
@@ -171,6 +174,20 @@ static int run_pieces(struct mpi *s, const struct psc_collective *op, const char
     return psc_mpi_run_pieces(&pieces, err);
 }
 
+/* A member without memory for the call takes part in the comparison, by which the others learn of it. With
+ * every member's memory gone all words are the same. */
+static int agree(struct mpi *s, const struct psc_collective *op, bool coded, int64_t *words,
+                 struct ps_error *err)
+{
+    struct ps_error ignored;
+    int rc = coded ? psc_coded_room_make(&s->room, (uint32_t)s->members, op, err) : PSC_OK;
+    words[W_LACKS] = rc != PSC_OK;
+    if (op->compared)
+        return rc;
+    int compared = compare(s, words, rc == PSC_OK ? err : &ignored);
+    return rc == PSC_OK ? compared : rc;
+}
+
 /* The watchdog's limit for this call: the clique's, or less if the call's own comes before. */
 static void set_limit(const struct mpi *s, const struct psc_collective *op)
 {
@@ -184,17 +201,15 @@ static int run(void *state, const struct psc_collective *op, struct ps_error *er
 {
     struct mpi *s = state;
     int64_t words[N_WORDS];
-    char what[120];
+    char what[160];
     bool coded = op->codec != NULL && !op->codec->in_place;
-    int rc = PSC_OK;
 
     s->number += !op->compared;
     fill_words(s, (int)op->kind, op, words);
     describe(words, what, sizeof what);
     set_limit(s, op);
     psc_watchdog_wait(s->dog, "collective %" PRIu64 ", %s, before it begins", s->number, what);
-    if (!op->compared)
-        rc = compare(s, words, err);
+    int rc = agree(s, op, coded, words, err);
     if (rc == PSC_OK && !op->compares)
         rc = (coded ? run_coded : run_pieces)(s, op, what, err);
     psc_watchdog_rest(s->dog);

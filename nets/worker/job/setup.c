@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,6 +115,17 @@ static int open_rates(struct cnn_job *job)
     return CNN_EXIT_USAGE;
 }
 
+/* Partitions have been placed on the cores. */
+static void check_threads(const struct cnn_job *job)
+{
+    uint32_t cores = cnn_machine_cores();
+    if (job->partition == NULL && job->args->threads > cores)
+        ps_log(PS_LOG_WARN, "net.threads",
+               "--threads %" PRIu64 ": this process may use %u cores, and threads beyond them make the net "
+               "slower; 0 is one for each core",
+               job->args->threads, cores);
+}
+
 static int open_net(struct cnn_job *job)
 {
     struct ps_error err;
@@ -126,6 +138,7 @@ static int open_net(struct cnn_job *job)
                                   .label_smoothing = job->args->label_smoothing};
     if (job->partition != NULL)
         opt.first_image = job->partition->index * opt.batch;
+    check_threads(job);
     int rc = cnn_net_create(&opt, &job->net, &err);
     if (rc != 0) {
         ps_log(PS_LOG_ERROR, "net.failed", "--net %s: %s", job->model.name, err.text);

@@ -5,17 +5,19 @@
 #include "proto/transports/zmq/zmq.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zmq.h>
 
+#include "proto/clock.h"
 #include "proto/security/curve.h"
 #include "proto/security/socket_monitor.h"
 #include "proto/transports/zmq/bind.h"
 #include "proto/wire/frame.h"
+#include "proto/zmq_end.h"
 
 enum { PARTS_ID, PARTS_HEAD, PARTS_BODY, PARTS };
 
@@ -28,6 +30,7 @@ _Static_assert(sizeof(struct parts) <= sizeof(((struct ps_message *)0)->storage)
 
 struct ps_hub {
     void *context;
+    bool is_stuck; /* libzmq did not release the bodies of the link that was closed last */
     bool secured;
     struct ps_curve_pair pair;
     char server_key[PS_CURVE_KEY_CHARS + 1];
@@ -39,12 +42,13 @@ struct ps_port {
     struct ps_unix_socket file;
 };
 
-/* Counts bodies that libzmq may still read. Outlives its link until libzmq has released the last one. */
+/* Counts bodies that libzmq may still read, and the link while it is open. The last one frees it. */
 struct bodies_in_use {
     atomic_int n;
 };
 
 struct ps_link {
+    struct ps_hub *hub;
     void *socket;
     struct bodies_in_use *bodies_in_use;
 };
@@ -65,7 +69,7 @@ void ps_zmq_hub_destroy(struct ps_hub *hub)
 {
     if (hub == NULL)
         return;
-    zmq_ctx_term(hub->context);
+    ps_zmq_context_end(hub->context);
     explicit_bzero(&hub->pair, sizeof hub->pair);
     free(hub);
 }
@@ -289,6 +293,8 @@ int ps_zmq_link_open(struct ps_hub *hub, const char *url, const struct ps_transp
         ps_fail(err, rc, "no memory for a link to %s", url);
         goto free_link;
     }
+    link->hub = hub;
+    atomic_init(&link->bodies_in_use->n, 1);
     if ((link->socket = zmq_socket(hub->context, ZMQ_DEALER)) == NULL) {
         rc = ps_fail(err, -zmq_errno(), "cannot create a socket for %s: %s", url, zmq_strerror(zmq_errno()));
         goto free_link;
@@ -310,21 +316,43 @@ free_link:
     return rc;
 }
 
+static void forget_body(struct bodies_in_use *bodies_in_use)
+{
+    if (atomic_fetch_sub_explicit(&bodies_in_use->n, 1, memory_order_acq_rel) == 1)
+        free(bodies_in_use);
+}
+
 static void let_go(void *data, void *lent_arg)
 {
-    struct bodies_in_use *bodies_in_use = lent_arg;
     (void)data;
-    atomic_fetch_sub_explicit(&bodies_in_use->n, 1, memory_order_release);
+    forget_body(lent_arg);
+}
+
+/* libzmq's I/O thread drops queued messages within moments (LINGER 0), unless it looks up the host's name:
+ * that can take long, and afterwards it drops them unread. Naps are counted, since a process that was stopped
+ * has not waited. False: it was not waited for any longer. */
+static bool await_bodies(const struct ps_link *link)
+{
+    enum { YIELDS = 1000, NAP_US = 1000, NAPS = 2000, NAPS_WHEN_STUCK = 100 };
+    int naps = link->hub->is_stuck ? NAPS_WHEN_STUCK : NAPS;
+    for (int i = 0; i < YIELDS + naps; i++) {
+        if (atomic_load_explicit(&link->bodies_in_use->n, memory_order_acquire) == 1)
+            return true;
+        if (i < YIELDS)
+            sched_yield();
+        else
+            ps_sleep_us(NAP_US);
+    }
+    return false;
 }
 
 void ps_zmq_link_close(struct ps_link *link)
 {
     if (link == NULL)
         return;
-    zmq_close(link->socket); /* LINGER 0: libzmq's I/O thread drops queued messages within moments */
-    while (atomic_load_explicit(&link->bodies_in_use->n, memory_order_acquire) > 0)
-        sched_yield();
-    free(link->bodies_in_use);
+    zmq_close(link->socket);
+    link->hub->is_stuck = !await_bodies(link);
+    forget_body(link->bodies_in_use);
     free(link);
 }
 

@@ -48,6 +48,16 @@ static void check(bool good, const char *what)
     MPI_Abort(MPI_COMM_WORLD, 3);
 }
 
+static bool lacks_memory;
+
+void *__libc_malloc(size_t size); /* glibc's own */
+
+/* Of everything in this process. */
+void *malloc(size_t size)
+{
+    return lacks_memory && size >= 100000 ? NULL : __libc_malloc(size);
+}
+
 /* Values whose sums depend on the order in which they are added. */
 static float value(int rank, size_t i)
 {
@@ -284,6 +294,17 @@ static void mode_coded(struct psc_clique *q, const char *place)
 }
 
 /* What no kind of clique takes. */
+/* One member has no room for the payloads of a sum. */
+static void mode_memory(struct psc_clique *q)
+{
+    float x[10] = {1};
+    lacks_memory = world_rank == 1;
+    int rc = psc_allreduce(q, x, 10, "int8");
+    lacks_memory = false;
+    check(rc == (world_rank == 1 ? PSC_ENOMEM : PSC_ECLIQUE), psc_clique_error(q));
+    say("%s", psc_clique_error(q));
+}
+
 static void mode_codec(struct psc_clique *q)
 {
     float x[10] = {1};
@@ -383,6 +404,8 @@ static void run_mode(struct psc_clique *q, const char *mode, const char *arg)
         mode_differ(q, arg);
     else if (strcmp(mode, "deadline") == 0)
         mode_deadline(q);
+    else if (strcmp(mode, "memory") == 0)
+        mode_memory(q);
     else if (strcmp(mode, "codec") == 0)
         mode_codec(q);
     else if (strcmp(mode, "stopped") == 0)

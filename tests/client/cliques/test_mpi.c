@@ -109,6 +109,18 @@ START_TEST(members_that_disagree_are_all_told)
 }
 END_TEST
 
+/* The others do not wait for its messages until the watchdog ends their processes. */
+START_TEST(one_without_memory_is_named)
+{
+    struct run r;
+    mpirun(&r, 3, "memory");
+    ASSERT_SAYS(&r, "rank 1 allreduce of 10 floats in int8, for which it has no memory", 2);
+    ASSERT_SAYS(&r, "no memory for ", 1);
+    ASSERT_SAYS(&r, "WRONG", 0);
+    ck_assert_int_eq(r.code, 0);
+}
+END_TEST
+
 START_TEST(one_that_closes_early_is_named)
 {
     struct run r;
@@ -298,6 +310,7 @@ int main(void)
     tcase_add_loop_test(tc, sums_are_right_and_the_same_at_every_rank, 1, 5);
     tcase_add_test(tc, long_vectors_go_in_pieces);
     tcase_add_loop_test(tc, members_that_disagree_are_all_told, 0, ROWS(differences));
+    tcase_add_test(tc, one_without_memory_is_named);
     tcase_add_test(tc, one_that_closes_early_is_named);
     tcase_add_loop_test(tc, codecs_give_the_bits_of_a_ring, 1, 5);
     tcase_add_loop_test(tc, collectives_of_every_type_give_their_results, 2, 4);

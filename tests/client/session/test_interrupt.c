@@ -1,4 +1,7 @@
 /* Waits that the caller does not want to go on with: options.go_on. */
+#include <math.h>
+#include <signal.h>
+
 #include "tests/client/psd_fixture.h"
 
 enum { N = 3000, PATIENCE = 3, ENDLESS = 1000000 };
@@ -149,6 +152,37 @@ START_TEST(an_overlapped_exchange_is_waited_for)
 }
 END_TEST
 
+/* An evaluator asks whether psd wants its vector, and psd does not answer. */
+START_TEST(an_offered_vector_is_waited_for)
+{
+    struct patience p;
+    struct psc *a, *b;
+    two_workers("overlap=false", &p, &a, &b);
+    p.left = ENDLESS;
+    struct psc_options opt = options_with(&p, psd.endpoint);
+    opt.kind = PSC_OBSERVER;
+    struct psc *observer;
+    p.left = ENDLESS;
+    ck_assert_int_eq(psc_open(&opt, &observer), PSC_OK);
+    assert_ok(observer, psc_begin(observer, &model, 1, answer));
+    const struct psc_metrics m = {.size = sizeof m,
+                                  .loss = NAN,
+                                  .accuracy = NAN,
+                                  .samples_per_second = NAN,
+                                  .test_loss = 1,
+                                  .test_accuracy = 0.5,
+                                  .vector = answer};
+    kill(psd.pid, SIGSTOP);
+    p.left = PATIENCE;
+    assert_interrupted(observer, psc_report(observer, &m), &p);
+    kill(psd.pid, SIGCONT);
+    ck_assert_int_eq(psc_report(observer, &m), PSC_EINTERRUPTED);
+    psc_close(observer);
+    psc_close(a);
+    psc_close(b);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-interrupt");
@@ -159,6 +193,7 @@ int main(void)
     tcase_add_test(tc, a_round_waits_for_others);
     tcase_add_test(tc, a_started_exchange_is_waited_for);
     tcase_add_test(tc, an_overlapped_exchange_is_waited_for);
+    tcase_add_test(tc, an_offered_vector_is_waited_for);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

@@ -10,7 +10,9 @@
 
 #include "client/psclient.h"
 #include "client/session/retry.h"
+#include "proto/transports/transport.h"
 #include "proto/wire/control.h"
+#include "proto/wire/frame.h"
 #include "tests/support/unit.h"
 
 double __wrap_psc_retry_next(struct psc_retry *r, double first, double most);
@@ -252,6 +254,34 @@ START_TEST(a_name_server_does_not_hold_up_the_end)
 }
 END_TEST
 
+/* Nor does the end of an exchange: psd gives its clients the address of its lanes by name, too. */
+START_TEST(a_name_server_does_not_hold_up_the_end_of_data_links)
+{
+    enum { LINKS = 3 };
+    static const struct ps_transport_limits limits = {.max_body_bytes = 4096, .window_chunks = 2};
+    const struct ps_transport *t = ps_transport_find("tcp");
+    char head[PS_FRAME_BYTES] = "", body[4096] = "";
+    struct ps_hub *hub;
+    struct ps_link *link[LINKS];
+    struct ps_error err = {""};
+    pthread_t late;
+    sem_init(&name_server_of_zmq, 0, 0);
+    ck_assert_int_eq(t->hub_create(1, &hub), 0);
+    for (int i = 0; i < LINKS; i++) {
+        ck_assert_msg(t->link_open(hub, "tcp://no-such-host.invalid:1", &limits, &link[i], &err) == 0, "%s",
+                      err.text);
+        ck_assert_int_eq(t->link_send(link[i], head, body, sizeof body), 0);
+    }
+    for (double end = unit_now_s() + UNIT_HANG_S; asked_by_zmq == 0; unit_nap_ms(1))
+        ck_assert(unit_now_s() < end);
+    ck_assert_int_eq(pthread_create(&late, NULL, answer_late, NULL), 0);
+    for (int i = 0; i < LINKS; i++)
+        t->link_close(link[i]);
+    t->hub_destroy(hub);
+    ck_assert_int_eq(answered_to_zmq, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-return");
@@ -259,6 +289,7 @@ int main(void)
     tcase_add_test(tc, a_server_that_is_back_hears_hello_again);
     tcase_add_test(tc, a_name_is_looked_up_until_the_timeout);
     tcase_add_test(tc, a_name_server_does_not_hold_up_the_end);
+    tcase_add_test(tc, a_name_server_does_not_hold_up_the_end_of_data_links);
     tcase_add_test(tc, a_head_that_does_not_answer_is_waited_for_until_the_timeout);
     suite_add_tcase(suite, tc);
     return unit_run(suite);

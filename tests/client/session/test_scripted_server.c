@@ -1,4 +1,5 @@
 /* The library against a server that the test scripts: what a real psd would not say, or say wrong. */
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -7,6 +8,7 @@
 #include <zmq.h>
 
 #include "client/psclient.h"
+#include "proto/codecs/codec.h"
 #include "proto/wire/control.h"
 #include "proto/wire/frame.h"
 #include "tests/support/unit.h"
@@ -16,14 +18,16 @@ enum { N = 5000, CHUNK = 1024 };
 /* What the server does wrong. */
 struct script {
     void (*spoil)(Ps__Welcome *w);
-    uint32_t hello_error; /* Ps__Code: answers Hello with an error */
-    bool garbage;         /* answers Hello with bytes that are no message */
-    int lose;             /* loses every lose-th answer of the lane; 0: none */
-    bool shift;           /* sends stray answers of odd sizes first, so that bodies lie at odd addresses */
-    uint16_t data_error;  /* answers exchanges with this code */
-    int stale;            /* so many chunks of exchanges get STALE first, and land nothing */
-    bool short_answers;   /* answers lack a float */
-    bool restarts;        /* comes back from a checkpoint in the middle of an exchange: on_life */
+    uint32_t hello_error;  /* Ps__Code: answers Hello with an error */
+    bool garbage;          /* answers Hello with bytes that are no message */
+    int lose;              /* loses every lose-th answer of the lane; 0: none */
+    bool shift;            /* sends stray answers of odd sizes first, so that bodies lie at odd addresses */
+    uint16_t data_error;   /* answers exchanges with this code */
+    int stale;             /* so many chunks of exchanges get STALE first, and land nothing */
+    bool short_answers;    /* answers lack a float */
+    bool restarts;         /* comes back from a checkpoint in the middle of an exchange: on_life */
+    uint32_t heartbeat_ms; /* 0: a loaded machine must not look like a lost server */
+    const char *codec;     /* of messages, with error feedback; NULL: raw */
     int strange;       /* so many chunks of exchanges are answered as by a control socket, and land nothing */
     bool strange_once; /* after Begun comes what is no control message */
     void (*other)(
@@ -43,6 +47,7 @@ struct fake {
     pthread_t thread;
     atomic_bool stop;
     atomic_int hellos, requests, landed;
+    _Atomic uint64_t ended;        /* as the last heartbeat said */
     atomic_int n_stale, n_strange; /* answered so */
     bool seen[3][16];              /* by seq, chunk: what landed */
     float center[N];
@@ -153,6 +158,8 @@ static void on_hello(struct fake *f, zmq_msg_t *id)
     method.schedule = &schedule;
     if (f->script.restarts) /* exchanges wait for each other: the one that was cut comes again whole */
         method.admission = "sync";
+    if (f->script.codec != NULL)
+        method.message_codec = (char *)(uintptr_t)f->script.codec, method.error_feedback = true;
     w.client = 0, w.incarnation = 5, w.workers = 1, w.method = &method, w.transport = "tcp";
     w.lanes = lanes, w.n_lanes = 1, w.chunk_floats = CHUNK, w.window_chunks = 2, w.silence_ms = 1000;
     if (f->script.spoil != NULL)
@@ -186,8 +193,10 @@ static void on_control(struct fake *f)
             zmq_send(f->control, "\xff\xff\xff", 3, 0);
         }
         zmq_msg_close(&again);
-    } else if (m->what_case == PS__TO_SERVER__WHAT_HEARTBEAT)
+    } else if (m->what_case == PS__TO_SERVER__WHAT_HEARTBEAT) {
+        atomic_store(&f->ended, m->heartbeat->ended);
         send_control(f, &id, PS__TO_CLIENT__WHAT_ALIVE, &alive);
+    }
     ps_control_free_to_server(m);
     zmq_msg_close(&id);
     zmq_msg_close(&body);
@@ -209,14 +218,21 @@ static void send_data(struct fake *f, zmq_msg_t *id, const struct ps_frame *fram
 /* Moves the center as rule sgd does with a rate of 1, each chunk of an exchange once. */
 static void land(struct fake *f, const struct ps_frame *frame, const float *body)
 {
+    float decoded[CHUNK];
+    struct ps_codec codec;
     bool *seen = &f->seen[frame->seq % 3][frame->begin / (CHUNK - 64)];
     if (frame->kind == PS_FRAME_PULL || *seen)
         return;
     *seen = true;
     atomic_fetch_add(&f->landed, 1);
+    if (frame->codec != 0 && ps_codec_of(f->script.codec, &codec) == NULL) {
+        codec.decode(&codec, decoded, body, frame->count);
+        body = decoded;
+    }
     for (uint32_t i = 0; i < frame->count; i++)
-        f->center[frame->begin + i] =
-            frame->kind == PS_FRAME_OFFER ? body[i] : f->center[frame->begin + i] - body[i];
+        f->center[frame->begin + i] = frame->kind == PS_FRAME_OFFER || frame->kind == PS_FRAME_SET
+                                          ? body[i]
+                                          : f->center[frame->begin + i] - body[i];
 }
 
 static void on_data(struct fake *f)
@@ -233,10 +249,11 @@ static void on_data(struct fake *f)
     f->link = name_of(&id);
     bool late = is_same(&f->link, &f->dead_link); /* a server that was restarted would not get it */
     if (!late && ps_frame_parse(&frame, head, (size_t)head_bytes, NULL) == 0) {
-        bool offer = frame.kind == PS_FRAME_OFFER, exchange = frame.kind == PS_FRAME_EXCHANGE;
+        bool offer = frame.kind == PS_FRAME_OFFER, exchange = frame.kind == PS_FRAME_EXCHANGE,
+             set = frame.kind == PS_FRAME_SET;
         if (f->script.other != NULL && exchange && !f->gone)
             forget_client(f);
-        if (f->gone || (f->script.restarts && exchange && !on_life(f, &frame))) {
+        if (f->gone || (f->script.restarts && (exchange || set) && !on_life(f, &frame))) {
             zmq_msg_close(&id);
             return;
         }
@@ -250,8 +267,10 @@ static void on_data(struct fake *f)
         if (f->script.shift)
             send_data(f, &id, &stray, "0123456789", (size_t)n % 8);
         frame.kind = PS_FRAME_ANSWER;
+        frame.codec = 0;
         frame.rate = 1;
-        size_t len = offer ? 0 : frame.count * sizeof(float) - (f->script.short_answers ? sizeof(float) : 0);
+        size_t len =
+            offer || set ? 0 : frame.count * sizeof(float) - (f->script.short_answers ? sizeof(float) : 0);
         if (strange) {
             static const char sentence[] = "a control message has one part (MALFORMED)";
             atomic_fetch_add(&f->n_strange, 1);
@@ -323,7 +342,7 @@ static int join(struct fake *f, struct psc **c)
     psc_options_init(&opt, sizeof opt);
     opt.server = f->url;
     opt.retry_ms = f->script.restarts ? 60000 : 50;
-    opt.heartbeat_ms = 10000; /* a loaded machine must not look like a lost server */
+    opt.heartbeat_ms = f->script.heartbeat_ms > 0 ? f->script.heartbeat_ms : 10000;
     return psc_open(&opt, c);
 }
 
@@ -601,6 +620,52 @@ START_TEST(who_misses_the_first_welcome_hears_of_the_restart_and_counts_it_once)
 }
 END_TEST
 
+/* By it psd knows that nothing more comes of an exchange that is open there. */
+START_TEST(heartbeats_say_which_transfers_have_ended)
+{
+    struct psc *c = begin(&(struct script){.heartbeat_ms = 200});
+    for (uint64_t step = 1; step <= 3; step++) {
+        ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c));
+        for (double end = unit_now_s() + UNIT_HANG_S; fake.ended < 1 + step;
+             unit_nap_ms(1)) /* the offer's is 1 */
+            ck_assert_msg(unit_now_s() < end, "after step %d: %d", (int)step, (int)fake.ended);
+        ck_assert_uint_eq(fake.ended, 1 + step);
+    }
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
+/* Else the center would be in part what was set, and in part what the checkpoint has. */
+START_TEST(what_is_set_is_set_whole_over_a_restart)
+{
+    struct psc *c = begin(&(struct script){.restarts = true});
+    ck_assert_msg(psc_init(c, NULL, g) == PSC_OK, "%s", psc_error(c));
+    psc_close(c);
+    fake_close(&fake);
+    for (int i = 0; i < N; i++)
+        ck_assert_float_eq(fake.center[i], (float)(i % 3));
+}
+END_TEST
+
+/* What a chunk leaves out is sent later, once, also of the chunks that the server has forgotten: two
+ * exchanges of which each carries half of the values end where one that carries all of them does. */
+START_TEST(what_is_left_out_is_sent_once_after_a_restart)
+{
+    static const float zeros[N];
+    struct psc *c = begin(&(struct script){.restarts = true, .codec = "topk:0.5"});
+    ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c));
+    ck_assert_msg(psc_step(c, x, zeros, 1) == PSC_OK, "%s", psc_error(c));
+    psc_close(c);
+    fake_close(&fake);
+    ck_assert_int_eq(fake.life, 4);
+    for (int i = 0; i < N; i++) {
+        double moved = i % 100 - (double)fake.center[i], step = 2.0 / 127; /* of the payload's int8 */
+        ck_assert_msg(fabs(moved - i % 3) <= step, "value %d: %g of %d has moved", i, moved, i % 3);
+    }
+}
+END_TEST
+
 /* The same when psd itself has come back there with another of its sockets. */
 START_TEST(what_is_no_lane_is_left_for_ours)
 {
@@ -695,6 +760,9 @@ int main(void)
     tcase_add_loop_test(tc, refused_exchange_gives_the_vector_back, 0, ROWS(data_errors));
     tcase_add_test(tc, who_was_taken_for_another_sends_again);
     tcase_add_test(tc, who_misses_the_first_welcome_hears_of_the_restart_and_counts_it_once);
+    tcase_add_test(tc, heartbeats_say_which_transfers_have_ended);
+    tcase_add_test(tc, what_is_set_is_set_whole_over_a_restart);
+    tcase_add_test(tc, what_is_left_out_is_sent_once_after_a_restart);
     tcase_add_test(tc, what_is_no_lane_is_left_for_ours);
     tcase_add_test(tc, what_is_no_control_road_is_left_for_ours);
     tcase_add_loop_test(tc, server_that_came_back_as_another_is_refused_every_time, 0, ROWS(others));

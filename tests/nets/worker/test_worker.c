@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "nets/machine.h"
 #include "nets/worker/run.h"
 #include "proto/clock.h"
 #include "tests/nets/data/cifar_files.h"
@@ -455,21 +456,48 @@ START_TEST(frozen_tensors_are_the_manifests)
 }
 END_TEST
 
-/* run, with stdout in a file. */
-static int run_into(const char *path, const char *line)
+/* The worker writes standard output or error to a file. */
+static int run_with(int fd, const char *path, const char *line)
 {
-    int kept = dup(STDOUT_FILENO);
+    int kept = dup(fd);
     FILE *f = fopen(path, "w");
     ck_assert_ptr_nonnull(f);
     fflush(stdout);
-    dup2(fileno(f), STDOUT_FILENO);
+    dup2(fileno(f), fd);
     int rc = run_worker(line);
     fflush(stdout);
-    dup2(kept, STDOUT_FILENO);
+    dup2(kept, fd);
     close(kept);
     fclose(f);
     return rc;
 }
+
+static int run_into(const char *path, const char *line)
+{
+    return run_with(STDOUT_FILENO, path, line);
+}
+
+START_TEST(more_threads_than_cores_are_a_warning)
+{
+    char path[] = "/tmp/psd-test-threads-XXXXXX", line[256], text[4000];
+    uint32_t cores = cnn_machine_cores();
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+    for (uint32_t n = cores; n <= cores + 1 && n <= CNN_MOST_CORES; n++) {
+        fake_seen.closes = 0;
+        snprintf(line, sizeof line,
+                 "--server tcp://127.0.0.1:1 --net linear --batch 32 --steps 1 --threads %u", n);
+        ck_assert_int_eq(run_with(STDERR_FILENO, path, line), CNN_EXIT_OK);
+        FILE *f = fopen(path, "r");
+        text[fread(text, 1, sizeof text - 1, f)] = 0;
+        fclose(f);
+        snprintf(line, sizeof line, "--threads %u: this process may use %u cores", n, cores);
+        ck_assert_msg((strstr(text, line) != NULL) == (n > cores), "with %u threads: %s", n, text);
+    }
+    unlink(path);
+}
+END_TEST
 
 #define PREDICT "--predict --server tcp://127.0.0.1:1 --net linear --batch 300"
 
@@ -1011,6 +1039,7 @@ int main(void)
     tcase_add_loop_test(tc, what_cannot_be_trained_is_refused_before, 0, (int)ROWS(unfit));
     tcase_add_test(tc, cifar10_trains_and_is_evaluated);
     tcase_add_test(tc, prefetch_changes_no_bit);
+    tcase_add_test(tc, more_threads_than_cores_are_a_warning);
     tcase_add_test(tc, gradients_are_cut_down_and_added_up);
     tcase_add_test(tc, rates_are_the_manifests);
     tcase_add_test(tc, frozen_tensors_are_the_manifests);

@@ -384,6 +384,22 @@ START_TEST(a_job_that_goes_on_waits_for_the_lost_servers_lanes)
 }
 END_TEST
 
+/* Until the second one is written, the first, of version 0, is all that servers have in common. */
+START_TEST(a_checkpoint_of_version_0_is_one_that_all_have)
+{
+    struct psd_center *center = make_center();
+    uint64_t version = 7;
+    p.head.job.checkpointer.saved =
+        (struct psd_saved_versions){.known = true, .n = 1, .manifest_hash = center->manifest->hash};
+    ck_assert(!psd_cluster_common(&p.head.cluster, &version));
+    snprintf(p.other.job.checkpointer.last_path, sizeof p.other.job.checkpointer.last_path, "center-0");
+    PAIR_WHILE(&p, !psd_cluster_common(&p.head.cluster, &version), "the head does not learn of it");
+    ck_assert_uint_eq(version, 0);
+    p.head.job.center = NULL;
+    free(center);
+}
+END_TEST
+
 /* The head orders a checkpoint after a round, and dies: nobody ends that round any more. */
 START_TEST(a_server_without_its_head_waits_for_no_round)
 {
@@ -435,6 +451,7 @@ int main(void)
     tcase_add_loop_test(c, the_last_checkpoint_waits_for_no_server_that_is_lost, 0, ROWS(ends));
     tcase_add_test(c, a_job_that_goes_on_waits_for_the_lost_servers_lanes);
     tcase_add_test(c, a_server_without_its_head_waits_for_no_round);
+    tcase_add_test(c, a_checkpoint_of_version_0_is_one_that_all_have);
     suite_add_tcase(suite, c);
     return unit_run(suite);
 }

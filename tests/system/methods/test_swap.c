@@ -441,6 +441,47 @@ START_TEST(an_exchange_refused_in_the_middle_holds_nothing_up)
 }
 END_TEST
 
+/* Of a worker that computes, an exchange landed in part before the checkpoint, and in whole behind it. To the
+ * psd that comes back it is open, and the worker sends no more of it. */
+START_TEST(an_exchange_that_the_checkpoint_cut_holds_nothing_up)
+{
+    static const char *settings[] = {COMMON, "lanes=2", NULL};
+    static float message[FLOATS], answer[FLOATS];
+    struct daemon d;
+    struct hand h;
+    Ps__Hello hello = PS__HELLO__INIT;
+    Ps__Heartbeat beat = PS__HEARTBEAT__INIT;
+    start(&d, settings, exact[0]);
+    ck_assert_int_eq(hand_join(&h, d.endpoint, FLOATS), 0);
+    h.seq++;
+    struct ps_frame f = hand_frame(&h, PS_FRAME_EXCHANGE, 0, 0);
+    hand_send(&h, 0, &f, message, f.count * sizeof *message);
+    ck_assert_int_eq(hand_answer(&h, 0, &f, answer, TEST_HANG_S), 0);
+    ck_assert(daemon_checkpoint(&d, WAIT_S));
+    daemon_stop(&d, SIGKILL, WAIT_S);
+    ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
+
+    struct hand again;
+    hand_open(&again, d.endpoint);
+    hello.protocol = PS_PROTOCOL_VERSION;
+    hello.name = (char *)"hand";
+    hello.client = h.client;
+    hello.incarnation = beat.incarnation = h.incarnation;
+    hello.manifest_hash = h.manifest_hash;
+    ck_assert_int_eq(hand_hello(&again, &hello), 0);
+    reload(&d, exact[1], "started");
+    ck_assert_double_eq(daemon_number(&d, "/status", "generation"), 0);
+    beat.client = h.client;
+    beat.ended = h.seq;
+    hand_tell(&again, PS__TO_SERVER__WHAT_HEARTBEAT, &beat);
+    ck_assert(daemon_reaches(&d, "/status", "generation", 1, WAIT_S));
+    ck_assert_uint_eq(daemon_logged(&d, "session.ended"), 0);
+    hand_close(&again);
+    hand_close(&h);
+    daemon_remove(&d);
+}
+END_TEST
+
 START_TEST(a_broken_configuration_changes_nothing_and_is_counted)
 {
     static const char *settings[] = {COMMON, "lanes=2", NULL};
@@ -537,6 +578,7 @@ int main(void)
         no_update_is_lost_when_connections_are_cut_meanwhile,
         a_stopped_worker_takes_the_method_when_it_is_back,
         an_exchange_refused_in_the_middle_holds_nothing_up,
+        an_exchange_that_the_checkpoint_cut_holds_nothing_up,
         a_second_sigterm_during_a_swap_saves_what_landed,
         a_drain_shorter_than_a_swap_saves_what_landed,
         a_broken_configuration_changes_nothing_and_is_counted,

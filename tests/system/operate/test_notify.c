@@ -118,6 +118,36 @@ START_TEST(another_server_tells_its_manager_the_same)
 }
 END_TEST
 
+/* Under rounds the servers restart from a checkpoint that all of them have when one of them is back. They
+ * read it while no lane runs, which may take long. */
+START_TEST(a_restart_within_the_process_takes_its_time)
+{
+    static const char *const in_rounds[] = {"method=sync-sgd", "workers=1", "checkpoint.every_s=3600", NULL};
+    struct servers t;
+    struct crew_worker w;
+    ck_assert_int_eq(servers_prepare(&t, 2, NULL, in_rounds), 0);
+    ck_assert_int_eq(daemon_start(&t.d[0], NULL), 0);
+    int fd = bind_manager(&t.d[1], 1);
+    ck_assert_int_eq(daemon_start(&t.d[1], NULL), 0);
+    unsetenv("NOTIFY_SOCKET");
+    struct crew_task task = {
+        .server = t.d[0].endpoint, .floats = 50000, .heartbeat_ms = 200, .pause_s = 0.005};
+    crew_start(&w, &task);
+    ck_assert(crew_reaches(&w, 3, TEST_HANG_S));
+    for (int i = 0; i < 2; i++)
+        ck_assert(daemon_will_log(&t.d[i], "checkpoint.written", TEST_HANG_S));
+    daemon_stop(&t.d[0], SIGKILL, TEST_HANG_S);
+    ck_assert_int_eq(daemon_start(&t.d[0], "--resume"), 0);
+    ck_assert(hears(fd, "WATCHDOG=1\nWATCHDOG_USEC=10000000"));
+    ck_assert(hears(fd, "READY=1"));
+    ck_assert(hears(fd, "WATCHDOG=1\nWATCHDOG_USEC=1000000"));
+    ck_assert(crew_stop(&w, TEST_HANG_S));
+    ck_assert(servers_end(&t, TEST_HANG_S));
+    close(fd);
+    servers_remove(&t);
+}
+END_TEST
+
 /* The thread of a lane, by its name. */
 static pid_t lane_thread(pid_t pid, const char *lane)
 {
@@ -191,6 +221,7 @@ int main(void)
     const TTest *const tests[] = {
         ready_reloading_ready_stopping,
         another_server_tells_its_manager_the_same,
+        a_restart_within_the_process_takes_its_time,
         no_watchdog_while_a_lane_stands_still,
         sigusr1_makes_a_checkpoint,
     };

@@ -48,6 +48,12 @@ def _before(state: _Path) -> str:
     return f"{os.fspath(state)}.before"
 
 
+def _check_folder(state: _Path) -> None:
+    folder = os.path.dirname(os.path.abspath(state))
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OSError(f"state {os.fspath(state)!r} cannot be saved: the folder {folder!r} is not there, or not writable")
+
+
 def _open(server: str | None, rank: int | None, options: dict[str, Any]) -> Worker:
     """Opens a Worker. If `rank` is None it is torchrun's RANK if that is set, otherwise any. The rank of a process that
     torchrun has restarted is taken until psd evicts the old process (limits.silence_s): retries for up to timeout_ms."""
@@ -166,7 +172,8 @@ class Trainer:
     Unsupported is raised if this does not match the job; its message says what to pass. rank: the requested rank; None:
     torchrun's RANK if set, otherwise any. state: a file with this worker's part of the job: resumed from if it exists, and
     saved at each checkpoint of psd; the one saved before it is FILE.before, which a psd that resumed from an older checkpoint
-    is resumed with. Other options are those of Worker, but for its stream.
+    is resumed with. A state that cannot be saved, as on a full disk, is a warning of the logger "psclient"; OSError if its
+    folder is not there or not writable at the start. Other options are those of Worker, but for its stream.
 
     A model on a GPU: memory="cuda" lets libpsclient compute on the GPU, and memory="pinned" on the host, with copies of the
     model's vectors and the gradients in pinned memory. None: "cuda" where libpsclient has it for this worker, else "pinned"; a
@@ -189,6 +196,8 @@ class Trainer:
     ) -> None:
         if "stream" in options:
             raise TypeError("Trainer has no stream: it orders its work with the stream that is current at each call")
+        if state is not None:
+            _check_folder(state)
         self.model, self.optimizer = model, optimizer
         self._entries = entries_of(model)
         if optimizer is not None:
@@ -347,9 +356,7 @@ class Trainer:
         except NotFinite as why:
             raise self._name_bad(why) from why
         if self._state is not None and self.worker.save_version != self._saved:
-            if os.path.exists(self._state):
-                os.replace(self._state, _before(self._state))
-            self.save(self._state)
+            self._save_state(self._state)
 
     def _sample(self) -> tuple[int, list[torch.Tensor | None], torch.Tensor]:
         """What shows that gradients have changed. GradScaler.unscale_ does not count as a change of a tensor's version, so
@@ -472,6 +479,16 @@ class Trainer:
         with self._place.call(back=False):
             self.worker.save(path, self._x_array, out.getvalue())
         self._saved = self.worker.save_version
+
+    def _save_state(self, state: _Path) -> None:
+        """Saves what psd has asked for. The step is made: an exception would say that it is not."""
+        self._saved = self.worker.save_version
+        try:
+            if os.path.exists(state):
+                os.replace(state, _before(state))
+            self.save(state)
+        except (OSError, NotFinite) as why:
+            _log.warning("the state is not saved, and training goes on; the next checkpoint of psd saves it: %s", why)
 
     def _state_to_resume(self, state: _Path) -> _Path | None:
         """The newest one, unless only that before it belongs to the center: psd, or this process, ended while it saved."""

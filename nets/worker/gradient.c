@@ -1,0 +1,143 @@
+/* The gradient of a step: over one batch or several, and leaving in parts where that is possible. */
+#include "nets/worker/training.h"
+
+#include <math.h>
+
+#include "nets/net.h"
+#include "proto/clock.h"
+#include "proto/log.h"
+
+/* Sleeps for the rest of --step-ms, unless a signal requests a stop. */
+static void linger(const struct cnn_training *t, double begun)
+{
+    double left_s = (double)t->job->args->step_ms / 1e3 - (ps_now_s() - begun);
+    if (left_s > 0)
+        cnn_stop_wait(t->job->stop, left_s);
+}
+
+/* Whether parts of the gradient may leave before the rest is computed: members of a clique sum them, or psd
+ * moves the center by them, and nothing is done to the whole of it. */
+static bool leaves_in_parts(const struct cnn_training *t)
+{
+    struct psc_info info = {.size = sizeof info};
+    return t->accumulator.sum == NULL && isnan(t->job->args->clip_norm) &&
+           psc_info(t->job->psc, &info) == PSC_OK && info.early != 0;
+}
+
+static void update_buffers(struct cnn_training *t)
+{
+    cnn_freeze_update_buffers(&t->job->freeze, t->job->net, t->job->x);
+}
+
+/* Where the vector's first value lies that training moves. */
+static uint64_t first_trained(const struct cnn_job *job)
+{
+    size_t i = 0;
+    while (i + 1 < job->n_params && job->params[i].role != CNN_PARAM)
+        i++;
+    return job->params[i].offset;
+}
+
+/* A struct cnn_ready. The batch's statistics are known before the first part of g is. The part with the first
+ * trained value waits until the loss is known; before it there are only frozen ones and buffers. */
+static void send_part(void *arg, uint64_t offset, uint64_t n)
+{
+    struct cnn_training *t = arg;
+    if (t->parts.sent == 0)
+        update_buffers(t);
+    t->parts.sent++;
+    uint64_t first = first_trained(t->job);
+    if (offset <= first && first < offset + n) {
+        t->parts.held_at = offset;
+        t->parts.held = n;
+    } else if (t->parts.rc == PSC_OK)
+        t->parts.rc = psc_ready(t->job->psc, offset, n);
+}
+
+/* The first half of psc_step, where the gradient leaves in parts. */
+static int begin_parts(struct cnn_training *t)
+{
+    struct cnn_job *job = t->job;
+    t->parts = (struct cnn_gradient_parts){0};
+    if (!leaves_in_parts(t))
+        return PSC_OK;
+    int rc = psc_step_begin(job->psc, job->x, t->g, cnn_training_images(t));
+    t->parts.begun = rc == PSC_OK;
+    return rc;
+}
+
+/* A device uploads the batch after the present one, if it is there already, beside the step. */
+static int announce_next(struct cnn_training *t)
+{
+    struct cnn_batch next;
+    return cnn_stream_peek(t->stream, &next) > 0 ? cnn_net_announce(t->job->net, &next) : 0;
+}
+
+/* Computes the gradient of the next batch into t->g and its score, and updates the running statistics.
+ * PSC_OK, or PSC_EINVAL after logging the cause; or as psc_step_begin. */
+static int compute(struct cnn_training *t, struct cnn_score *score)
+{
+    struct cnn_job *job = t->job;
+    const struct cnn_ready ready = {send_part, t};
+    double t0 = ps_now_s();
+    struct cnn_batch batch;
+    int n = cnn_stream_borrow(t->stream, &batch);
+    double t1 = ps_now_s();
+    if (n < 0) {
+        ps_log(PS_LOG_ERROR, "data.failed", "%s", cnn_stream_error(t->stream));
+        t->data_failed = true;
+        return PSC_EINVAL;
+    }
+    int rc = begin_parts(t);
+    if (rc != PSC_OK)
+        return rc;
+    if (announce_next(t) != 0 ||
+        cnn_net_gradient_of(job->net, job->x, &batch, t->g, t->parts.begun ? &ready : NULL, score) != 0) {
+        ps_log(PS_LOG_ERROR, "net.failed", "%s", cnn_net_error(job->net));
+        return PSC_EINVAL;
+    }
+    t->draws++;
+    linger(t, t1);
+    double t2 = ps_now_s();
+    t->data_s += t1 - t0;
+    t->compute_s += t2 - t1;
+    if (!t->parts.begun && (isfinite(score->loss) || cnn_job_is_shared(job)))
+        update_buffers(t);
+    return PSC_OK;
+}
+
+int cnn_training_gradient(struct cnn_training *t, struct cnn_score *sum)
+{
+    uint32_t n = 0;
+    int rc;
+    *sum = (struct cnn_score){.loss = 0};
+    cnn_accumulator_clear(&t->accumulator);
+    do {
+        struct cnn_score score;
+        if ((rc = compute(t, &score)) != PSC_OK)
+            return rc;
+        sum->loss += score.loss;
+        sum->n_correct += score.n_correct;
+        n++;
+    } while (isfinite(sum->loss) && !cnn_accumulator_add(&t->accumulator, t->g));
+    sum->loss /= n;
+    if (!isnan(t->job->args->clip_norm))
+        cnn_gradient_clip(t->job->params, t->job->n_params, t->g, t->job->args->clip_norm);
+    return PSC_OK;
+}
+
+int cnn_training_step(struct cnn_training *t)
+{
+    struct cnn_job *job = t->job;
+    if (!t->parts.begun)
+        return psc_step(job->psc, job->x, t->g, cnn_training_images(t));
+    int rc = t->parts.rc == PSC_OK ? psc_ready(job->psc, t->parts.held_at, t->parts.held) : t->parts.rc;
+    return rc == PSC_OK ? psc_step_end(job->psc) : rc;
+}
+
+/* The members sum only what is trained; g may lie on a device. */
+int cnn_training_spoil(struct cnn_training *t)
+{
+    const float bad = NAN;
+    return psc_write(t->job->psc, t->g + first_trained(t->job), &bad, 1);
+}

@@ -1,0 +1,64 @@
+/* training.h: the state of a training loop (train.c), and the gradient of its steps (gradient.c). */
+#ifndef CNN_WORKER_TRAINING_H
+#define CNN_WORKER_TRAINING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "nets/data/data.h"
+#include "nets/training/gradient.h"
+#include "nets/worker/evaluate/evaluate_local.h"
+#include "nets/worker/job/job.h"
+#include "nets/worker/job/progress.h"
+
+/* The gradient of a step, where it leaves in parts. */
+struct cnn_gradient_parts {
+    bool begun;
+    int rc;
+    uint32_t sent;          /* parts */
+    uint64_t held_at, held; /* the part with the first trained value */
+};
+
+struct cnn_training {
+    struct cnn_job *job;
+    struct cnn_stream *stream;
+    float *g;
+    struct cnn_gradient_parts parts;
+    struct cnn_accumulator accumulator;
+    uint64_t step, clock;   /* clock: the library's */
+    uint32_t rank;          /* as training began: losses in a clique change it */
+    uint64_t passed;        /* images of all workers so far: each step counts for all workers */
+    uint32_t workers;       /* largest number of workers since this one began; at least 1 */
+    uint64_t draws;         /* gradients computed */
+    uint64_t saved_version; /* the center's version when the state was last saved */
+    unsigned bad_in_a_row;  /* steps without a finite loss or vector */
+    bool data_failed;
+    double started, data_s, compute_s;
+    double aside_s; /* spent on evaluations; not training time */
+    bool may_examine;
+    struct cnn_local_evaluation exam;
+    struct cnn_meter shown, reported, whole;
+    struct cnn_progress progress;
+};
+
+static inline uint32_t cnn_training_batch(const struct cnn_training *t)
+{
+    return (uint32_t)t->job->args->batch;
+}
+
+/* Images of a step. */
+static inline uint32_t cnn_training_images(const struct cnn_training *t)
+{
+    return cnn_training_batch(t) * (uint32_t)t->job->args->accumulate;
+}
+
+/* Computes the gradient of the next step into t->g, and its score; parts of it may leave meanwhile. Stops
+ * after a batch whose loss is not finite. PSC_OK; PSC_EINVAL after logging the cause; or as psc_step_begin.
+ */
+int cnn_training_gradient(struct cnn_training *t, struct cnn_score *score);
+/* Makes all members refuse the step. */
+int cnn_training_spoil(struct cnn_training *t);
+/* psc_step with that gradient, or the rest of it. */
+int cnn_training_step(struct cnn_training *t);
+
+#endif
