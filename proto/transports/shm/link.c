@@ -1,4 +1,8 @@
-/* A link of shm: attaches to a port, copies bodies into slots of its region, and waits for answers. */
+/* A link of shm: attaches to a port, sends bodies, and waits for answers.
+ *
+ * A body is copied to a slot. One in a registered buffer may be copied by the port: a worker has one thread
+ * for all of its links, and each port has its own. The port does so if the worker has more links than the
+ * port has busy clients, else ports would have more to copy than workers have. */
 #include "proto/clock.h"
 #include "proto/transports/shm/shm.h"
 
@@ -23,17 +27,18 @@ enum {
 };
 
 struct slot {
-    bool sent, in_place, taken_back;
+    bool sent, lent, in_place, taken_back; /* lent: the body is in a registered buffer */
 };
 
 /* bell: the port's. wait: an epoll instance that is readable when the port has rung or is gone. */
 struct ps_link {
+    struct ps_hub *hub; /* NULL: it was never open */
     int socket, bell, wait;
     uint32_t refs; /* received messages, and the owner */
     struct ps_shm_region region;
     struct slot *slots;
     uint32_t *free, n_free; /* last in, first out: a recently used slot is in the cache */
-    uint32_t in_flight, in_place, window, silence, cpu;
+    uint32_t in_flight, lent, in_place, window, silence, cpu;
     bool gone, settles; /* being closed: sends nothing any more */
     struct ps_buffer buffers[PS_MAX_BUFFERS];
     uint32_t n_buffers;
@@ -241,11 +246,14 @@ int ps_shm_link_open(struct ps_hub *hub, const char *url, const struct ps_transp
         rc = map_region(link, url, &reply, files, err);
     for (size_t i = 0; i < FILES; i++)
         ps_shm_close(&files[i]);
-    if (rc < 0)
+    if (rc < 0) {
         ps_shm_link_close(link);
-    else
-        *out = link;
-    return rc;
+        return rc;
+    }
+    link->hub = hub;
+    atomic_fetch_add_explicit(&hub->n_links, 1, memory_order_relaxed);
+    *out = link;
+    return 0;
 }
 
 /* Whether the port's process has ended, or has detached this link and holds none of its messages: answers
@@ -258,13 +266,14 @@ static bool is_detached(const struct ps_link *link)
 
 static void take_back(struct ps_link *link)
 {
-    for (uint32_t i = 0; link->in_place > 0 && i < link->region.shape.n_slots; i++) {
+    for (uint32_t i = 0; link->lent > 0 && i < link->region.shape.n_slots; i++) {
         struct slot *s = &link->slots[i];
-        if (!s->sent || !s->in_place || !ps_shm_claim_slot(&link->region, i, PS_SHM_TAKEN_BACK))
+        if (!s->sent || !s->lent || !ps_shm_claim_slot(&link->region, i, PS_SHM_TAKEN_BACK))
             continue;
-        *s = (struct slot){.taken_back = true};
         link->in_flight--;
-        link->in_place--;
+        link->lent--;
+        link->in_place -= s->in_place;
+        *s = (struct slot){.taken_back = true};
     }
 }
 
@@ -281,6 +290,8 @@ void ps_shm_link_close(struct ps_link *link)
     if (link == NULL)
         return;
     take_back(link);
+    if (link->hub != NULL)
+        atomic_fetch_sub_explicit(&link->hub->n_links, 1, memory_order_relaxed);
     ps_shm_close(&link->socket);
     ps_shm_close(&link->bell);
     ps_shm_close(&link->wait);
@@ -295,13 +306,15 @@ static void runs_at(struct ps_link *link, uint32_t cpu)
 
 static int send_note(struct ps_link *link, struct ps_shm_note *n, const void *head)
 {
+    bool lent = n->buffer != PS_SHM_STAGED, in_place = lent && !n->copies;
     memcpy(n->head, head, sizeof n->head);
     n->slot = link->free[--link->n_free];
-    link->slots[n->slot] = (struct slot){.sent = true, .in_place = n->buffer != PS_SHM_STAGED};
+    link->slots[n->slot] = (struct slot){.sent = true, .lent = lent, .in_place = in_place};
     link->in_flight++;
-    link->in_place += n->buffer != PS_SHM_STAGED;
+    link->lent += lent;
+    link->in_place += in_place;
     runs_at(link, ps_shm_cpu());
-    if (n->buffer != PS_SHM_STAGED)
+    if (lent)
         ps_shm_offer(&link->region, n->slot);
     ps_shm_ring_put(&link->region.requests, n);
     if (ps_shm_must_ring(&link->region.control->port))
@@ -316,6 +329,28 @@ static int may_send(const struct ps_link *link)
     return link->n_free == 0 || link->in_flight >= link->window ? -EAGAIN : 0;
 }
 
+/* Names the registered buffer that contains the body. False: there is none. */
+static bool find_buffer(const struct ps_link *link, const void *body, size_t body_bytes,
+                        struct ps_shm_note *n)
+{
+    for (uint32_t i = 0; i < link->n_buffers; i++) {
+        const struct ps_buffer *b = &link->buffers[i];
+        uintptr_t at = (uintptr_t)body, base = (uintptr_t)b->base;
+        if (at < base || at - base > b->bytes || body_bytes > b->bytes - (at - base))
+            continue;
+        n->buffer = i;
+        n->offset = at - base;
+        return true;
+    }
+    return false;
+}
+
+static bool port_has_time(const struct ps_link *link)
+{
+    uint32_t clients = atomic_load_explicit(&link->region.control->port.clients, memory_order_relaxed);
+    return atomic_load_explicit(&link->hub->n_links, memory_order_relaxed) > clients;
+}
+
 int ps_shm_link_send(struct ps_link *link, const void *head, const void *body, size_t body_bytes)
 {
     struct ps_shm_note n = {.buffer = PS_SHM_STAGED, .bytes = body != NULL ? body_bytes : 0};
@@ -324,7 +359,8 @@ int ps_shm_link_send(struct ps_link *link, const void *head, const void *body, s
         return rc;
     if (n.bytes > link->region.shape.slot_bytes)
         return -EMSGSIZE;
-    if (n.bytes > 0)
+    n.copies = n.bytes > 0 && port_has_time(link) && find_buffer(link, body, n.bytes, &n);
+    if (n.bytes > 0 && !n.copies)
         memcpy(ps_shm_slot(&link->region, link->free[link->n_free - 1]), body, n.bytes);
     return send_note(link, &n, head);
 }
@@ -334,15 +370,8 @@ int ps_shm_link_send_in_place(struct ps_link *link, const void *head, void *body
     int rc = may_send(link);
     if (rc < 0)
         return rc;
-    for (uint32_t i = 0; i < link->n_buffers; i++) {
-        const struct ps_buffer *b = &link->buffers[i];
-        uintptr_t at = (uintptr_t)body, base = (uintptr_t)b->base;
-        if (at < base || at - base > b->bytes || body_bytes > b->bytes - (at - base))
-            continue;
-        struct ps_shm_note n = {.buffer = i, .offset = at - base, .bytes = body_bytes};
-        return send_note(link, &n, head);
-    }
-    return -EINVAL;
+    struct ps_shm_note n = {.bytes = body_bytes};
+    return find_buffer(link, body, body_bytes, &n) ? send_note(link, &n, head) : -EINVAL;
 }
 
 /* After empty polls: checks from time to time, by a system call, whether the port is alive. */
@@ -366,6 +395,7 @@ static int take_slot(struct ps_link *link, const struct ps_shm_note *n)
         return -ECONNRESET;
     bool is_ours = s->sent && n->bytes != PS_SHM_DROPPED;
     link->in_flight -= s->sent;
+    link->lent -= s->sent && s->lent;
     link->in_place -= s->sent && s->in_place;
     s->sent = s->taken_back = false;
     if (!is_ours)
@@ -431,8 +461,9 @@ static bool take_cpu(uint64_t *taken, uint32_t cpu)
     return is_free;
 }
 
-/* Whether polling pays: answers are expected, all of them from ports on other cpus than this thread's. In
- * place the ports do all the work, and two ports that share a cpu could use this one. */
+/* Whether polling pays: answers are expected, all of them from ports on other cpus than this thread's. With
+ * bodies in registered buffers the ports do most of the work, and two ports that share a cpu could use this
+ * one. */
 static bool may_spin(struct ps_link *const *links, size_t n)
 {
     uint64_t taken[MAX_CPUS / 64] = {0};
@@ -443,7 +474,7 @@ static bool may_spin(struct ps_link *const *links, size_t n)
             continue;
         runs_at(links[i], here);
         uint32_t cpu = atomic_load_explicit(&links[i]->region.control->port.cpu, memory_order_relaxed);
-        if (cpu == here || (links[i]->in_place > 0 && !take_cpu(taken, cpu)))
+        if (cpu == here || (links[i]->lent > 0 && !take_cpu(taken, cpu)))
             return false;
         awaits = true;
     }

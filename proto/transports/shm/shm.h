@@ -27,6 +27,7 @@ struct ps_hub {
     struct ps_pass pass;
     struct ps_buffer buffers[PS_MAX_BUFFERS];
     uint32_t n_buffers;
+    _Atomic uint32_t n_links; /* open */
 };
 
 /* A client of a port. After it was detached it exists until its last message is returned. */
@@ -42,7 +43,7 @@ struct ps_shm_client {
     unsigned char *taken; /* [n_slots]: the port's */
     void *buffers[PS_MAX_BUFFERS];
     uint64_t buffer_bytes[PS_MAX_BUFFERS];
-    uint32_t n_buffers, cpu;
+    uint32_t n_buffers, cpu, clients; /* cpu, clients: what the region says */
     struct ps_registered *registered; /* where mapped buffers are counted; NULL: nowhere */
 };
 
