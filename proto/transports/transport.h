@@ -170,6 +170,9 @@ struct ps_transport {
      * been answered, except one that the port was processing when its process ended. Never waits. NULL: no
      * message is ever in place here. */
     int (*link_settle)(struct ps_link *link);
+    /* Where the bodies of all messages that the link receives lie, so that it can be registered with a device
+     * until the link is closed. So many may be held, beside the window: `spare`. NULL: anywhere. */
+    void (*link_memory)(struct ps_link *link, void **base, size_t *bytes);
     /* As port_recv. -ECONNRESET: the port is gone for good; messages in flight will not be answered. */
     int (*link_recv)(struct ps_link *link, struct ps_message *m);
     /* Waits until one of the links, or extra_fd (-1: none), may be readable, timeout_ms at most. -EINTR,

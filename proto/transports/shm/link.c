@@ -142,6 +142,12 @@ void ps_shm_link_close(struct ps_link *link)
     let_go(link);
 }
 
+void ps_shm_link_memory(struct ps_link *link, void **base, size_t *bytes)
+{
+    *base = link->region.slots;
+    *bytes = link->region.shape.n_slots * link->region.shape.slot_bytes;
+}
+
 static void runs_at(struct ps_link *link, uint32_t cpu)
 {
     if (cpu != link->cpu)

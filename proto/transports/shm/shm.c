@@ -173,6 +173,7 @@ const struct ps_transport ps_transport_shm = {
     .link_send = ps_shm_link_send,
     .link_send_in_place = ps_shm_link_send_in_place,
     .link_settle = ps_shm_link_settle,
+    .link_memory = ps_shm_link_memory,
     .link_recv = ps_shm_link_recv,
     .links_wait = ps_shm_links_wait,
 };
