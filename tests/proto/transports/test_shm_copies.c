@@ -1,5 +1,6 @@
 /* Bodies in registered buffers that a link of shm sends by link_send: the port copies them to its slots. They
- * arrive as they were sent, whatever becomes of the link and its buffer. */
+ * arrive as they were sent, whatever becomes of the link and its buffer. And answers that are held where they
+ * were received. */
 #include "proto/log.h"
 #include "proto/transports/shm/shm.h"
 #include "tests/proto/transports/transport_fixture.h"
@@ -232,6 +233,42 @@ START_TEST(what_was_copied_stays_as_it_was_sent)
 }
 END_TEST
 
+/* A device may read so many answers where they are. */
+START_TEST(held_answers_leave_room_for_a_window)
+{
+    struct rig_server server;
+    struct sender s;
+    struct ps_message held[PS_SHM_SPARE_SLOTS], m;
+    void *base;
+    size_t bytes;
+    rig_server_open(&server, shm(), NULL, NULL, NULL);
+    sender_open(&s, server.url);
+    shm()->link_memory(s.c.link, &base, &bytes);
+    ck_assert_uint_eq(shm()->spare, PS_SHM_SPARE_SLOTS);
+    for (uint64_t i = 0; i < PS_SHM_SPARE_SLOTS; i++) {
+        rig_send(&s.c, i, bytes_of(&s, 0), CHUNK_BYTES);
+        ck_assert_int_eq(rig_recv(&s.c, &m, PATIENCE_MS), 0);
+        ck_assert(m.body >= (unsigned char *)base && m.body + CHUNK_BYTES <= (unsigned char *)base + bytes);
+        shm()->message_move(&held[i], &m);
+    }
+    for (uint64_t i = 0; i < WINDOW; i++)
+        rig_send(&s.c, 10 + i, bytes_of(&s, 1), CHUNK_BYTES);
+    for (uint64_t i = 0; i < WINDOW; i++) {
+        ck_assert_int_eq(rig_recv(&s.c, &m, PATIENCE_MS), 0);
+        shm()->message_drop(&m);
+    }
+    for (uint64_t i = 0; i < PS_SHM_SPARE_SLOTS; i++) {
+        ck_assert_uint_eq(rig_number(&held[i]), i);
+        for (size_t k = 0; k < CHUNK_BYTES; k++)
+            assert_quick(held[i].body[k] == 1);
+        shm()->message_drop(&held[i]);
+    }
+    shm()->link_close(s.c.link);
+    sender_finish(&s);
+    rig_server_close(&server);
+}
+END_TEST
+
 static unsigned char value_of(uint64_t number)
 {
     return (unsigned char)(number * 37 + 1);
@@ -286,6 +323,7 @@ int main(void)
     tcase_add_test(tc, ports_copy_for_those_who_have_more_links_than_they_have_clients);
     tcase_add_test(tc, what_was_not_copied_is_taken_back);
     tcase_add_test(tc, what_was_copied_stays_as_it_was_sent);
+    tcase_add_test(tc, held_answers_leave_room_for_a_window);
     tcase_add_test(tc, half_a_copy_is_never_used);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
