@@ -107,9 +107,11 @@ struct psc_memory_kind {
     void (*free)(struct psc_device *d, void *p);
     /* Whether p is memory of the device. */
     bool (*owns)(struct psc_device *d, const void *p);
-    /* Lets copies reach memory of the host. unpin waits for all work first. -EIO with a sentence. */
+    /* Lets copies reach memory of the host. unpin waits for all work first; unpin_idle does not, and is for
+     * memory that no work accesses any more. -EIO with a sentence. */
     int (*pin)(struct psc_device *d, void *p, size_t bytes, struct ps_error *err);
     void (*unpin)(struct psc_device *d, void *p);
+    void (*unpin_idle)(struct psc_device *d, void *p);
     /* Everything in queue `later` from now on waits for what is in `first` now. */
     void (*order)(struct psc_device *d, enum psc_queue_use first, enum psc_queue_use later);
     /* Copies between the device and pinned memory. */

@@ -488,7 +488,7 @@ static int take_floats(struct psc *c, const struct psc_transfer *t, uint32_t lan
     else if (codec->for_moves)
         rc = psc_stage_moves(c, codec, m->body, m->body_bytes, r, floats);
     else
-        rc = psc_stage_answer(c, codec, m->body, m->body_bytes, r.count, floats);
+        rc = psc_stage_answer(c, lane, codec, m, r.count, floats);
     if (rc == PSC_OK && (f->flags & PS_FLAG_REPLAYED) == 0)
         psc_wire_know(c, t, lane, k, r, *floats);
     return rc;
@@ -589,7 +589,8 @@ static int take_one(struct psc *c, uint32_t lane, bool *got)
         result = take_answer(c, lane, &f, &m);
     else
         leave_stranger(c, lane, &why);
-    l->transport->message_drop(&m);
+    if (!psc_stage_keeps(c, lane, &m))
+        l->transport->message_drop(&m);
     return result;
 }
 

@@ -73,10 +73,13 @@ int psc_stage_fetch(struct psc *c, const struct psc_transfer *t, struct ps_range
 const float *psc_stage_message(const struct psc *c, const struct psc_transfer *t, struct ps_range scope,
                                uint64_t at);
 /* With a device: an answer of n floats in a codec; *floats: where psc_landed finds it there. answered: it was
- * applied. PSC_EDEVICE. */
-int psc_stage_answer(struct psc *c, const struct ps_codec *codec, const void *body, size_t bytes, size_t n,
-                     const float **floats);
+ * applied. keeps: the device still reads the message, which was moved from *m. PSC_EDEVICE. */
+int psc_stage_answer(struct psc *c, uint32_t lane, const struct ps_codec *codec, const struct ps_message *m,
+                     size_t n, const float **floats);
 void psc_stage_answered(struct psc *c);
+bool psc_stage_keeps(struct psc *c, uint32_t lane, struct ps_message *m);
+/* Before links are closed: waits until the device reads no message. */
+void psc_stage_let_go(struct psc *c);
 /* The same for piece r in a codec for moves, which the device adds to psc_wire.known. PSC_EUNSUPPORTED: it is
  * not an encoder's. */
 int psc_stage_moves(struct psc *c, const struct ps_codec *codec, const void *body, size_t bytes,

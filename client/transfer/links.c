@@ -64,15 +64,38 @@ static void part_from_vector(struct psc *c)
     }
 }
 
+/* Lets a device read the link's messages. Where that is not possible they are copied. */
+static void pin(struct psc *c, uint32_t lane)
+{
+    struct psc_links *l = &c->transfer_state.links;
+    struct ps_error why;
+    size_t bytes;
+    void *base;
+    if (c->memory.device == NULL || l->transport->link_memory == NULL)
+        return;
+    l->transport->link_memory(l->link[lane], &base, &bytes);
+    if (c->memory.kind->pin(c->memory.device, base, bytes, &why) == 0)
+        l->pinned[lane] = base;
+}
+
+static void close_link(struct psc *c, uint32_t lane)
+{
+    struct psc_links *l = &c->transfer_state.links;
+    if (l->pinned[lane] != NULL)
+        c->memory.kind->unpin_idle(c->memory.device, l->pinned[lane]);
+    l->pinned[lane] = NULL;
+    if (l->link[lane] != NULL)
+        l->transport->link_close(l->link[lane]);
+    l->link[lane] = NULL;
+}
+
 void psc_links_close(struct psc *c)
 {
     struct psc_links *l = &c->transfer_state.links;
     bool settled = await_settled(c);
+    psc_stage_let_go(c);
     for (uint32_t i = 0; i < PS_MAX_LANES; i++)
-        if (l->link[i] != NULL) {
-            l->transport->link_close(l->link[i]);
-            l->link[i] = NULL;
-        }
+        close_link(c, i);
     l->lost = l->leaving = l->new_welcome = false;
     if (!settled)
         part_from_vector(c);
@@ -141,8 +164,9 @@ static int open_offer(struct psc *c, const struct psc_transport_offer *offer, st
     l->transport = offer->transport;
     l->window_chunks = offer->window_chunks;
     for (uint32_t i = 0; rc == 0 && i < welcome->n_lanes; i++)
-        if (ts->progress[i].answered != NULL)
-            rc = offer->transport->link_open(h->hub, offer->urls[i], &limits, &l->link[i], err);
+        if (ts->progress[i].answered != NULL &&
+            (rc = offer->transport->link_open(h->hub, offer->urls[i], &limits, &l->link[i], err)) == 0)
+            pin(c, i);
     if (rc < 0)
         psc_links_close(c);
     return rc;

@@ -6,7 +6,8 @@
  * make an elastic exchange in place; what they leave is copied back to the device as it is.
  *
  * Any other answer is copied to a slot, and from there to a slot of the device in PSC_UP, where it is decoded
- * and psc_landed applies it. A slot is used again when the device has passed its mark. */
+ * and psc_landed applies it. Where a link's memory is pinned (links.c), the device copies it from the message
+ * itself, which is held meanwhile. A slot is used again when the device has passed its mark. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,30 +188,103 @@ int psc_stage_fetch(struct psc *c, const struct psc_transfer *t, struct ps_range
     return PSC_OK;
 }
 
-/* *at: where the next slot begins, which is free. */
-static int find_slot(struct psc *c, size_t *at)
+static void drop_answer(struct psc *c, uint32_t slot)
 {
-    struct psc_transfer_state *ts = &c->transfer_state;
-    struct psc_stage *s = &ts->stage;
-    if (s->slot_used[s->slot] &&
-        c->memory.kind->wait(c->memory.device, s->slot_marks[s->slot], &ts->error) < 0)
+    struct psc_stage *s = &c->transfer_state.stage;
+    if (!s->holds[slot])
+        return;
+    s->holds[slot] = false;
+    s->n_held[s->lanes[slot]]--;
+    c->transfer_state.links.transport->message_drop(&s->answers[slot]);
+}
+
+/* Waits until the device has passed the slot. */
+static int pass_slot(struct psc *c, uint32_t slot, struct ps_error *err)
+{
+    struct psc_stage *s = &c->transfer_state.stage;
+    if (s->slot_used[slot] && c->memory.kind->wait(c->memory.device, s->slot_marks[slot], err) < 0)
         return PSC_EDEVICE;
-    *at = (size_t)s->slot * c->shard.chunk_floats;
+    s->slot_used[slot] = false;
+    drop_answer(c, slot);
     return PSC_OK;
 }
 
-int psc_stage_answer(struct psc *c, const struct ps_codec *codec, const void *body, size_t bytes, size_t n,
-                     const float **floats)
+/* *at: where the next slot begins, which is free. */
+static int find_slot(struct psc *c, size_t *at)
+{
+    struct psc_stage *s = &c->transfer_state.stage;
+    *at = (size_t)s->slot * c->shard.chunk_floats;
+    return pass_slot(c, s->slot, &c->transfer_state.error);
+}
+
+/* Before a message of the lane is held: there is room for it beside the window. The oldest are dropped first,
+ * which the device has passed first. */
+static int make_room(struct psc *c, uint32_t lane)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    int rc = PSC_OK;
+    for (uint32_t i = 1;
+         i < PSC_STAGE_SLOTS && rc == PSC_OK && ts->stage.n_held[lane] >= ts->links.transport->spare; i++)
+        rc = pass_slot(c, (ts->stage.slot + i) % PSC_STAGE_SLOTS, &ts->error);
+    return rc;
+}
+
+bool psc_stage_keeps(struct psc *c, uint32_t lane, struct ps_message *m)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    struct psc_stage *s = &ts->stage;
+    uint32_t slot = (s->slot + PSC_STAGE_SLOTS - 1) % PSC_STAGE_SLOTS; /* psc_stage_answered has gone on */
+    bool keeps = s->reads_answer;
+    s->reads_answer = false;
+    if (keeps) {
+        ts->links.transport->message_move(&s->answers[slot], m);
+        s->lanes[slot] = lane;
+        s->holds[slot] = true;
+        s->n_held[lane]++;
+    }
+    return keeps;
+}
+
+void psc_stage_let_go(struct psc *c)
+{
+    struct ps_error err;
+    bool works = true;
+    for (uint32_t i = 0; i < PSC_STAGE_SLOTS; i++) {
+        if (c->transfer_state.stage.holds[i] && works)
+            works = pass_slot(c, i, &err) == PSC_OK;
+        drop_answer(c, i); /* of a device that has failed, too */
+    }
+}
+
+/* Where the device finds the answer, if the bytes at `slot` are the host's copy of it. PSC_EDEVICE. */
+static int pinned_answer(struct psc *c, uint32_t lane, const struct ps_message *m, void *slot,
+                         const void **host)
+{
+    int rc = PSC_OK;
+    *host = slot;
+    if (c->transfer_state.links.pinned[lane] == NULL) {
+        memcpy(slot, m->body, m->body_bytes);
+    } else if ((rc = make_room(c, lane)) == PSC_OK) {
+        *host = m->body;
+        c->transfer_state.stage.reads_answer = true;
+    }
+    return rc;
+}
+
+int psc_stage_answer(struct psc *c, uint32_t lane, const struct ps_codec *codec, const struct ps_message *m,
+                     size_t n, const float **floats)
 {
     struct psc_stage *s = &c->transfer_state.stage;
     size_t at = 0;
+    const void *host;
     int rc = find_slot(c, &at);
+    if (rc == PSC_OK)
+        rc = pinned_answer(c, lane, m, (float *)s->slots.base + at, &host);
     if (rc != PSC_OK)
         return rc;
-    float *host = (float *)s->slots.base + at, *to = s->device_slots + at;
+    float *to = s->device_slots + at;
     unsigned char *payload = s->payloads + at * sizeof *to;
-    memcpy(host, body, bytes);
-    c->memory.kind->up(queue_of(c, PSC_UP), codec->in_place ? (void *)to : payload, host, bytes);
+    c->memory.kind->up(queue_of(c, PSC_UP), codec->in_place ? (void *)to : payload, host, m->body_bytes);
     if (!codec->in_place)
         c->memory.kind->decode(queue_of(c, PSC_UP), codec, to, payload, n);
     *floats = to;

@@ -85,6 +85,7 @@ struct psc_links {
     const struct ps_transport *transport; /* of the links; NULL: there were none yet */
     uint32_t window_chunks;               /* in flight on each */
     struct ps_link *link[PS_MAX_LANES];   /* NULL: the lane is empty */
+    void *pinned[PS_MAX_LANES];           /* the link's memory for a device; NULL: it is not */
     uint64_t epoch;                       /* of the Welcome that they belong to */
     uint32_t failed_offers; /* bitmap of transport offers that are not tried again in this epoch */
     bool none;              /* no link could be opened, but a later attempt may succeed: see `why` */
@@ -164,6 +165,12 @@ struct psc_stage {
     struct psc_mark *slot_marks[PSC_STAGE_SLOTS];
     bool slot_used[PSC_STAGE_SLOTS];
     uint32_t slot; /* the next */
+    /* Answers that the device reads where they were received, until the slot's mark. */
+    struct ps_message answers[PSC_STAGE_SLOTS];
+    uint32_t lanes[PSC_STAGE_SLOTS];
+    bool holds[PSC_STAGE_SLOTS];
+    uint32_t n_held[PS_MAX_LANES];
+    bool reads_answer; /* the one in progress */
 };
 
 struct psc_transfer_state {

@@ -87,10 +87,10 @@ struct ps_transport {
     void *(*hub_context)(struct ps_hub *hub);
     /* For transports with attached clients; else NULL. Links opened from now on present this pass. Copies. */
     void (*hub_pass)(struct ps_hub *hub, const struct ps_pass *pass);
-    /* Links opened from now on know the buffer: they read bodies in it without a copy, or access it in place.
-     * It must stay valid until the hub is destroyed. -ENOTSUP: the transport copies from this kind as from
-     * any other memory, or, for device memory, cannot send it at all; -ENOSPC: PS_MAX_BUFFERS are registered;
-     * NULL: the transport copies, or does not need to know. */
+    /* Links opened from now on know the buffer: bodies in it are read there by the network device or the
+     * port, or accessed in place. It must stay valid until the hub is destroyed. -ENOTSUP: the transport
+     * copies from this kind as from any other memory, or, for device memory, cannot send it at all; -ENOSPC:
+     * PS_MAX_BUFFERS are registered; NULL: the transport copies, or does not need to know. */
     int (*hub_register)(struct ps_hub *hub, const struct ps_buffer *buffer, struct ps_error *err);
 
     /* The URL for port_open on which lane `lane` is to listen if the control socket listens at
@@ -152,12 +152,12 @@ struct ps_transport {
      * not know the pass; -EHOSTUNREACH: no port there, or on another machine. With a sentence. */
     int (*link_open)(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_link **out, struct ps_error *err);
-    /* Drops messages in flight, and returns only when bodies given to link_send are no longer read. It waits
-     * for that, but not for a name server: a link whose host is being looked up has read none, and reads none
-     * afterwards. Messages sent in place that the port has not begun are taken back; the port may still
-     * access those that it has begun: call link_settle first. */
+    /* Drops messages in flight, and returns only when bodies given to link_send are no longer read, or what
+     * is read of them is thrown away. It waits for that, but not for a name server: a link whose host is
+     * being looked up has read none, and reads none afterwards. Messages sent in place that the port has not
+     * begun are taken back; the port may still access those that it has begun: call link_settle first. */
     void (*link_close)(struct ps_link *link);
-    /* Sends without copying the body, which must not change until its answer has arrived or the link is
+    /* Sends the body, perhaps without a copy: it must not change until its answer has arrived or the link is
      * closed. body NULL: none. -EAGAIN: the window is full. -EMSGSIZE: larger than the port's slots;
      * -ECONNRESET: as link_recv. */
     int (*link_send)(struct ps_link *link, const void *head, const void *body, size_t body_bytes);
@@ -171,6 +171,9 @@ struct ps_transport {
      * been answered, except one that the port was processing when its process ended. Never waits. NULL: no
      * message is ever in place here. */
     int (*link_settle)(struct ps_link *link);
+    /* Where the bodies of all messages that the link receives lie, so that it can be registered with a device
+     * until the link is closed. So many may be held, beside the window: `spare`. NULL: anywhere. */
+    void (*link_memory)(struct ps_link *link, void **base, size_t *bytes);
     /* As port_recv. -ECONNRESET: the port is gone for good; messages in flight will not be answered. */
     int (*link_recv)(struct ps_link *link, struct ps_message *m);
     /* Waits until one of the links, or extra_fd (-1: none), may be readable, timeout_ms at most. -EINTR,

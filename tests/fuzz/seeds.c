@@ -487,6 +487,8 @@ static void make_shm(void)
     write_seed("shm", "request", bytes, sizeof bytes);
     memset(bytes + 1 + 16, 0, 4); /* in the buffer */
     write_seed("shm", "request-in-place", bytes, sizeof bytes);
+    bytes[1 + sizeof small + sizeof large + 16] = 1; /* to be copied */
+    write_seed("shm", "request-copies", bytes, sizeof bytes);
 }
 
 int main(int argc, char **argv)

@@ -221,11 +221,17 @@ static int pin(struct psc_device *d, void *p, size_t bytes, struct ps_error *err
     return refuse(e, "cannot pin", bytes, err);
 }
 
+static void unpin_idle(struct psc_device *d, void *p)
+{
+    psc_cuda_enter(d);
+    psc_cuda_failed(d, cudaHostUnregister(p), "releasing pinned memory");
+}
+
 static void unpin(struct psc_device *d, void *p)
 {
     psc_cuda_enter(d);
     wait_for_all(d);
-    psc_cuda_failed(d, cudaHostUnregister(p), "releasing pinned memory");
+    unpin_idle(d, p);
 }
 
 static void order(struct psc_device *d, enum psc_queue_use first, enum psc_queue_use later)
@@ -363,6 +369,7 @@ const struct psc_cuda_module psc_cuda_module = {PSD_VERSION,
                                                  .owns = owns,
                                                  .pin = pin,
                                                  .unpin = unpin,
+                                                 .unpin_idle = unpin_idle,
                                                  .order = order,
                                                  .down = down,
                                                  .up = up,

@@ -15,7 +15,7 @@
 
 #include "proto/log.h"
 
-enum { ACCEPTS_A_LOOK = 32, PAUSE_MS = 500, REPLY_FILES = 3 };
+enum { ACCEPTS_A_LOOK = 32, PAUSE_MS = 500 };
 
 int ps_shm_listen(struct ps_port *port)
 {
@@ -222,17 +222,17 @@ static int send_reply(int fd, const struct ps_shm_reply *r, const int *files)
     unsigned char bytes[PS_SHM_REPLY_BYTES];
     union {
         struct cmsghdr first;
-        char room[CMSG_SPACE(REPLY_FILES * sizeof(int))];
+        char room[CMSG_SPACE(PS_SHM_REPLY_FILES * sizeof(int))];
     } control = {.room = {0}};
     struct iovec part = {bytes, sizeof bytes};
     struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1};
     if (files != NULL) {
         m.msg_control = control.room;
         m.msg_controllen = sizeof control.room;
-        control.first = (struct cmsghdr){.cmsg_len = CMSG_LEN(REPLY_FILES * sizeof(int)),
+        control.first = (struct cmsghdr){.cmsg_len = CMSG_LEN(PS_SHM_REPLY_FILES * sizeof(int)),
                                          .cmsg_level = SOL_SOCKET,
                                          .cmsg_type = SCM_RIGHTS};
-        memcpy(CMSG_DATA(&control.first), files, REPLY_FILES * sizeof(int));
+        memcpy(CMSG_DATA(&control.first), files, PS_SHM_REPLY_FILES * sizeof(int));
     }
     ps_shm_reply_pack(r, bytes);
     return sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof bytes ? 0 : -EPIPE;
@@ -266,7 +266,7 @@ static int seat_client(struct ps_port *port, struct ps_shm_client *c, struct ps_
 static int attach(struct ps_port *port, struct ps_shm_half *half, const struct ps_shm_hello *h,
                   struct ps_error *err)
 {
-    int files[REPLY_FILES] = {-1, -1, -1}, rc;
+    int files[PS_SHM_REPLY_FILES] = {-1, -1, -1}, rc;
     struct ps_shm_seat *seat = find_seat(port, h);
     struct ps_shm_client *c = calloc(1, sizeof *c);
     if (seat == NULL || c == NULL) {

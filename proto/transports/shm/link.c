@@ -1,20 +1,20 @@
-/* A link of shm: attaches to a port, copies bodies into slots of its region, and waits for answers. */
+/* A link of shm: attaches to a port, sends bodies, and waits for answers.
+ *
+ * A body is copied to a slot. One in a registered buffer may be copied by the port: a worker has one thread
+ * for all of its links, and each port has its own. The port does so if the worker has more links than the
+ * port has busy clients, else ports would have more to copy than workers have, and if each of the ports may
+ * have a core beside the worker's. */
 #include "proto/clock.h"
 #include "proto/transports/shm/shm.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 enum {
-    FILES = 3,
-    RETRY_MS = 2,      /* a port's queue of connections is full */
     PEEK_EVERY = 64,   /* empty polls before the socket is asked whether the port is alive */
     SPIN_NS = 100000,  /* roughly the time a port takes for a chunk */
     SPINS_A_LOOK = 16, /* pauses between two looks at the clock */
@@ -23,27 +23,22 @@ enum {
 };
 
 struct slot {
-    bool sent, in_place, taken_back;
+    bool sent, lent, in_place, taken_back; /* lent: the body is in a registered buffer */
 };
 
 /* bell: the port's. wait: an epoll instance that is readable when the port has rung or is gone. */
 struct ps_link {
+    struct ps_hub *hub; /* NULL: it was never open */
     int socket, bell, wait;
     uint32_t refs; /* received messages, and the owner */
     struct ps_shm_region region;
     struct slot *slots;
     uint32_t *free, n_free; /* last in, first out: a recently used slot is in the cache */
-    uint32_t in_flight, in_place, window, silence, cpu;
+    uint32_t in_flight, lent, in_place, window, silence, cpu;
     bool gone, settles; /* being closed: sends nothing any more */
     struct ps_buffer buffers[PS_MAX_BUFFERS];
     uint32_t n_buffers;
 };
-
-static int left_ms(uint64_t end_ns)
-{
-    uint64_t now = ps_now_ns();
-    return now < end_ns ? (int)((end_ns - now) / 1000000) + 1 : 0;
-}
 
 static void let_go(struct ps_link *link)
 {
@@ -53,147 +48,6 @@ static void let_go(struct ps_link *link)
     free(link->slots);
     free(link->free);
     free(link);
-}
-
-/* A connected socket. */
-static int connect_to(const char *url, uint64_t end_ns, int *out, struct ps_error *err)
-{
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
-    const char *path = ps_shm_path(url);
-    if (path == NULL || path[0] == 0 || strlen(path) > PS_UNIX_PATH_MAX)
-        return ps_fail(err, -EINVAL,
-                       "%.300s: not an address of a lane; allowed is shm://PATH, PATH of 1 to %d bytes", url,
-                       PS_UNIX_PATH_MAX);
-    strcpy(at.sun_path, path);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return ps_fail(err, -errno, "cannot create a socket for %s: %s", url, strerror(errno));
-    while (connect(fd, (struct sockaddr *)&at, sizeof at) < 0) {
-        int why = errno;
-        if ((why == EAGAIN || why == EINTR) && left_ms(end_ns) > 0) {
-            ps_sleep_us(RETRY_MS * 1000L);
-            continue;
-        }
-        close(fd);
-        if (why == EAGAIN || why == EINTR)
-            return ps_fail(err, -ETIMEDOUT, "%s: the lane accepted no connection within %d ms", url,
-                           PS_ATTACH_MS);
-        bool none = why == ENOENT || why == ECONNREFUSED || why == ENOTDIR || why == EACCES;
-        return ps_fail(err, none ? -EHOSTUNREACH : -why, "%s: this user can reach no lane there: %s", url,
-                       strerror(why));
-    }
-    *out = fd;
-    return 0;
-}
-
-/* The pass is sent to psd's user and root only. */
-static int check_owner(int fd, const char *url, struct ps_error *err)
-{
-    struct ucred peer;
-    socklen_t size = sizeof peer;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
-        return ps_fail(err, -errno, "%s: cannot find its owner: %s", url, strerror(errno));
-    if (peer.uid != geteuid() && peer.uid != 0 && geteuid() != 0)
-        return ps_fail(err, -EHOSTUNREACH, "%s belongs to user %u; allowed are %u and root", url,
-                       (unsigned)peer.uid, (unsigned)geteuid());
-    return 0;
-}
-
-static int say_hello(int fd, const char *url, const struct ps_hub *hub,
-                     const struct ps_transport_limits *limits, struct ps_error *err)
-{
-    struct ps_shm_hello h = {.client = hub->pass.client,
-                             .incarnation = hub->pass.incarnation,
-                             .window = limits->window_chunks,
-                             .n_buffers = hub->n_buffers};
-    unsigned char bytes[PS_SHM_HELLO_BYTES];
-    union {
-        struct cmsghdr first;
-        char room[CMSG_SPACE(PS_MAX_BUFFERS * sizeof(int))];
-    } control = {.room = {0}};
-    struct iovec part = {bytes, sizeof bytes};
-    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1};
-
-    memcpy(h.token, hub->pass.token, sizeof h.token);
-    if (h.n_buffers > 0) {
-        m.msg_control = control.room;
-        m.msg_controllen = CMSG_SPACE(h.n_buffers * sizeof(int));
-        control.first = (struct cmsghdr){.cmsg_len = CMSG_LEN(h.n_buffers * sizeof(int)),
-                                         .cmsg_level = SOL_SOCKET,
-                                         .cmsg_type = SCM_RIGHTS};
-    }
-    for (uint32_t i = 0; i < h.n_buffers; i++) {
-        h.buffer_bytes[i] = hub->buffers[i].bytes;
-        memcpy(CMSG_DATA(&control.first) + i * sizeof(int), &hub->buffers[i].fd, sizeof(int));
-    }
-    ps_shm_hello_pack(&h, bytes);
-    ssize_t n = sendmsg(fd, &m, MSG_NOSIGNAL);
-    explicit_bzero(&h, sizeof h);
-    explicit_bzero(bytes, sizeof bytes);
-    return n == sizeof bytes
-               ? 0
-               : ps_fail(err, -EHOSTUNREACH, "%s: cannot send the hello: %s", url, strerror(errno));
-}
-
-/* Reads the next bytes of the reply and the files that come with them. 0 at its end, -EAGAIN. */
-static ssize_t receive_reply(int fd, unsigned char *to, size_t room, int *files)
-{
-    union {
-        struct cmsghdr first;
-        char room[CMSG_SPACE(FILES * sizeof(int))];
-    } control;
-    struct iovec part = {to, room};
-    struct msghdr m = {.msg_iov = &part,
-                       .msg_iovlen = 1,
-                       .msg_control = control.room,
-                       .msg_controllen = sizeof control.room};
-    ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
-    if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
-        size_t n_files = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < n_files && i < FILES; i++) {
-            ps_shm_close(&files[i]);
-            memcpy(&files[i], CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-        }
-    }
-    return n < 0 ? -errno : n;
-}
-
-static int refusal(const struct ps_shm_reply *r, const char *url, struct ps_error *err)
-{
-    int rc = -(int)r->status;
-    if (rc == -EACCES)
-        return ps_fail(err, rc, "%s: psd does not know this client's pass", url);
-    return ps_fail(err, rc, "%s: psd does not attach this client: %s; its log says more", url, strerror(-rc));
-}
-
-static int await_reply(int fd, const char *url, uint64_t end_ns, struct ps_shm_reply *r, int *files,
-                       struct ps_error *err)
-{
-    unsigned char bytes[PS_SHM_REPLY_BYTES];
-    for (size_t got = 0; got < sizeof bytes;) {
-        ssize_t n = receive_reply(fd, bytes + got, sizeof bytes - got, files);
-        if (n == 0 || (n < 0 && n != -EAGAIN && n != -EINTR))
-            return ps_fail(err, -EHOSTUNREACH, "%s: the lane closed the connection: %s", url,
-                           n == 0 ? "end of file" : strerror((int)-n));
-        if (n > 0) {
-            got += (size_t)n;
-            continue;
-        }
-        int ms = left_ms(end_ns);
-        if (ms == 0)
-            return ps_fail(err, -ETIMEDOUT, "%s: the lane did not answer within %d ms", url, PS_ATTACH_MS);
-        ps_poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, ms);
-    }
-    int rc = ps_shm_reply_parse(r, bytes, err);
-    if (rc < 0)
-        return rc;
-    if (r->status != 0)
-        return refusal(r, url, err);
-    for (size_t i = 0; i < FILES; i++)
-        if (files[i] < 0)
-            return ps_fail(err, -EPROTO, "%s: the lane's reply lacks files", url);
-    return 0;
 }
 
 /* Fills the link from the reply and its files, and takes ownership of the last two. */
@@ -223,8 +77,7 @@ static int map_region(struct ps_link *link, const char *url, const struct ps_shm
 int ps_shm_link_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_link **out, struct ps_error *err)
 {
-    uint64_t end = ps_now_ns() + PS_ATTACH_MS * UINT64_C(1000000);
-    int files[FILES] = {-1, -1, -1}, rc;
+    int files[PS_SHM_REPLY_FILES] = {-1, -1, -1}, rc;
     struct ps_shm_reply reply;
     struct ps_link *link = calloc(1, sizeof *link);
     if (link == NULL)
@@ -234,18 +87,18 @@ int ps_shm_link_open(struct ps_hub *hub, const char *url, const struct ps_transp
     link->cpu = PS_SHM_RESTS;
     memcpy(link->buffers, hub->buffers, sizeof link->buffers);
     link->n_buffers = hub->n_buffers;
-    if ((rc = connect_to(url, end, &link->socket, err)) == 0 &&
-        (rc = check_owner(link->socket, url, err)) == 0 &&
-        (rc = say_hello(link->socket, url, hub, limits, err)) == 0 &&
-        (rc = await_reply(link->socket, url, end, &reply, files, err)) == 0)
+    if ((rc = ps_shm_connect(hub, url, limits, &link->socket, &reply, files, err)) == 0)
         rc = map_region(link, url, &reply, files, err);
-    for (size_t i = 0; i < FILES; i++)
+    for (size_t i = 0; i < PS_SHM_REPLY_FILES; i++)
         ps_shm_close(&files[i]);
-    if (rc < 0)
+    if (rc < 0) {
         ps_shm_link_close(link);
-    else
-        *out = link;
-    return rc;
+        return rc;
+    }
+    link->hub = hub;
+    atomic_fetch_add_explicit(&hub->n_links, 1, memory_order_relaxed);
+    *out = link;
+    return 0;
 }
 
 /* Whether the port's process has ended, or has detached this link and holds none of its messages: answers
@@ -258,13 +111,14 @@ static bool is_detached(const struct ps_link *link)
 
 static void take_back(struct ps_link *link)
 {
-    for (uint32_t i = 0; link->in_place > 0 && i < link->region.shape.n_slots; i++) {
+    for (uint32_t i = 0; link->lent > 0 && i < link->region.shape.n_slots; i++) {
         struct slot *s = &link->slots[i];
-        if (!s->sent || !s->in_place || !ps_shm_claim_slot(&link->region, i, PS_SHM_TAKEN_BACK))
+        if (!s->sent || !s->lent || !ps_shm_claim_slot(&link->region, i, PS_SHM_TAKEN_BACK))
             continue;
-        *s = (struct slot){.taken_back = true};
         link->in_flight--;
-        link->in_place--;
+        link->lent--;
+        link->in_place -= s->in_place;
+        *s = (struct slot){.taken_back = true};
     }
 }
 
@@ -281,10 +135,18 @@ void ps_shm_link_close(struct ps_link *link)
     if (link == NULL)
         return;
     take_back(link);
+    if (link->hub != NULL)
+        atomic_fetch_sub_explicit(&link->hub->n_links, 1, memory_order_relaxed);
     ps_shm_close(&link->socket);
     ps_shm_close(&link->bell);
     ps_shm_close(&link->wait);
     let_go(link);
+}
+
+void ps_shm_link_memory(struct ps_link *link, void **base, size_t *bytes)
+{
+    *base = link->region.slots;
+    *bytes = link->region.shape.n_slots * link->region.shape.slot_bytes;
 }
 
 static void runs_at(struct ps_link *link, uint32_t cpu)
@@ -295,13 +157,15 @@ static void runs_at(struct ps_link *link, uint32_t cpu)
 
 static int send_note(struct ps_link *link, struct ps_shm_note *n, const void *head)
 {
+    bool lent = n->buffer != PS_SHM_STAGED, in_place = lent && !n->copies;
     memcpy(n->head, head, sizeof n->head);
     n->slot = link->free[--link->n_free];
-    link->slots[n->slot] = (struct slot){.sent = true, .in_place = n->buffer != PS_SHM_STAGED};
+    link->slots[n->slot] = (struct slot){.sent = true, .lent = lent, .in_place = in_place};
     link->in_flight++;
-    link->in_place += n->buffer != PS_SHM_STAGED;
+    link->lent += lent;
+    link->in_place += in_place;
     runs_at(link, ps_shm_cpu());
-    if (n->buffer != PS_SHM_STAGED)
+    if (lent)
         ps_shm_offer(&link->region, n->slot);
     ps_shm_ring_put(&link->region.requests, n);
     if (ps_shm_must_ring(&link->region.control->port))
@@ -316,6 +180,29 @@ static int may_send(const struct ps_link *link)
     return link->n_free == 0 || link->in_flight >= link->window ? -EAGAIN : 0;
 }
 
+/* Names the registered buffer that contains the body. False: there is none. */
+static bool find_buffer(const struct ps_link *link, const void *body, size_t body_bytes,
+                        struct ps_shm_note *n)
+{
+    for (uint32_t i = 0; i < link->n_buffers; i++) {
+        const struct ps_buffer *b = &link->buffers[i];
+        uintptr_t at = (uintptr_t)body, base = (uintptr_t)b->base;
+        if (at < base || at - base > b->bytes || body_bytes > b->bytes - (at - base))
+            continue;
+        n->buffer = i;
+        n->offset = at - base;
+        return true;
+    }
+    return false;
+}
+
+static bool port_has_time(const struct ps_link *link)
+{
+    uint32_t clients = atomic_load_explicit(&link->region.control->port.clients, memory_order_relaxed);
+    uint32_t links = atomic_load_explicit(&link->hub->n_links, memory_order_relaxed);
+    return links > clients && links < link->hub->n_cores;
+}
+
 int ps_shm_link_send(struct ps_link *link, const void *head, const void *body, size_t body_bytes)
 {
     struct ps_shm_note n = {.buffer = PS_SHM_STAGED, .bytes = body != NULL ? body_bytes : 0};
@@ -324,7 +211,8 @@ int ps_shm_link_send(struct ps_link *link, const void *head, const void *body, s
         return rc;
     if (n.bytes > link->region.shape.slot_bytes)
         return -EMSGSIZE;
-    if (n.bytes > 0)
+    n.copies = n.bytes > 0 && port_has_time(link) && find_buffer(link, body, n.bytes, &n);
+    if (n.bytes > 0 && !n.copies)
         memcpy(ps_shm_slot(&link->region, link->free[link->n_free - 1]), body, n.bytes);
     return send_note(link, &n, head);
 }
@@ -334,15 +222,8 @@ int ps_shm_link_send_in_place(struct ps_link *link, const void *head, void *body
     int rc = may_send(link);
     if (rc < 0)
         return rc;
-    for (uint32_t i = 0; i < link->n_buffers; i++) {
-        const struct ps_buffer *b = &link->buffers[i];
-        uintptr_t at = (uintptr_t)body, base = (uintptr_t)b->base;
-        if (at < base || at - base > b->bytes || body_bytes > b->bytes - (at - base))
-            continue;
-        struct ps_shm_note n = {.buffer = i, .offset = at - base, .bytes = body_bytes};
-        return send_note(link, &n, head);
-    }
-    return -EINVAL;
+    struct ps_shm_note n = {.bytes = body_bytes};
+    return find_buffer(link, body, body_bytes, &n) ? send_note(link, &n, head) : -EINVAL;
 }
 
 /* After empty polls: checks from time to time, by a system call, whether the port is alive. */
@@ -366,6 +247,7 @@ static int take_slot(struct ps_link *link, const struct ps_shm_note *n)
         return -ECONNRESET;
     bool is_ours = s->sent && n->bytes != PS_SHM_DROPPED;
     link->in_flight -= s->sent;
+    link->lent -= s->sent && s->lent;
     link->in_place -= s->sent && s->in_place;
     s->sent = s->taken_back = false;
     if (!is_ours)
@@ -431,8 +313,9 @@ static bool take_cpu(uint64_t *taken, uint32_t cpu)
     return is_free;
 }
 
-/* Whether polling pays: answers are expected, all of them from ports on other cpus than this thread's. In
- * place the ports do all the work, and two ports that share a cpu could use this one. */
+/* Whether polling pays: answers are expected, all of them from ports on other cpus than this thread's. With
+ * bodies in registered buffers the ports do most of the work, and two ports that share a cpu could use this
+ * one. */
 static bool may_spin(struct ps_link *const *links, size_t n)
 {
     uint64_t taken[MAX_CPUS / 64] = {0};
@@ -443,7 +326,7 @@ static bool may_spin(struct ps_link *const *links, size_t n)
             continue;
         runs_at(links[i], here);
         uint32_t cpu = atomic_load_explicit(&links[i]->region.control->port.cpu, memory_order_relaxed);
-        if (cpu == here || (links[i]->in_place > 0 && !take_cpu(taken, cpu)))
+        if (cpu == here || (links[i]->lent > 0 && !take_cpu(taken, cpu)))
             return false;
         awaits = true;
     }

@@ -255,7 +255,7 @@ static void fill(struct ps_message *m, struct ps_shm_client *c, const struct ps_
     held->client = c;
     held->link = NULL;
     held->slot = n->slot;
-    held->works_in_place = n->buffer != PS_SHM_STAGED;
+    held->works_in_place = n->buffer != PS_SHM_STAGED && !n->copies;
     m->head = held->head;
     m->head_bytes = PS_FRAME_BYTES;
     m->body = held->works_in_place ? (unsigned char *)c->buffers[n->buffer] + n->offset
@@ -264,10 +264,28 @@ static void fill(struct ps_message *m, struct ps_shm_client *c, const struct ps_
     m->ownership = held->works_in_place ? PS_BODY_IN_PLACE : PS_BODY_SHARED;
 }
 
-/* Takes the client's next request. -EAGAIN; -EPROTO: the client was detached. */
-static int take_message(struct ps_shm_client *c, struct ps_message *m)
+/* False: the link has taken the body back, perhaps in the middle of the copy. */
+static bool copy_body(const struct ps_shm_client *c, const struct ps_shm_note *n)
+{
+    memcpy(ps_shm_slot(&c->region, n->slot), (unsigned char *)c->buffers[n->buffer] + n->offset, n->bytes);
+    return ps_shm_claim_slot(&c->region, n->slot, PS_SHM_BEGUN);
+}
+
+/* Tells the client where this thread runs, and how many it serves. */
+static void show_load(struct ps_shm_client *c)
 {
     struct ps_shm_side *mine = &c->region.control->port;
+    uint32_t cpu = ps_shm_cpu(), clients = c->port->n_active;
+    if (cpu != c->cpu)
+        atomic_store_explicit(&mine->cpu, c->cpu = cpu, memory_order_relaxed);
+    if (clients != c->clients)
+        atomic_store_explicit(&mine->clients, c->clients = clients, memory_order_relaxed);
+}
+
+/* Takes the client's next request. -EAGAIN: there is none, or it was taken back; -EPROTO: the client was
+ * detached. */
+static int take_message(struct ps_shm_client *c, struct ps_message *m)
+{
     struct ps_shm_note n;
     struct ps_error err;
     if (!ps_shm_ring_take(&c->region.requests, &n))
@@ -278,14 +296,15 @@ static int take_message(struct ps_shm_client *c, struct ps_message *m)
         ps_shm_detach(c);
         return -EPROTO;
     }
-    uint32_t cpu = ps_shm_cpu();
-    if (cpu != c->cpu)
-        atomic_store_explicit(&mine->cpu, c->cpu = cpu, memory_order_relaxed);
+    show_load(c);
     c->taken[n.slot] = 1;
     c->heard = true;
     c->refs++;
     fill(m, c, &n);
-    return 0;
+    if (!n.copies || copy_body(c, &n))
+        return 0;
+    ps_shm_port_drop(m);
+    return -EAGAIN;
 }
 
 static int scan(struct ps_port *port, struct ps_message *m)

@@ -103,6 +103,7 @@ void ps_shm_ring_put(struct ps_shm_ring *r, const struct ps_shm_note *n)
     atomic_store_explicit(&e->place, (uint64_t)n->buffer << 32 | n->slot, memory_order_relaxed);
     atomic_store_explicit(&e->offset, n->offset, memory_order_relaxed);
     atomic_store_explicit(&e->bytes, n->bytes, memory_order_relaxed);
+    atomic_store_explicit(&e->copies, n->copies, memory_order_relaxed);
     atomic_store(&e->seq, ++r->next);
 }
 
@@ -121,6 +122,7 @@ bool ps_shm_ring_take(struct ps_shm_ring *r, struct ps_shm_note *n)
     n->buffer = (uint32_t)(place >> 32);
     n->offset = atomic_load_explicit(&e->offset, memory_order_relaxed);
     n->bytes = atomic_load_explicit(&e->bytes, memory_order_relaxed);
+    n->copies = atomic_load_explicit(&e->copies, memory_order_relaxed) != 0;
     return true;
 }
 

@@ -8,8 +8,11 @@
  * other end may write anything at any time: an entry is read once into private memory, and no state of this
  * end is stored here.
  *
- * A request in place is either processed by the port or taken back by the link, never both: the first that
- * changes its slot's claim from PS_SHM_OFFERED owns it. */
+ * A request whose body is in a registered buffer is either processed by the port or taken back by the link,
+ * never both: the first that changes its slot's claim from PS_SHM_OFFERED owns it. In place, the port claims
+ * it before it works in the buffer. A body that it only copies, it claims after the copy: if the link has
+ * taken the body back by then, it may have changed during the copy, which is thrown away. So a link never
+ * waits for a copy. */
 #ifndef PS_TRANSPORTS_SHM_REGION_H
 #define PS_TRANSPORTS_SHM_REGION_H
 
@@ -21,8 +24,8 @@
 /* Two cache lines: the prefetcher loads them in pairs. */
 struct ps_shm_entry {
     _Atomic uint64_t seq; /* from 1; written last */
-    _Atomic uint64_t place, offset, bytes;
-    uint64_t unused[4];
+    _Atomic uint64_t place, offset, bytes, copies;
+    uint64_t unused[3];
     _Atomic uint64_t head[PS_FRAME_BYTES / 8];
 };
 
@@ -31,12 +34,13 @@ struct ps_shm_side {
     _Alignas(128) _Atomic uint32_t asleep; /* its bell must be rung at the next entry */
     _Atomic uint32_t cpu;                  /* where it ran last */
     _Atomic uint32_t detached;             /* the port's only: it takes no more requests */
+    _Atomic uint32_t clients;              /* the port's only: that have sent it something lately */
 };
 
 enum ps_shm_claim_state {
-    PS_SHM_UNCLAIMED, /* no in-place request uses the slot */
+    PS_SHM_UNCLAIMED, /* no such request uses the slot */
     PS_SHM_OFFERED,   /* set by the link before the request is in the ring */
-    PS_SHM_BEGUN,     /* set by the port: it processes the body, and will answer */
+    PS_SHM_BEGUN,     /* set by the port: it processes the body, or has copied it, and will answer */
     PS_SHM_TAKEN_BACK /* set by the link when it closes: the body is the caller's again */
 };
 

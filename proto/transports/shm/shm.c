@@ -30,7 +30,11 @@ static int hub_create(uint32_t io_threads, struct ps_hub **out)
 {
     (void)io_threads;
     *out = calloc(1, sizeof **out);
-    return *out != NULL ? 0 : -ENOMEM;
+    if (*out == NULL)
+        return -ENOMEM;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    (*out)->n_cores = cores > 0 ? (uint32_t)cores : 1;
+    return 0;
 }
 
 static void hub_destroy(struct ps_hub *hub)
@@ -173,6 +177,7 @@ const struct ps_transport ps_transport_shm = {
     .link_send = ps_shm_link_send,
     .link_send_in_place = ps_shm_link_send_in_place,
     .link_settle = ps_shm_link_settle,
+    .link_memory = ps_shm_link_memory,
     .link_recv = ps_shm_link_recv,
     .links_wait = ps_shm_links_wait,
 };

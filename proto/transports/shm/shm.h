@@ -1,5 +1,6 @@
 /* shm.h: internals of the shared-memory transport. shm.c has the row; port.c a port's messages, attach.c its
- * handshakes; link.c the client's end; region.c the shared layout, wire.c the checks of both ends.
+ * handshakes; link.c the client's end, connect.c its handshake; region.c the shared layout, wire.c the checks
+ * of both ends.
  *
  * A link connects to the port's UNIX socket and sends its hello: its pass, and the files of the buffers that
  * it registers. The port maps these, creates a region for this client alone and sends it back with two
@@ -20,6 +21,7 @@
 enum {
     PS_SHM_SPARE_SLOTS = 2, /* beyond the window: for answers that are still being read */
     PS_SHM_HALVES = 16,     /* handshakes at a time; a new one replaces the oldest */
+    PS_SHM_REPLY_FILES = 3, /* with a port's reply: see struct ps_shm_reply */
 };
 
 struct ps_hub {
@@ -27,6 +29,8 @@ struct ps_hub {
     struct ps_pass pass;
     struct ps_buffer buffers[PS_MAX_BUFFERS];
     uint32_t n_buffers;
+    _Atomic uint32_t n_links; /* open */
+    uint32_t n_cores;         /* of the machine */
 };
 
 /* A client of a port. After it was detached it exists until its last message is returned. */
@@ -42,7 +46,7 @@ struct ps_shm_client {
     unsigned char *taken; /* [n_slots]: the port's */
     void *buffers[PS_MAX_BUFFERS];
     uint64_t buffer_bytes[PS_MAX_BUFFERS];
-    uint32_t n_buffers, cpu;
+    uint32_t n_buffers, cpu, clients; /* cpu, clients: what the region says */
     struct ps_registered *registered; /* where mapped buffers are counted; NULL: nowhere */
 };
 
@@ -111,6 +115,11 @@ bool ps_shm_port_rest(struct ps_port *port);
 int ps_shm_port_recv(struct ps_port *port, struct ps_message *m);
 int ps_shm_port_reply(struct ps_port *port, struct ps_message *m);
 
+/* connect.c: a link's side of the handshake. files: [PS_SHM_REPLY_FILES], -1 before. *socket and those that
+ * are not -1 are the caller's, also on failure. Errors as of link_open. */
+int ps_shm_connect(const struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
+                   int *socket, struct ps_shm_reply *reply, int *files, struct ps_error *err);
+
 /* link.c */
 int ps_shm_link_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_link **out, struct ps_error *err);
@@ -118,6 +127,7 @@ void ps_shm_link_close(struct ps_link *link);
 int ps_shm_link_send(struct ps_link *link, const void *head, const void *body, size_t body_bytes);
 int ps_shm_link_send_in_place(struct ps_link *link, const void *head, void *body, size_t body_bytes);
 int ps_shm_link_settle(struct ps_link *link);
+void ps_shm_link_memory(struct ps_link *link, void **base, size_t *bytes);
 int ps_shm_link_recv(struct ps_link *link, struct ps_message *m);
 int ps_shm_links_wait(struct ps_link *const *links, size_t n, int extra_fd, int timeout_ms);
 

@@ -112,11 +112,11 @@ int ps_shm_request_check(const struct ps_shm_note *n, const struct ps_shm_shape 
         return ps_fail(err, -EPROTO, "a request names slot %u; there are %u", n->slot, shape->n_slots);
     if (taken[n->slot])
         return ps_fail(err, -EPROTO, "a request names slot %u, which has not been answered yet", n->slot);
-    if (n->buffer == PS_SHM_STAGED && n->bytes > shape->slot_bytes)
+    if ((n->buffer == PS_SHM_STAGED || n->copies) && n->bytes > shape->slot_bytes)
         return ps_fail(err, -EPROTO, "a request has %" PRIu64 " bytes in a slot of %" PRIu64, n->bytes,
                        shape->slot_bytes);
     if (n->buffer == PS_SHM_STAGED)
-        return 0;
+        return n->copies ? ps_fail(err, -EPROTO, "a request asks to copy a body that is in its slot") : 0;
     if (n->buffer >= n_buffers)
         return ps_fail(err, -EPROTO, "a request names buffer %u; %u are registered", n->buffer, n_buffers);
     if (n->offset > buffer_bytes[n->buffer] || n->bytes > buffer_bytes[n->buffer] - n->offset)

@@ -3,6 +3,7 @@
 #ifndef PS_TRANSPORTS_SHM_WIRE_H
 #define PS_TRANSPORTS_SHM_WIRE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -10,7 +11,7 @@
 #include "proto/wire/frame.h"
 
 #define PS_SHM_MAGIC   0x314d5350u /* "PSM1" */
-#define PS_SHM_VERSION 2
+#define PS_SHM_VERSION 3
 
 enum {
     PS_SHM_HELLO_BYTES = 72,
@@ -57,6 +58,7 @@ struct ps_shm_note {
     uint32_t buffer; /* PS_SHM_STAGED, or the number of the registered buffer that contains the body */
     uint64_t offset; /* in that buffer */
     uint64_t bytes;  /* of the body */
+    bool copies;     /* a request's: the body in the buffer is to be copied to the slot, and left alone */
     unsigned char head[PS_FRAME_BYTES];
 };
 

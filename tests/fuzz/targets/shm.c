@@ -1,6 +1,8 @@
 /* What comes to a port of shm, and to a link: the first byte chooses hello, reply or an entry of the ring of
  * requests. What parses is within its bounds and is packed into the same bytes again; what the check of a
  * request lets through names memory that is there. */
+#include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "proto/transports/shm/wire.h"
@@ -40,17 +42,19 @@ static void try_reply(const unsigned char *bytes)
 /* bytes: what the port knows, then the entry. */
 static void try_request(const unsigned char *bytes)
 {
-    struct {
+    struct request {
         uint32_t n_slots, slot_pages, n_buffers, slot, buffer;
         uint64_t buffer_bytes[PS_MAX_BUFFERS], offset, bytes;
         unsigned char taken[16];
+        bool copies;
     } in;
     struct ps_error err = {""};
-    memcpy(&in, bytes, sizeof in);
+    memcpy(&in, bytes, offsetof(struct request, copies));
+    in.copies = bytes[offsetof(struct request, copies)] % 2 != 0;
     in.n_buffers %= PS_MAX_BUFFERS + 1;
     const struct ps_shm_shape shape = {in.n_slots % 16 + 1, (in.slot_pages % 4096 + 1) * UINT64_C(4096)};
     const struct ps_shm_note n = {
-        .slot = in.slot, .buffer = in.buffer, .offset = in.offset, .bytes = in.bytes};
+        .slot = in.slot, .buffer = in.buffer, .offset = in.offset, .bytes = in.bytes, .copies = in.copies};
     if (ps_shm_request_check(&n, &shape, in.taken, in.buffer_bytes, in.n_buffers, &err) < 0) {
         promise(err.text[0] != 0);
         return;
@@ -58,9 +62,10 @@ static void try_request(const unsigned char *bytes)
     uint64_t end;
     promise(n.slot < shape.n_slots && !in.taken[n.slot]);
     promise(!__builtin_add_overflow(n.offset, n.bytes, &end) || n.buffer == PS_SHM_STAGED);
-    if (n.buffer == PS_SHM_STAGED)
+    if (n.buffer == PS_SHM_STAGED || n.copies)
         promise(n.bytes <= shape.slot_bytes);
-    else
+    promise(n.buffer != PS_SHM_STAGED || !n.copies);
+    if (n.buffer != PS_SHM_STAGED)
         promise(n.buffer < in.n_buffers && end <= in.buffer_bytes[n.buffer]);
 }
 

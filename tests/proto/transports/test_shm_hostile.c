@@ -1,13 +1,9 @@
-/* The transport shm and peers that mean harm, or die: what they do stays theirs. */
-#include <dirent.h>
+/* The transport shm and peers that mean harm: what they do stays theirs. */
 #include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 
 #include "proto/log.h"
 #include "proto/transports/shm/shm.h"
@@ -320,6 +316,98 @@ START_TEST(nobody_lends_more_than_is_left)
 }
 END_TEST
 
+static int rogue_attach_with(struct rogue *r, const char *url, const struct ps_buffer *b)
+{
+    struct ps_shm_hello h = hello_of(1);
+    h.n_buffers = 1;
+    h.buffer_bytes[0] = b->bytes;
+    int rc = rogue_attach(r, url, &h, &b->fd, 1);
+    struct ps_shm_shape shape = {r->reply.n_slots, r->reply.slot_bytes};
+    return rc == 0 ? ps_shm_region_map(&shape, r->files[0], &r->region) : rc;
+}
+
+static void rogue_send(struct rogue *r, const struct ps_shm_note *n)
+{
+    uint64_t one = 1;
+    ps_shm_ring_put(&r->region.requests, n);
+    ck_assert_int_eq(write(r->files[1], &one, sizeof one), sizeof one);
+}
+
+/* Whether the port hangs up; it may first answer. */
+static bool is_detached(const struct rogue *r)
+{
+    char byte;
+    return recv(r->socket, &byte, 1, 0) == 0;
+}
+
+START_TEST(only_what_is_in_a_buffer_and_fits_a_slot_is_copied)
+{
+    enum { BYTES = 3 * CHUNK_BYTES };
+    struct rig_server s;
+    struct rig_client honest;
+    struct rogue r;
+    struct ps_buffer b;
+    struct ps_error err;
+    ck_assert_int_eq(ps_buffer_alloc(BYTES, &b, &err), 0);
+    open_both(&s, &honest);
+    ck_assert_int_eq(rogue_attach_with(&r, s.url, &b), 0);
+    const uint64_t slot_bytes = r.reply.slot_bytes;
+    rogue_close(&r);
+    const struct ps_shm_note wrong[] = {
+        {.bytes = slot_bytes + 1},
+        {.bytes = BYTES},
+        {.bytes = 1, .offset = BYTES},
+        {.bytes = 100, .offset = BYTES - 99},
+        {.bytes = 100, .offset = UINT64_MAX - 50},
+        {.bytes = UINT64_MAX, .offset = 1},
+        {.bytes = 100, .buffer = 1},
+        {.bytes = 100, .buffer = PS_SHM_STAGED},
+        {.bytes = 100, .slot = PS_SHM_MAX_WINDOW},
+    };
+    for (size_t i = 0; i < ROWS(wrong); i++) {
+        struct ps_shm_note n = wrong[i];
+        n.copies = true;
+        ck_assert_int_eq(rogue_attach_with(&r, s.url, &b), 0);
+        if (n.slot < r.reply.n_slots)
+            ps_shm_offer(&r.region, n.slot);
+        int served = atomic_load(&s.served);
+        rogue_send(&r, &n);
+        ck_assert(is_detached(&r));
+        ck_assert_int_eq(atomic_load(&s.served), served);
+        rogue_close(&r);
+    }
+    ps_buffer_free(&b);
+    close_both(&s, &honest);
+}
+END_TEST
+
+/* It is as if the body had been taken back. */
+START_TEST(what_was_not_offered_is_not_served)
+{
+    struct rig_server s;
+    struct rig_client honest;
+    struct rogue r;
+    struct ps_buffer b;
+    struct ps_error err;
+    struct ps_shm_note n = {.bytes = 100, .copies = true}, answer;
+    ck_assert_int_eq(ps_buffer_alloc(CHUNK_BYTES, &b, &err), 0);
+    open_both(&s, &honest);
+    ck_assert_int_eq(rogue_attach_with(&r, s.url, &b), 0);
+    for (int i = 0; i < 2; i++) {
+        rogue_send(&r, &n);
+        while (!ps_shm_ring_take(&r.region.answers, &answer))
+            unit_nap_ms(1);
+        ck_assert_uint_eq(answer.slot, 0);
+        ck_assert_uint_eq(answer.bytes, i == 0 ? PS_SHM_DROPPED : 100);
+        ck_assert_int_eq(atomic_load(&s.served), i);
+        ps_shm_offer(&r.region, 0);
+    }
+    rogue_close(&r);
+    ps_buffer_free(&b);
+    close_both(&s, &honest);
+}
+END_TEST
+
 /* One request as it must not be; or of any bytes at all, anywhere in the region. */
 static void scribble(struct rogue *r, struct dice *dice, struct ps_shm_ring *ring)
 {
@@ -341,6 +429,9 @@ static void scribble(struct rogue *r, struct dice *dice, struct ps_shm_ring *rin
         n.buffer = 0;
         n.offset = dice_below(dice, 10000);
         n.bytes = dice_below(dice, 10000);
+        n.copies = dice_below(dice, 2) == 0;
+        if (n.slot < r->reply.n_slots && dice_below(dice, 2) == 0)
+            ps_shm_offer(&r->region, n.slot);
         break;
     case 4:
         for (int i = 0; i < 1000; i++)
@@ -370,14 +461,9 @@ static void *scribble_on(void *arg)
     struct ps_buffer b;
     assert_quick(ps_buffer_alloc(10000, &b, &err) == 0);
     while (!atomic_load(&w->stop)) {
-        struct ps_shm_hello h = hello_of(1);
         struct rogue r;
         char byte;
-        h.n_buffers = 1;
-        h.buffer_bytes[0] = b.bytes;
-        assert_quick(rogue_attach(&r, w->url, &h, &b.fd, 1) == 0);
-        struct ps_shm_shape shape = {r.reply.n_slots, r.reply.slot_bytes};
-        assert_quick(ps_shm_region_map(&shape, r.files[0], &r.region) == 0);
+        assert_quick(rogue_attach_with(&r, w->url, &b) == 0);
         atomic_fetch_add(&w->attached, 1);
         struct ps_shm_ring ring = r.region.requests;
         for (int i = 0; i < 1000 && recv(r.socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0; i++) {
@@ -407,159 +493,6 @@ START_TEST(who_scribbles_over_its_region_harms_itself_only)
 }
 END_TEST
 
-/* What the processes of the killing test share. Value i of message n is (n + 1) (i + 1): whatever was applied
- * whole makes center[i] = (i + 1) S, and a part of a message does not. */
-enum { VALUES = CHUNK_BYTES / 8 };
-struct tally {
-    char url[300];
-    atomic_int ready;
-    uint64_t center[VALUES];
-    atomic_uint_fast64_t sent, answered;
-};
-
-static void add(struct rig_server *s, struct ps_message *m, int rc)
-{
-    struct tally *tally = s->arg;
-    const uint64_t *values = (const uint64_t *)(void *)m->body;
-    assert_quick(rc == 0 && m->body_bytes == CHUNK_BYTES);
-    for (size_t i = 0; i < VALUES; i++)
-        tally->center[i] += values[i];
-    assert_quick(s->t->message_body(m, 0) == 0);
-    s->t->port_reply(s->port, m);
-}
-
-static pid_t start_server(struct tally *tally)
-{
-    pid_t pid = fork();
-    ck_assert_int_ge(pid, 0);
-    if (pid > 0)
-        return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    struct rig_server s;
-    rig_port_open(&s, ps_transport_find("shm"), NULL);
-    s.serve = add;
-    s.arg = tally;
-    snprintf(tally->url, sizeof tally->url, "%s", s.url);
-    atomic_store(&tally->ready, 1);
-    rig_port_serve(&s);
-    _exit(1);
-}
-
-/* Sends as fast as its window lets it, every other message in place. Asserts quietly: to be killed within
- * Check's writing would spoil its file. */
-static void client_run(struct tally *tally)
-{
-    struct ps_error err;
-    struct ps_buffer b;
-    struct ps_message m;
-    struct rig_client c = {.t = ps_transport_find("shm")};
-    struct ps_pass pass = rig_pass(1, 1);
-    unsigned char head[PS_FRAME_BYTES];
-    assert_quick(ps_buffer_alloc((size_t)WINDOW * CHUNK_BYTES, &b, &err) == 0);
-    assert_quick(c.t->hub_create(1, &c.hub) == 0);
-    c.t->hub_pass(c.hub, &pass);
-    assert_quick(c.t->hub_register(c.hub, &b, &err) == 0);
-    assert_quick(rig_link_open(c.hub, c.t, tally->url, &rig_limits, &c.link, &err) == 0);
-    for (uint64_t n = 0;; n++) {
-        uint64_t *x = (uint64_t *)b.base + n % WINDOW * VALUES;
-        while (n - atomic_load(&tally->answered) >= WINDOW) {
-            assert_quick(rig_recv(&c, &m, PATIENCE_MS) == 0);
-            c.t->message_drop(&m);
-            atomic_fetch_add(&tally->answered, 1);
-        }
-        for (uint64_t i = 0; i < VALUES; i++)
-            x[i] = (n + 1) * (i + 1);
-        rig_head(head, n);
-        atomic_store(&tally->sent, n + 1);
-        int rc = n % 2 == 0 ? c.t->link_send(c.link, head, x, CHUNK_BYTES)
-                            : c.t->link_send_in_place(c.link, head, x, CHUNK_BYTES);
-        assert_quick(rc == 0);
-    }
-}
-
-static unsigned count_files(pid_t pid)
-{
-    char path[64];
-    unsigned n = 0;
-    snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
-    DIR *dir = opendir(path);
-    while (dir != NULL && readdir(dir) != NULL)
-        n++;
-    closedir(dir);
-    return n;
-}
-
-static unsigned count_regions(pid_t pid)
-{
-    char path[64], line[512];
-    unsigned n = 0;
-    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
-    FILE *f = fopen(path, "r");
-    while (f != NULL && fgets(line, sizeof line, f) != NULL)
-        n += strstr(line, "memfd:") != NULL;
-    fclose(f);
-    return n;
-}
-
-/* Until the port has let go of all that belonged to the dead. */
-/* The server may still accept a connection of who was killed, and close it. */
-static void await_counts(pid_t server, unsigned files)
-{
-    double deadline = unit_now_s() + UNIT_HANG_S;
-    unsigned n_files, n_regions;
-    while ((n_files = count_files(server)) != files || (n_regions = count_regions(server)) != 0) {
-        if (unit_now_s() > deadline)
-            ck_abort_msg("%u files instead of %u, %u regions", n_files, files, count_regions(server));
-        unit_nap_ms(1);
-    }
-}
-
-START_TEST(killed_at_any_moment_a_message_landed_whole_or_not_at_all)
-{
-    struct tally *tally =
-        mmap(NULL, sizeof *tally, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    struct dice dice = {7};
-    unsigned worked = 0;
-    pid_t server = start_server(tally);
-    for (double end = unit_now_s() + PATIENCE_MS / 1e3;
-         atomic_load(&tally->ready) == 0 && unit_now_s() < end;)
-        unit_nap_ms(1);
-    ck_assert_int_eq(tally->ready, 1);
-    unsigned files = count_files(server);
-    for (int round = 0; round < 100; round++) {
-        memset(tally->center, 0, sizeof tally->center);
-        atomic_store(&tally->sent, 0);
-        atomic_store(&tally->answered, 0);
-        pid_t pid = fork();
-        if (pid == 0)
-            client_run(tally);
-        uint64_t least =
-            round % 2 == 0 ? 0 : 2 * WINDOW + dice_below(&dice, 100); /* even: while it attaches */
-        while (atomic_load(&tally->sent) < least)
-            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-        nanosleep(&(struct timespec){.tv_nsec = (long)dice_below(&dice, least == 0 ? 4000000 : 300000)},
-                  NULL);
-        ck_assert_int_eq(kill(pid, SIGKILL), 0);
-        ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
-        await_counts(server, files);
-        uint64_t sum = tally->center[0], n = 0;
-        while (n * (n + 1) / 2 < sum)
-            n++;
-        ck_assert_uint_eq(sum, n * (n + 1) / 2); /* the first n messages */
-        ck_assert_uint_ge(n, atomic_load(&tally->answered));
-        ck_assert_uint_le(n, atomic_load(&tally->sent));
-        for (uint64_t i = 0; i < VALUES; i++)
-            assert_quick(tally->center[i] == (i + 1) * sum);
-        worked += n > 0;
-    }
-    ck_assert_uint_ge(worked, 50);
-    kill(server, SIGKILL);
-    waitpid(server, NULL, 0);
-    unlink(ps_shm_path(tally->url));
-    munmap(tally, sizeof *tally);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("proto-shm-hostile");
@@ -569,8 +502,9 @@ int main(void)
     tcase_add_test(tc, hello_in_pieces_is_heard_and_silence_has_an_end);
     tcase_add_test(tc, only_buffers_that_cannot_shrink_are_mapped);
     tcase_add_test(tc, nobody_lends_more_than_is_left);
+    tcase_add_test(tc, only_what_is_in_a_buffer_and_fits_a_slot_is_copied);
+    tcase_add_test(tc, what_was_not_offered_is_not_served);
     tcase_add_test(tc, who_scribbles_over_its_region_harms_itself_only);
-    tcase_add_test(tc, killed_at_any_moment_a_message_landed_whole_or_not_at_all);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }
