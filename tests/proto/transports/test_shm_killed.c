@@ -64,6 +64,7 @@ static void client_run(struct tally *tally)
     assert_quick(c.t->hub_register(c.hub, &b, &err) == 0);
     assert_quick(rig_link_open(c.hub, c.t, tally->url, &rig_limits, &c.link, &err) == 0);
     atomic_fetch_add(&c.hub->n_links, RIG_CLIENTS); /* as if to other ports: this one copies */
+    c.hub->n_cores = UINT32_MAX;
     for (uint64_t n = 0;; n++) {
         uint64_t *x = n % 3 == 2 ? own : (uint64_t *)b.base + n % WINDOW * VALUES;
         while (n - atomic_load(&tally->answered) >= WINDOW) {
