@@ -441,8 +441,10 @@ int psc_pushpull_keys(struct psc *c, const char *const *keys, size_t n_keys, con
 
 /* Waits until every worker that has begun has called it, and in a clique every member. Under admissions with
  * rounds, and under ssp, it also waits until as many workers are there as psd's key `workers`. All workers
- * use the current method afterwards. A worker that leaves is not waited for. Without a server: waits for the
- * members of the clique. Errors: PSC_EINVAL in the middle of a round of keys. */
+ * use the current method afterwards. A worker that leaves is not waited for, nor one that psd ends the
+ * session of; the wait has no other deadline, but options.go_on may end it. After a restart of psd all
+ * workers are waited for until silence_s has passed. Without a server: waits for the members of the clique.
+ * Errors: PSC_EINVAL in the middle of a round of keys. */
 int psc_workers_barrier(struct psc *c);
 
 /* Changes the job's method while it runs, as psctl set does. lines: KEY=VALUE lines, such as

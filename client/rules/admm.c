@@ -75,6 +75,12 @@ static void land_restart(struct psc *c, struct ps_range r, const float *answer, 
     psc_admm_restart(&c->transfer_state.work, x + r.begin, lambda, answer, r.count);
 }
 
+static unsigned keeps_moved(const struct psc *c)
+{
+    (void)c;
+    return PSC_VECTOR_BIT(PSC_VECTOR_KEPT_X) | PSC_VECTOR_BIT(PSC_VECTOR_KEPT_LAMBDA);
+}
+
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     double begin = ps_now_s(), eta = psc_rate(c), pull = eta * c->worker.hyper.rho;
@@ -86,6 +92,9 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     struct psc_transfer t = psc_exchange_of(c, c->worker.vectors[PSC_VECTOR_MESSAGE], x, n_samples);
     t.watched = watched;
     t.landed = land;
+    t.moved[0] = (struct psc_moved){x, c->worker.vectors[PSC_VECTOR_KEPT_X]};
+    t.moved[1] =
+        (struct psc_moved){c->worker.vectors[PSC_VECTOR_LAMBDA], c->worker.vectors[PSC_VECTOR_KEPT_LAMBDA]};
     int rc = psc_move(c, &t);
     if (rc == PSC_OK)
         c->worker.clock++;
@@ -94,5 +103,6 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 
 const struct psc_rule psc_rule_admm = {.keeps = PSC_VECTOR_BIT(PSC_VECTOR_LAMBDA) |
                                                 PSC_VECTOR_BIT(PSC_VECTOR_MESSAGE),
+                                       .keeps_moved = keeps_moved,
                                        .step = step,
                                        .land_restart = land_restart};

@@ -99,6 +99,12 @@ static int exchange_later(struct psc *c, struct psc_transfer *t, const float *ow
     return PSC_OK;
 }
 
+/* Mixed x is moved towards the center; with overlap only the answer lands, and x takes it later. */
+static unsigned keeps_moved(const struct psc *c)
+{
+    return c->worker.hyper.mix > 0 && c->worker.hyper.overlap == 0 ? PSC_VECTOR_BIT(PSC_VECTOR_KEPT_X) : 0;
+}
+
 /* The transfer of a part of the message. */
 static struct psc_transfer transfer_of(const struct psc *c, uint32_t fragment, struct ps_range part,
                                        float *target, size_t n_samples)
@@ -177,6 +183,8 @@ static int exchange(struct psc *c, float *x, float *own, size_t n_samples)
     struct psc_transfer t = transfer_of(c, c->worker.pacing.fragment, part, own, n_samples);
     t.watched = watched;
     t.landed = land;
+    if (keeps_moved(c) != 0 && c->worker.vectors[PSC_VECTOR_KEPT_X] != NULL)
+        t.moved[0] = (struct psc_moved){t.target, c->worker.vectors[PSC_VECTOR_KEPT_X] + part.begin};
     return c->worker.hyper.overlap > 0 ? exchange_later(c, &t, own, part) : exchange_now(c, &t, x, part);
 }
 
@@ -231,6 +239,7 @@ const struct psc_rule psc_rule_delta = {.keeps = PSC_VECTOR_BIT(PSC_VECTOR_START
                                         .step = step,
                                         .begins_next = begins_next,
                                         .again = again,
+                                        .keeps_moved = keeps_moved,
                                         .take_over = take_over,
                                         .unsent = unsent,
                                         .take_back = take_back,

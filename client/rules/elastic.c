@@ -58,11 +58,24 @@ static void land_move(struct psc *c, struct ps_range r, const float *answer, flo
     psc_passes_end(&c->transfer_state.work);
 }
 
+/* What the answer to the transfer moves. */
+static struct psc_moved moved(const struct psc *c, float *own)
+{
+    return (struct psc_moved){own, c->worker.vectors[PSC_VECTOR_KEPT_X]};
+}
+
+/* One that takes many steps moves nothing: its answer is computed from x as it was sent. */
+static unsigned keeps_moved(const struct psc *c)
+{
+    return psc_overlap_defers(c) ? 0 : PSC_VECTOR_BIT(PSC_VECTOR_KEPT_X);
+}
+
 /* Makes the exchange that is due. */
 static int exchange_now(struct psc *c, float *x, float *own, size_t n_samples)
 {
     struct psc_transfer t = psc_exchange_of(c, own, own, n_samples);
     t.landed = land;
+    t.moved[0] = moved(c, own);
     t.may_be_in_place = true;
     if (own != x)
         psc_copy_buffers(c, own, x);
@@ -85,6 +98,7 @@ static void exchange_ahead(struct psc *c, float *x, size_t n_samples)
     float *own = brought_to(c, false);
     struct psc_transfer t = psc_exchange_of(c, own, own, n_samples);
     t.landed = land_prefetched;
+    t.moved[0] = moved(c, own);
     t.keeps_turn = c->worker.hyper.serial;
     if (own == c->worker.vectors[PSC_VECTOR_X])
         psc_copy_buffers(c, own, x);
@@ -235,4 +249,5 @@ const struct psc_rule psc_rule_elastic = {.overlaps = true,
                                           .step = step,
                                           .begins_next = begins_next,
                                           .again = again,
+                                          .keeps_moved = keeps_moved,
                                           .take_over = take_over};

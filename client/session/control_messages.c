@@ -72,6 +72,7 @@ int psc_hello_send(struct psc_session *session, void *socket, const ProtobufCBin
         hello.n_versions = s->welcome.n_parts > 1 ? s->welcome.n_parts : 0;
         memcpy(versions, s->versions, sizeof versions);
         hello.under_way = atomic_load(&s->under_way);
+        hello.barrier = s->barrier;
     }
     pthread_mutex_unlock(&s->lock);
     if (nonce != NULL)

@@ -285,6 +285,7 @@ static void on_begun(struct service *v, const Ps__ToClient *m)
     s->begun = true;
     s->offer = m->begun->offer;
     s->center_version = m->begun->center_version;
+    s->barrier = m->begun->barrier;
     announce(v->session);
     pthread_mutex_unlock(&s->lock);
 }
@@ -341,6 +342,7 @@ static void on_done(struct service *v, const Ps__ToClient *m)
     struct psc_shared *s = &v->session->shared;
     pthread_mutex_lock(&s->lock);
     s->request.answered = m->done->number;
+    s->barrier = m->done->barrier;
     snprintf(s->request.refused, sizeof s->request.refused, "%s", m->done->refused);
     announce(v->session);
     pthread_mutex_unlock(&s->lock);

@@ -387,6 +387,8 @@ static int send_chunk(struct psc *c, const struct psc_flight *flight, uint32_t l
     f.flags |= ts->in_place ? PS_FLAG_IN_PLACE : 0;
     f.flags |= psc_wire_is_based(ts, lane, k) ? PS_FLAG_BASED : 0;
     f.flags |= behind_flags(ts, flight);
+    if (ts->in_place && c->memory.device == NULL) /* the lane moves x itself */
+        psc_moved_keep(c, t, (struct ps_range){r.begin - ts->scope.begin, r.count});
     ps_frame_pack(&f, head);
     *sent = send_piece(c, lane, head, body, len_bytes, ts->in_place) == 0;
     ts->counts.bytes_sent += *sent ? len_bytes : 0;
@@ -534,10 +536,13 @@ static int take_answer(struct psc *c, uint32_t lane, const struct ps_frame *head
         int rc = take_floats(c, t, lane, (uint32_t)k, &f, codec, m, &floats);
         if (rc != PSC_OK)
             return rc;
-        t->landed(c, (struct ps_range){in.begin - ts->scope.begin, in.count}, floats + (in.begin - r.begin),
-                  f.rate, t->target);
+        struct ps_range at = {in.begin - ts->scope.begin, in.count};
+        psc_moved_keep(c, t, at);
+        t->landed(c, at, floats + (in.begin - r.begin), f.rate, t->target);
         psc_stage_answered(c);
     } else if (in_place) {
+        if (c->memory.device != NULL)
+            psc_moved_keep(c, t, (struct ps_range){in.begin - ts->scope.begin, in.count});
         psc_stage_take_back(c, t, r);
     }
     ts->begun = true;

@@ -20,6 +20,10 @@ struct ps_range psc_cover_of(const struct psc *c, const struct psc_transfer *t);
 void psc_pieces_start(struct psc *c, struct psc_flight *f);
 /* The same of a flight that has started: its message is the one that was sent. */
 void psc_pieces_start_again(struct psc *c, struct psc_flight *f);
+/* moved.c. Keeps what the answer to a piece is about to move; r is counted from the begin of the scope. */
+void psc_moved_keep(struct psc *c, const struct psc_transfer *t, struct ps_range r);
+/* What answers have moved is again as it was before: they will land once more. */
+void psc_moved_restore(struct psc *c, const struct psc_flight *f);
 /* Everything that is not answered will be sent (again). */
 void psc_pieces_rewind(struct psc *c);
 /* Whether every piece of the flight was answered; of all flights that are not over. */

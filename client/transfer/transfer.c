@@ -123,8 +123,10 @@ static void start_cut(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     for (uint32_t i = 0; i < ts->n_flights; i++)
-        if (!ts->flights[i].over && is_whole_or_nothing(c, &ts->flights[i].t))
+        if (!ts->flights[i].over && is_whole_or_nothing(c, &ts->flights[i].t)) {
+            psc_moved_restore(c, &ts->flights[i]);
             psc_pieces_start_again(c, &ts->flights[i]);
+        }
 }
 
 /* When the server is lost, workers may be at different fragments or keys, and each would wait for all others:

@@ -48,6 +48,12 @@ struct psc_gate {
     _Atomic bool withdrawn; /* what is not open never will be: the transfer fails */
 };
 
+/* A vector that `landed` moves, and what it was before. Both [floats of the scope]. */
+struct psc_moved {
+    float *vector, *kept; /* kept NULL: none */
+};
+enum { PSC_MOST_MOVED = 2 };
+
 /* One pass over all chunks that the scope intersects. */
 struct psc_transfer {
     uint8_t kind;                   /* enum ps_frame_kind */
@@ -71,6 +77,8 @@ struct psc_transfer {
     const struct psc_gate *gate; /* of `send`; NULL: all of it may leave */
     psc_landed landed;           /* NULL: the answer has no payload */
     float *target;               /* [floats of the scope] */
+    /* Restored before the answers of a message that is sent again whole land once more. */
+    struct psc_moved moved[PSC_MOST_MOVED];
 };
 
 struct psc_hub {

@@ -32,6 +32,9 @@ struct psc_rule {
     bool (*begins_next)(const struct psc *c, struct ps_range part);
     /* Rules that defer: the exchange of its part of PSC_VECTOR_MESSAGE, to be started again. */
     struct psc_transfer (*again)(struct psc *c, const struct psc_prefetch *a);
+    /* Rules whose answer moves x and does not replace it: PSC_VECTOR_KEPT bits of what must be kept while an
+     * exchange may be sent again that was answered in part. NULL: none. */
+    unsigned (*keeps_moved)(const struct psc *c);
     /* Applies the answer of an overlapped exchange; NULL: there is nothing to apply. */
     void (*take_over)(struct psc *c, float *x, struct psc_prefetch *a);
     /* When the method changes: the part of the worker's steps that the center lacks, as an addition to it.

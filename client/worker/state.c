@@ -74,6 +74,8 @@ unsigned psc_vectors_of(const struct psc *c)
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_SENT_ERROR);
     if (c->feeds_back)
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_ERROR);
+    if (c->rule->keeps_moved != NULL && !c->group.follows && c->admission != NULL && c->admission->members)
+        keeps |= c->rule->keeps_moved(c);
     if (c->averaging != NULL && c->averaging->rate != NULL)
         keeps |= PSC_VECTOR_BIT(PSC_VECTOR_Z);
     return keeps;

@@ -26,9 +26,11 @@ enum psc_vector {
     PSC_VECTOR_ERROR,      /* error feedback: what encoding has lost so far; written by transfers */
     PSC_N_SAVED,
     PSC_VECTOR_GRADIENT = PSC_N_SAVED, /* g after weight decay and masking, when it is not the caller's */
-    PSC_VECTOR_MESSAGE,    /* the message, of rules that send neither x nor g, and x as it was sent */
-    PSC_VECTOR_SENT_ERROR, /* PSC_VECTOR_ERROR as it was when that message began */
-    PSC_VECTOR_ANSWER,     /* the answer to an early gradient, until the step ends */
+    PSC_VECTOR_MESSAGE,     /* the message, of rules that send neither x nor g, and x as it was sent */
+    PSC_VECTOR_SENT_ERROR,  /* PSC_VECTOR_ERROR as it was when that message began */
+    PSC_VECTOR_ANSWER,      /* the answer to an early gradient, until the step ends */
+    PSC_VECTOR_KEPT_X,      /* what answers to the exchange in progress have moved, as it was before */
+    PSC_VECTOR_KEPT_LAMBDA, /* the same of PSC_VECTOR_LAMBDA */
     PSC_N_VECTORS,
 };
 #define PSC_VECTOR_BIT(k) (1u << (k))

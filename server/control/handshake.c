@@ -263,6 +263,9 @@ static void start_session(struct psd_control *control, const struct psd_peer *pe
     set_peer(control, s, peer, m);
     s->awaited = 0;
     s->was_active = false;
+    s->barrier = psd_sessions_await_worker(control->sessions, psd_loop_now_ms(control->loop))
+                     ? 0 /* the awaited may know of later ones */
+                     : control->sessions->barrier;
     s->incarnation = ++control->sessions->incarnation;
     s->token = m->token;
     s->revived = false;
@@ -336,6 +339,9 @@ static void revive_session(struct psd_control *control, const struct psd_peer *p
 {
     struct psd_session *s = &control->sessions->slots[m->client];
     s->incarnation = m->incarnation;
+    s->barrier = m->barrier;
+    if (!s->observer && m->barrier > control->sessions->barrier)
+        control->sessions->barrier = m->barrier;
     s->token = 0;
     s->revived = true;
     s->may_attach = psd_transports_new_pass(s->pass);

@@ -38,19 +38,44 @@ static bool has_started(const struct psd_job *job)
     return job->center != NULL && (!job->center->admission->members || job->membership.started);
 }
 
+/* Before a restart psd may have answered some workers of a barrier and not others. Those that were not
+ * answered ask again, and the others have told that the barrier is behind them. */
+static void answer_those_behind(struct psd_control *control)
+{
+    struct psd_sessions *all = control->sessions;
+    for (uint32_t i = 0; i < all->n_workers_max; i++) {
+        struct psd_session *s = &all->slots[i];
+        if (!is_worker_of_job(s) || !waits(s) || !s->revived || s->barrier == 0 || s->barrier >= all->barrier)
+            continue;
+        s->barrier = all->barrier;
+        psd_send_done(control->sender, s, "");
+    }
+}
+
+/* Whether every worker waits, and none is missing that may still come back after a restart. */
+static bool all_wait(const struct psd_control *control)
+{
+    const struct psd_sessions *all = control->sessions;
+    for (uint32_t i = 0; i < all->n_workers_max; i++)
+        if (is_worker_of_job(&all->slots[i]) && !waits(&all->slots[i]))
+            return false;
+    return !psd_sessions_await_worker(all, psd_loop_now_ms(control->loop));
+}
+
 void psd_take_barrier(struct psd_control *control, struct psd_session *s, const Ps__Barrier *m)
 {
     struct psd_sessions *all = control->sessions;
     if (is_new(control, s, m->number))
         s->request.waits = true;
-    if (!has_started(control->job))
+    answer_those_behind(control);
+    if (!waits(s) || !has_started(control->job) || !all_wait(control))
         return;
-    for (uint32_t i = 0; i < all->n_workers_max; i++)
-        if (is_worker_of_job(&all->slots[i]) && !waits(&all->slots[i]))
-            return;
-    for (uint32_t i = 0; i < all->n_workers_max; i++)
+    all->barrier++;
+    for (uint32_t i = 0; i < all->n_workers_max; i++) {
+        all->slots[i].barrier = all->barrier;
         if (is_worker_of_job(&all->slots[i]))
             psd_send_done(control->sender, &all->slots[i], "");
+    }
 }
 
 /* Applies the settings. A change in progress is waited for: the worker asks again. */

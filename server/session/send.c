@@ -43,6 +43,7 @@ void psd_send_begun(struct psd_sender *out, struct psd_session *s, bool offer, u
     Ps__ToClient m = PS__TO_CLIENT__INIT;
     begun.offer = offer;
     begun.center_version = version;
+    begun.barrier = s->barrier;
     m.what_case = PS__TO_CLIENT__WHAT_BEGUN;
     m.begun = &begun;
     send_session(out, s, &m);
@@ -130,6 +131,7 @@ void psd_send_done(struct psd_sender *out, struct psd_session *s, const char *re
         snprintf(s->request.refused, sizeof s->request.refused, "%s", refused);
     done.number = s->request.number;
     done.refused = s->request.refused;
+    done.barrier = s->barrier;
     m.what_case = PS__TO_CLIENT__WHAT_DONE;
     m.done = &done;
     send_session(out, s, &m);

@@ -9,6 +9,7 @@ int psd_sessions_init(struct psd_sessions *s, uint32_t clients)
 {
     s->n_workers_max = clients;
     s->n_slots = clients + PSD_OBSERVERS;
+    s->barrier = 1;
     s->slots = calloc(s->n_slots, sizeof *s->slots);
     if (s->slots == NULL)
         return -ENOMEM;
@@ -52,6 +53,15 @@ struct psd_session *psd_sessions_vacant(struct psd_sessions *s, bool observer, c
             (ranks == NULL || (ranks[i / 64] >> (i % 64) & 1) != 0))
             return &s->slots[i];
     return NULL;
+}
+
+bool psd_sessions_await_worker(const struct psd_sessions *s, uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < s->n_workers_max; i++)
+        if (s->slots[i].state == PSD_SESSION_VACANT && s->slots[i].awaited != 0 &&
+            now_ms < s->slots[i].reserved_until_ms)
+            return true;
+    return false;
 }
 
 uint32_t psd_sessions_count(const struct psd_sessions *s, bool observer)

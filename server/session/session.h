@@ -93,6 +93,7 @@ struct psd_session {
         bool done;            /* answered, with `refused` */
         char refused[400];    /* "": it was done */
     } request;                /* its last Barrier or SetMethod */
+    uint64_t barrier;         /* the job's last barrier that it has behind it, from 1; 0: unknown */
 };
 
 /* A peer at the control socket: its address there, in id_bytes bytes. */
@@ -110,6 +111,7 @@ struct psd_sessions {
     uint32_t n_workers_max, n_slots;
     uint32_t incarnation; /* the highest given out */
     uint64_t job;         /* the job's number over all runs of psd; 0 at a follower: not known yet */
+    uint64_t barrier;     /* the job's last barrier; 1: none yet. After a restart as workers have told */
 };
 
 int psd_sessions_init(struct psd_sessions *s, uint32_t clients);
@@ -130,6 +132,8 @@ struct psd_session *psd_sessions_find_token(struct psd_sessions *s, uint64_t tok
  * if there is none. */
 struct psd_session *psd_sessions_vacant(struct psd_sessions *s, bool observer, const uint64_t *ranks,
                                         uint64_t now_ms);
+/* Whether a worker of an earlier run may still come back. */
+bool psd_sessions_await_worker(const struct psd_sessions *s, uint64_t now_ms);
 /* Number of live workers (p) or observers. */
 uint32_t psd_sessions_count(const struct psd_sessions *s, bool observer);
 /* Number of those workers, counting all members of the cliques that they lead. */

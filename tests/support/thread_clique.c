@@ -63,6 +63,7 @@ static float *sum(const struct circle *c, const struct psc_collective *op)
 }
 
 static struct circle_log made;
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER; /* a process may have several circles */
 
 const struct circle_log *circle_log(void)
 {
@@ -71,9 +72,11 @@ const struct circle_log *circle_log(void)
 
 static void note(const struct psc_collective *op)
 {
+    pthread_mutex_lock(&making);
     if (made.n < CIRCLE_CALLS)
         made.calls[made.n] = (struct circle_call){op->kind, op->n};
     made.n++;
+    pthread_mutex_unlock(&making);
 }
 
 static int run(void *state, const struct psc_collective *op, struct ps_error *err)

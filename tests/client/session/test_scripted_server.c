@@ -26,6 +26,8 @@ struct script {
     int stale;             /* so many chunks of exchanges get STALE first, and land nothing */
     bool short_answers;    /* answers lack a float */
     bool restarts;         /* comes back from a checkpoint in the middle of an exchange: on_life */
+    int before_restart;    /* chunks of exchanges that it answers before; 0: 2 */
+    float alpha;           /* its answers' rate, and its center stays as it was offered; 0: as rule sgd */
     uint32_t heartbeat_ms; /* 0: a loaded machine must not look like a lost server */
     const char *codec;     /* of messages, with error feedback; NULL: raw */
     int strange;       /* so many chunks of exchanges are answered as by a control socket, and land nothing */
@@ -51,6 +53,7 @@ struct fake {
     atomic_int n_stale, n_strange; /* answered so */
     bool seen[3][16];              /* by seq, chunk: what landed */
     float center[N];
+    float message[3][N]; /* by seq: the last that came of an exchange */
     /* Of a server that restarts. */
     int life;                    /* Hellos so far */
     bool gone;                   /* says and hears nothing until the next Hello */
@@ -116,8 +119,9 @@ static void forget_client(struct fake *f)
 static bool on_life(struct fake *f, const struct ps_frame *frame)
 {
     uint32_t k = frame->begin / (CHUNK - 64);
+    int first = f->script.before_restart > 0 ? f->script.before_restart : 2;
     f->asked_again += f->life > 3 && f->has_answer[k];
-    if (f->answered == (f->life == 1 ? 2 : f->life == 3 ? 3 : 16)) {
+    if (f->answered == (f->life == 1 ? first : f->life == 3 ? 3 : 16)) {
         forget_client(f);
         if (f->life == 1) {
             memcpy(f->center, f->saved, sizeof f->center);
@@ -229,6 +233,10 @@ static void land(struct fake *f, const struct ps_frame *frame, const float *body
         codec.decode(&codec, decoded, body, frame->count);
         body = decoded;
     }
+    if (frame->kind == PS_FRAME_EXCHANGE && f->script.alpha > 0) {
+        memcpy(f->message[frame->seq % 3] + frame->begin, body, frame->count * sizeof *body);
+        return;
+    }
     for (uint32_t i = 0; i < frame->count; i++)
         f->center[frame->begin + i] = frame->kind == PS_FRAME_OFFER || frame->kind == PS_FRAME_SET
                                           ? body[i]
@@ -268,7 +276,7 @@ static void on_data(struct fake *f)
             send_data(f, &id, &stray, "0123456789", (size_t)n % 8);
         frame.kind = PS_FRAME_ANSWER;
         frame.codec = 0;
-        frame.rate = 1;
+        frame.rate = f->script.alpha > 0 ? f->script.alpha : 1;
         size_t len =
             offer || set ? 0 : frame.count * sizeof(float) - (f->script.short_answers ? sizeof(float) : 0);
         if (strange) {
@@ -666,6 +674,97 @@ START_TEST(what_is_left_out_is_sent_once_after_a_restart)
 }
 END_TEST
 
+static void with_elastic(Ps__Welcome *w)
+{
+    w->method->rule = "elastic";
+    w->method->optimizer = "sgd";
+    w->method->alpha = 0.5;
+}
+
+static void with_elastic_overlapped(Ps__Welcome *w)
+{
+    with_elastic(w);
+    w->method->overlap = true;
+    w->method->overlap_steps = 1;
+}
+
+static void with_elastic_of_momentum(Ps__Welcome *w)
+{
+    with_elastic_overlapped(w);
+    w->method->optimizer = "nesterov";
+}
+
+static void with_mix(Ps__Welcome *w)
+{
+    w->method->rule = "add";
+    w->method->optimizer = "sgd";
+    w->method->mix = 0.5;
+}
+
+static void with_admm(Ps__Welcome *w)
+{
+    w->method->rule = "admm";
+    w->method->learning_rate = w->method->rho = 1;
+}
+
+/* Rules whose answer moves x towards the center. x begins 8 from it. */
+static const struct {
+    void (*method)(Ps__Welcome *w);
+    int before_restart, steps;
+    float sent, x; /* of the exchange that the restart cuts; after the last step. From the center */
+    bool whole;    /* the message is x, not its distance */
+} moving[] = {
+    {with_elastic, 2, 1, 8, 4, true},
+    {with_elastic_overlapped, 5 + 2, 2, 4, 2, true},
+    {with_elastic_of_momentum, 5 + 2, 2, 4, 2, true},
+    {with_mix, 2, 1, 8, 4, false},
+};
+
+/* Whatever was answered before the restart and is answered again after it: x moves once, and what is sent
+ * again is what was sent. */
+START_TEST(x_moves_once_over_a_restart)
+{
+    static const float zeros[N];
+    struct psc *c = begin(&(struct script){.restarts = true,
+                                           .spoil = moving[_i].method,
+                                           .alpha = 0.5f,
+                                           .before_restart = moving[_i].before_restart});
+    for (int i = 0; i < N; i++)
+        x[i] += 8;
+    for (int k = 0; k < moving[_i].steps; k++)
+        ck_assert_msg(psc_step(c, x, zeros, 1) == PSC_OK, "%s", psc_error(c));
+    psc_close(c);
+    fake_close(&fake);
+    ck_assert_int_eq(fake.life, 4);
+    int cut = (2 + (moving[_i].before_restart > 5)) % 3; /* the offer is the first */
+    for (int i = 0; i < N; i++) {
+        float center = (float)(i % 100);
+        ck_assert_msg(x[i] == center + moving[_i].x, "x[%d] is %g from the center; expected %g", i,
+                      (double)(x[i] - center), (double)moving[_i].x);
+        ck_assert_float_eq(fake.message[cut][i], moving[_i].sent + (moving[_i].whole ? center : 0));
+    }
+}
+END_TEST
+
+/* lambda <- lambda - (x - center), x <- (x + lambda + center) / 2: g is 0, eta rho is 1. x begins 8 from the
+ * center, lambda at 0. */
+START_TEST(multipliers_move_once_over_a_restart)
+{
+    static const float zeros[N], expected[] = {0, -4, -4};
+    struct psc *c = begin(&(struct script){.restarts = true, .spoil = with_admm, .alpha = 1});
+    for (int i = 0; i < N; i++)
+        x[i] += 8;
+    for (int k = 0; k < 3; k++) {
+        ck_assert_msg(psc_step(c, x, zeros, 1) == PSC_OK, "%s", psc_error(c));
+        for (int i = 0; i < N; i++)
+            ck_assert_msg(x[i] == (float)(i % 100) + expected[k], "step %d: x[%d] is %g from the center", k,
+                          i, (double)x[i] - i % 100);
+    }
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
 /* The same when psd itself has come back there with another of its sockets. */
 START_TEST(what_is_no_lane_is_left_for_ours)
 {
@@ -763,6 +862,8 @@ int main(void)
     tcase_add_test(tc, heartbeats_say_which_transfers_have_ended);
     tcase_add_test(tc, what_is_set_is_set_whole_over_a_restart);
     tcase_add_test(tc, what_is_left_out_is_sent_once_after_a_restart);
+    tcase_add_loop_test(tc, x_moves_once_over_a_restart, 0, ROWS(moving));
+    tcase_add_test(tc, multipliers_move_once_over_a_restart);
     tcase_add_test(tc, what_is_no_lane_is_left_for_ours);
     tcase_add_test(tc, what_is_no_control_road_is_left_for_ours);
     tcase_add_loop_test(tc, server_that_came_back_as_another_is_refused_every_time, 0, ROWS(others));

@@ -35,6 +35,10 @@ struct fake {
     struct ps_frame frames[HELD];
     int n_held, n_tries;
     struct ps_unix_socket stand_in;
+    const char *admission; /* NULL: fcfs */
+    int n_hellos;          /* the second and later ones find a psd that has come back from its checkpoint */
+    unsigned char name[64];
+    size_t name_bytes; /* of the connection that said Hello last */
     bool landed[N / CHUNK];
     atomic_int in_place, staged, stage;
     float center[N];
@@ -65,6 +69,11 @@ static void on_hello(struct fake *f, zmq_msg_t *id)
     method.name = "async-easgd", method.rule = "elastic", method.optimizer = "sgd", method.admission = "fcfs";
     method.learning_rate = 1, method.period = 1, method.alpha = 0.25;
     method.schedule = &schedule;
+    if (f->admission != NULL)
+        method.admission = (char *)(uintptr_t)f->admission;
+    f->name_bytes = zmq_msg_size(id) < sizeof f->name ? zmq_msg_size(id) : 0;
+    memcpy(f->name, zmq_msg_data(id), f->name_bytes);
+    w.revival = ++f->n_hellos > 1 ? 77 : 0;
     road.transport = "shm", road.lanes = lanes, road.n_lanes = 1, road.window_chunks = WINDOW;
     w.client = 0, w.incarnation = 5, w.workers = 1, w.method = &method, w.transport = "tcp";
     w.lanes = plain, w.n_lanes = 1, w.chunk_floats = CHUNK, w.window_chunks = WINDOW, w.silence_ms = 1000;
@@ -390,6 +399,55 @@ START_TEST(lanes_that_come_back_are_waited_for)
 }
 END_TEST
 
+static void forget_client(struct fake *f)
+{
+    Ps__Error error = PS__ERROR__INIT;
+    Ps__ToClient m = PS__TO_CLIENT__INIT;
+    error.code = PS__CODE__NO_SESSION;
+    error.sentence = "no such session";
+    m.what_case = PS__TO_CLIENT__WHAT_ERROR;
+    m.error = &error;
+    zmq_send(f->control, f->name, f->name_bytes, ZMQ_SNDMORE);
+    ps_control_send(f->control, &m.base);
+}
+
+/* As a psd that is killed when it has answered the first chunk and has begun to move the second, and that
+ * comes back from a checkpoint without either. */
+static void die_within(struct fake *f, struct ps_message *m, const struct ps_frame *frame)
+{
+    bool in_place = m->ownership == PS_BODY_IN_PLACE;
+    assert_quick(shm()->message_begin(m) || !in_place);
+    if (f->n_hellos > 1 || !f->landed[0]) {
+        serve_exchange(f, m, frame);
+        return;
+    }
+    assert_quick(in_place);
+    memset(m->body, 0, m->body_bytes / 2);
+    shm()->message_drop(m);
+    close_lane(f);
+    memset(f->center, 0, sizeof f->center);
+    memset(f->landed, 0, sizeof f->landed);
+    open_lane(f);
+    forget_client(f);
+}
+
+/* Where exchanges wait for each other, one that was cut is sent again whole. */
+START_TEST(what_was_moved_in_place_moves_once_over_a_restart)
+{
+    struct fake f = {.on_exchange = die_within, .admission = "round-robin"};
+    struct psc *c = NULL;
+    float *x;
+    fake_open(&f);
+    ck_assert_msg(join(&f, 60000, &c, &x) == PSC_OK, "%s", psc_error(c));
+    ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c));
+    fake_stop(&f);
+    assert_moved_once(&f, x);
+    ck_assert_int_gt(f.n_hellos, 1);
+    psc_close(c);
+    fake_close(&f);
+}
+END_TEST
+
 /* They do not come back: the call ends when its time is up, and says for what it waited. */
 static void die_for_good(struct fake *f, struct ps_message *m, const struct ps_frame *frame)
 {
@@ -457,6 +515,7 @@ int main(void)
     tcase_add_test(tc, a_vector_is_left_to_who_does_not_let_go);
     tcase_add_test(tc, a_refusal_of_floats_that_are_not_there_is_no_place_to_look);
     tcase_add_test(tc, lanes_that_come_back_are_waited_for);
+    tcase_add_test(tc, what_was_moved_in_place_moves_once_over_a_restart);
     tcase_add_test(tc, lanes_that_stay_away_end_the_wait);
     tcase_add_test(tc, lanes_that_never_were_are_not_waited_for);
     tcase_add_test(tc, a_devices_memory_is_never_copied_from);

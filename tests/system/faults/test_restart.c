@@ -198,6 +198,110 @@ START_TEST(a_client_that_says_hello_twice_hears_twice_of_the_restart)
 }
 END_TEST
 
+static void say_hello(struct hand *h, const struct hand *was, uint64_t barrier)
+{
+    Ps__Hello hello = PS__HELLO__INIT;
+    hello.protocol = PS_PROTOCOL_VERSION;
+    hello.name = (char *)"hand";
+    hello.client = was->client;
+    hello.incarnation = was->incarnation;
+    hello.manifest_hash = was->manifest_hash;
+    hello.barrier = barrier;
+    ck_assert_int_eq(hand_hello(h, &hello), 0); /* what comes next is the Welcome */
+    ck_assert(h->resumed);
+}
+
+/* Continues the session at the restarted psd, with the barriers that it has behind it. */
+static void come_back(const struct daemon *d, struct hand *h, uint64_t barrier)
+{
+    struct hand was = *h;
+    hand_close(h);
+    hand_open(h, d->endpoint);
+    h->incarnation = 0;
+    say_hello(h, &was, barrier);
+    ck_assert_uint_eq(h->incarnation, was.incarnation);
+    h->manifest_hash = was.manifest_hash;
+}
+
+static void ask_for_barrier(struct hand *h, uint64_t number)
+{
+    Ps__Barrier barrier = PS__BARRIER__INIT;
+    barrier.client = h->client;
+    barrier.incarnation = h->incarnation;
+    barrier.number = number;
+    hand_tell(h, PS__TO_SERVER__WHAT_BARRIER, &barrier);
+}
+
+static void assert_done(struct hand *h, uint64_t number, uint64_t barrier)
+{
+    Ps__ToClient *m = hand_hear(h, TEST_HANG_S);
+    while (m != NULL && m->what_case == PS__TO_CLIENT__WHAT_SAVE) { /* of the checkpoint */
+        ps_control_free_to_client(m);
+        m = hand_hear(h, TEST_HANG_S);
+    }
+    ck_assert_msg(m != NULL, "rank %u waits at barrier %lu", h->client, (unsigned long)barrier);
+    ck_assert_int_eq(m->what_case, PS__TO_CLIENT__WHAT_DONE);
+    ck_assert_uint_eq(m->done->number, number);
+    ck_assert_uint_eq(m->done->barrier, barrier);
+    ps_control_free_to_client(m);
+}
+
+static void start_two(struct daemon *d, struct hand *a, struct hand *b)
+{
+    start(d);
+    ck_assert_int_eq(hand_join(a, d->endpoint, FLOATS), 0);
+    ck_assert_int_eq(hand_join(b, d->endpoint, FLOATS), 0);
+    ck_assert(daemon_checkpoint(d, WAIT_S));
+}
+
+/* psd dies when it has answered one of two. That one does not ask again: it computes. */
+START_TEST(who_missed_the_answer_of_a_barrier_gets_it_after_a_restart)
+{
+    struct daemon d;
+    struct hand a, b;
+    start_two(&d, &a, &b);
+    ask_for_barrier(&a, 1);
+    ask_for_barrier(&b, 1);
+    assert_done(&a, 1, 2);
+    restart_elsewhere(&d, "--resume");
+    come_back(&d, &b, 1);
+    come_back(&d, &a, 2);
+    ask_for_barrier(&b, 1);
+    assert_done(&b, 1, 2);
+    restart_elsewhere(&d, "--resume"); /* the same, but the other one is at the next barrier already */
+    come_back(&d, &b, 1);
+    ask_for_barrier(&b, 1);
+    come_back(&d, &a, 2);
+    ask_for_barrier(&a, 2);
+    assert_done(&b, 1, 2);
+    ask_for_barrier(&b, 2);
+    assert_done(&b, 2, 3);
+    assert_done(&a, 2, 3);
+    hand_close(&a);
+    hand_close(&b);
+    daemon_remove(&d);
+}
+END_TEST
+
+START_TEST(a_barrier_waits_for_those_who_may_come_back)
+{
+    struct daemon d;
+    struct hand a, b;
+    start_two(&d, &a, &b);
+    restart_elsewhere(&d, "--resume");
+    come_back(&d, &b, 1);
+    ask_for_barrier(&b, 1);
+    say_hello(&b, &b, 1);
+    come_back(&d, &a, 1);
+    ask_for_barrier(&a, 1);
+    assert_done(&a, 1, 2);
+    assert_done(&b, 1, 2);
+    hand_close(&a);
+    hand_close(&b);
+    daemon_remove(&d);
+}
+END_TEST
+
 START_TEST(a_psd_that_forgot_says_so)
 {
     struct daemon d;
@@ -417,6 +521,8 @@ int main(void)
         a_killed_psd_resumes_elsewhere,
         a_psd_that_forgot_says_so,
         a_client_that_says_hello_twice_hears_twice_of_the_restart,
+        who_missed_the_answer_of_a_barrier_gets_it_after_a_restart,
+        a_barrier_waits_for_those_who_may_come_back,
         old_workers_do_not_take_over_new_ones,
         ranks_in_the_checkpoint_are_kept_for_their_workers,
         a_state_directory_has_one_psd,
