@@ -247,6 +247,10 @@ static void assert_moved_once(const struct fake *f, const float *x)
 /* Keeps the two chunks of the first attempt, the first of them begun. */
 static void keep(struct fake *f, struct ps_message *m, const struct ps_frame *frame)
 {
+    if (f->n_held == HELD && m->ownership == PS_BODY_IN_PLACE && !shm()->message_begin(m)) {
+        shm()->message_drop(m); /* it took so long that the client sends it again */
+        return;
+    }
     if (f->n_held == HELD) {
         serve_exchange(f, m, frame);
         return;
@@ -316,10 +320,14 @@ START_TEST(a_vector_is_left_to_who_does_not_let_go)
         unit_nap_ms(1);
     for (int i = 0; i < N; i++)
         ck_assert_float_eq(x[i], 8);
-    ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c)); /* in place again */
+    struct psc_info before = {.size = sizeof before}, after = {.size = sizeof after};
+    psc_info(c, &before);
+    ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c));
+    psc_info(c, &after);
     fake_stop(&f);
     assert_moved_once(&f, x);
-    ck_assert_int_eq(f.in_place, 2);
+    if (after.retries == before.retries) /* in place again, unless it took longer than retry_ms */
+        ck_assert_int_eq(f.in_place, 2);
     psc_close(c);
     fake_close(&f);
 }
