@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # comparison: every method on MNIST with LeNet, 4 workers, the same period where a method has one, and the same schedule; each at the
 # best of three learning rates: half the preset's, the preset's and twice that. The first seed chooses: the best has the least images
-# to the accuracy or, where none reaches it, the highest accuracy. The other seeds are run with the best alone. Runs of an earlier
-# call with the same OUT are kept, so that the comparison can be made in parts.
+# to the accuracy or, where none reaches it, the highest accuracy. A run ends when it reaches it. The other seeds are run with the best
+# alone. Runs of an earlier call with the same OUT are kept, so that the comparison can be made in parts.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
@@ -67,8 +67,8 @@ for method in "$@"; do
     mapfile -t -O "${#entries[@]}" entries < <(entries_of "$method")
 done
 compare() { # SEEDS ENTRY...
-    "$root/scripts/compare" "${@:2}" --data "mnist:$mnist" --seeds "$1" --epochs "${EPOCHS:-8}" --levels "0.95,0.98,$until" \
-        --out "$out" >"$out.table"
+    "$root/scripts/compare" "${@:2}" --data "mnist:$mnist" --seeds "$1" --epochs "${EPOCHS:-8}" --until "$until" \
+        --levels "0.95,0.98,$until" --out "$out" >"$out.table"
 }
 
 # The best entry of each method. runs.tsv has columns: 1 the entry, 13 images to the last level, 15 the best accuracy.
