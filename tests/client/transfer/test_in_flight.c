@@ -25,16 +25,20 @@ struct fake {
     atomic_bool stop, holds; /* holds: exchanges are not answered */
     atomic_uint change;      /* generation that the test wants */
     uint32_t generation;
+    atomic_uint restarts; /* as often the test wants a psd to have come back from a checkpoint */
+    uint32_t restarted;
+    atomic_bool lacks;               /* the checkpoint is of before the exchanges that are held */
+    bool keeps;                      /* `before` is set */
     uint32_t drops;                  /* bitmap of fragments whose exchanges do not land before the change */
     zmq_msg_t worker;                /* its control connection */
     zmq_msg_t held_name[MOST_HELD];  /* where answers are held back for it */
     struct ps_frame held[MOST_HELD]; /* those answers */
     atomic_uint n_held;
-    uint64_t seqs[FRAGMENTS]; /* of the last exchange of each fragment that has landed */
-    bool seen[64][N / CHUNK]; /* chunks that have landed, of the exchange with this number */
-    atomic_uint most;         /* exchanges that were under way at a time */
-    atomic_bool wrapped;      /* a cycle began while parts of the one before were under way */
-    float center[N];
+    uint64_t seqs[FRAGMENTS];   /* of the last exchange of each fragment that has landed */
+    bool seen[64][N / CHUNK];   /* chunks that have landed, of the exchange with this number */
+    atomic_uint most;           /* exchanges that were under way at a time */
+    atomic_bool wrapped;        /* a cycle began while parts of the one before were under way */
+    float center[N], before[N]; /* before: the center before those that are held */
 };
 
 static struct fake fake;
@@ -65,6 +69,7 @@ static void welcome(struct fake *f)
     method.schedule = &schedule;
     w.client = 0, w.incarnation = 5, w.workers = 1, w.method = &method, w.transport = "tcp";
     w.generation = f->generation;
+    w.revival = f->restarted;
     for (uint32_t i = 0; i < FRAGMENTS && f->tracks > 0; i++)
         if (f->seqs[i] > landed[i % f->tracks])
             landed[i % f->tracks] = f->seqs[i];
@@ -181,6 +186,10 @@ static void on_data(struct fake *f)
         zmq_msg_close(&name);
         return;
     }
+    if (of_rule && atomic_load(&f->holds) && !f->keeps) {
+        memcpy(f->before, f->center, sizeof f->before);
+        f->keeps = true;
+    }
     land(f, &frame, v);
     if (of_rule && atomic_load(&f->holds))
         hold(f, &name, &frame);
@@ -210,6 +219,20 @@ static void forget(struct fake *f)
         }
 }
 
+/* psd was killed, and is back from its checkpoint. */
+static void restart(struct fake *f)
+{
+    f->restarted = atomic_load(&f->restarts);
+    forget(f);
+    atomic_store(&f->holds, false);
+    if (atomic_load(&f->lacks)) {
+        memcpy(f->center, f->before, sizeof f->center);
+        memset(f->seqs, 0, sizeof f->seqs);
+        memset(f->seen, 0, sizeof f->seen);
+    }
+    welcome(f);
+}
+
 static void *server_thread(void *arg)
 {
     struct fake *f = arg;
@@ -227,6 +250,8 @@ static void *server_thread(void *arg)
             atomic_store(&f->holds, false);
             welcome(f);
         }
+        if (atomic_load(&f->restarts) != f->restarted)
+            restart(f);
         if (!atomic_load(&f->holds))
             release(f);
     }
@@ -402,6 +427,35 @@ START_TEST(what_is_refused_holds_nothing_back)
 }
 END_TEST
 
+/* Steps until a fragment that is not the first is on its way, of which psd holds the answers back. */
+static struct psc *join_with_one_held(uint32_t fragment)
+{
+    struct psc *c = join();
+    for (uint32_t i = 0; i < fragment; i++)
+        step(c);
+    ck_assert_int_eq(psc_wait(c, PSC_ALL), PSC_OK);
+    atomic_store(&fake.holds, true);
+    step(c);
+    await_held(PIECES);
+    return c;
+}
+
+/* psd is killed when the last fragment of a cycle has landed and its answers have not arrived. If its
+ * checkpoint has that cycle, the worker takes the answers; else it owes the fragment. */
+START_TEST(what_a_checkpoint_has_is_not_owed)
+{
+    fake_open(&fake, FRAGMENTS, "sync", 0);
+    struct psc *c = join_with_one_held(FRAGMENTS - 1);
+    atomic_store(&fake.lacks, _i == 1);
+    atomic_store(&fake.restarts, 1);
+    for (int i = 0; i < 3 * FRAGMENTS; i++)
+        step(c);
+    ck_assert_int_eq(psc_wait(c, PSC_ALL), PSC_OK);
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-in-flight");
@@ -410,6 +464,7 @@ int main(void)
     tcase_add_loop_test(tc, a_cycle_of_a_round_begins_alone, 0, 2);
     tcase_add_loop_test(tc, each_that_has_landed_is_kept_over_a_change, 0, 1 << FRAGMENTS);
     tcase_add_test(tc, what_is_refused_holds_nothing_back);
+    tcase_add_loop_test(tc, what_a_checkpoint_has_is_not_owed, 0, 2);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }
