@@ -233,7 +233,7 @@ static void restore_exchange(struct psc *c, const struct psc_state_head *h,
     a->landed = false;
     a->goes_again = again;
     if (!again)
-        c->rule->take_back(c, a);
+        psc_prefetch_take_back(c, a);
 }
 
 /* What answers that are moves have told of the center, chunk by chunk, lane by lane. */

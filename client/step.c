@@ -77,8 +77,8 @@ int psc_step_prepare(struct psc *c)
 
 static void take_back(struct psc *c, struct psc_prefetch *a)
 {
-    if (!a->unwanted && c->rule->take_back != NULL)
-        c->rule->take_back(c, a);
+    if (!a->unwanted)
+        psc_prefetch_take_back(c, a);
     a->started = a->landed = a->unwanted = false; /* nothing has landed */
     a->first = PSC_NO_STEP;
 }
