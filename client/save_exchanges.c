@@ -48,7 +48,7 @@ bool psc_exchanges_wait(struct psc *c)
         const struct psc_prefetch *a = &c->worker.prefetch[i];
         if (a->started)
             psc_async_await(c, a->ticket);
-        if (a->started && a->outcome.rc == PSC_ABORTED)
+        if (psc_prefetch_is_unsent(c, a))
             psc_take_back(c);
     }
     for (uint32_t i = 0; i < c->worker.n_prefetches; i++)

@@ -92,7 +92,7 @@ void psc_take_back(struct psc *c)
         if (!a->started)
             continue;
         psc_async_await(c, a->ticket);
-        if (a->outcome.rc == PSC_ABORTED)
+        if (psc_prefetch_is_unsent(c, a))
             take_back(c, a);
     }
     psc_async_take_fragments(c);

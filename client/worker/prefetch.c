@@ -94,6 +94,12 @@ void psc_prefetch_again(struct psc *c, struct psc_prefetch *a)
     start(c, a, &t);
 }
 
+bool psc_prefetch_is_unsent(const struct psc *c, const struct psc_prefetch *a)
+{
+    bool refused = a->outcome.rc == PSC_METHOD_CHANGED && c->rule->take_back != NULL;
+    return a->started && (a->outcome.rc == PSC_ABORTED || refused);
+}
+
 /* What encoding has lost of the message is unsent with it. */
 void psc_prefetch_take_back(struct psc *c, const struct psc_prefetch *a)
 {

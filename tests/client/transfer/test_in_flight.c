@@ -5,7 +5,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #include "client/internal.h"
@@ -31,7 +33,7 @@ struct fake {
     atomic_uint restarts; /* as often the test wants a psd to have come back from a checkpoint */
     uint32_t restarted;
     atomic_bool lacks;               /* the checkpoint is of before the exchanges that are held */
-    bool keeps;                      /* `before` is set */
+    bool begun, keeps;               /* keeps: `before` is set */
     uint32_t drops;                  /* bitmap of fragments whose exchanges do not land before the change */
     zmq_msg_t worker;                /* its control connection */
     zmq_msg_t held_name[MOST_HELD];  /* where answers are held back for it */
@@ -87,6 +89,16 @@ static void welcome(struct fake *f)
     send_control(f, PS__TO_CLIENT__WHAT_WELCOME, &w);
 }
 
+/* The first worker offers x; one that comes later starts from the center, and its exchanges are others. */
+static void begin(struct fake *f)
+{
+    Ps__Begun begun = PS__BEGUN__INIT;
+    begun.offer = !f->begun;
+    f->begun = true;
+    memset(f->seen, 0, sizeof f->seen);
+    send_control(f, PS__TO_CLIENT__WHAT_BEGUN, &begun);
+}
+
 static void on_control(struct fake *f)
 {
     zmq_msg_t body;
@@ -94,15 +106,13 @@ static void on_control(struct fake *f)
     zmq_msg_recv(&f->worker, f->control, 0);
     zmq_msg_recv(&body, f->control, 0);
     Ps__ToServer *m = ps_control_unpack_to_server(zmq_msg_data(&body), zmq_msg_size(&body));
-    Ps__Begun begun = PS__BEGUN__INIT;
     Ps__Alive alive = PS__ALIVE__INIT;
-    begun.offer = true;
     alive.workers = 1;
     alive.generation = f->generation;
     if (m->what_case == PS__TO_SERVER__WHAT_HELLO)
         welcome(f);
     else if (m->what_case == PS__TO_SERVER__WHAT_BEGIN)
-        send_control(f, PS__TO_CLIENT__WHAT_BEGUN, &begun);
+        begin(f);
     else if (m->what_case == PS__TO_SERVER__WHAT_HEARTBEAT)
         send_control(f, PS__TO_CLIENT__WHAT_ALIVE, &alive);
     ps_control_free_to_server(m);
@@ -325,15 +335,10 @@ static const struct psc_tensor model = {"model", 0, {N}, 1, PSC_PARAM};
 static float x[N], g[N];
 static uint64_t t;
 
-static struct psc *join(void)
+static struct psc *open_and_begin(void)
 {
     struct psc_options opt;
     struct psc *c;
-    for (int i = 0; i < N; i++) {
-        x[i] = (float)(i % 100);
-        g[i] = (float)(i % 3);
-    }
-    t = 0;
     psc_options_init(&opt, sizeof opt);
     opt.server = fake.url;
     opt.retry_ms = 1u << 30; /* nothing is sent again because time has passed */
@@ -342,6 +347,16 @@ static struct psc *join(void)
     ck_assert_msg(psc_open(&opt, &c) == PSC_OK, "%s", psc_error(c));
     ck_assert_msg(psc_begin(c, &model, 1, x) == PSC_OK, "%s", psc_error(c));
     return c;
+}
+
+static struct psc *join(void)
+{
+    for (int i = 0; i < N; i++) {
+        x[i] = (float)(i % 100);
+        g[i] = (float)(i % 3);
+    }
+    t = 0;
+    return open_and_begin();
 }
 
 /* A worker alone gets what it has sent. An exchange that is lost, or lands twice, shows in x. */
@@ -511,6 +526,35 @@ START_TEST(what_is_owed_is_owed_once)
 }
 END_TEST
 
+/* The method changes with four on their way that have not landed, and the worker saves before its next step.
+ */
+START_TEST(a_state_has_what_a_change_has_refused)
+{
+    char dir[] = "/tmp/psd-in-flight-XXXXXX", path[64];
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/state", dir);
+    fake_open(&fake, FRAGMENTS, "fcfs", (1 << FRAGMENTS) - 1);
+    struct psc *c = join();
+    atomic_store(&fake.holds, true);
+    for (int i = 0; i < FRAGMENTS; i++)
+        step(c);
+    await_held(FRAGMENTS * PIECES);
+    atomic_store(&fake.change, 1);
+    ck_assert_msg(psc_save(c, path, x, NULL, 0) == PSC_OK, "%s", psc_error(c));
+    if (_i == 1) {
+        psc_close(c);
+        c = open_and_begin();
+        ck_assert_msg(psc_load(c, path, x, NULL, 0, NULL) == PSC_OK, "%s", psc_error(c));
+    }
+    for (int i = 0; i < 3 * FRAGMENTS; i++)
+        step(c);
+    ck_assert_int_eq(psc_wait(c, PSC_ALL), PSC_OK);
+    psc_close(c);
+    fake_close(&fake);
+    ck_assert_int_eq(unlink(path) | rmdir(dir), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-in-flight");
@@ -521,6 +565,7 @@ int main(void)
     tcase_add_test(tc, what_is_refused_holds_nothing_back);
     tcase_add_loop_test(tc, what_a_checkpoint_has_is_not_owed, 0, 2);
     tcase_add_test(tc, what_is_owed_is_owed_once);
+    tcase_add_loop_test(tc, a_state_has_what_a_change_has_refused, 0, 2);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }
