@@ -101,7 +101,7 @@ bool psc_sums_gradients(const struct psc *c);
 int psc_finish_overlapped(struct psc *c);
 /* Allocates what steps of the method need. PSC_ENOMEM, PSC_ESYSTEM; PSC_EUNSUPPORTED. */
 int psc_step_prepare(struct psc *c);
-/* The overlapped exchange was aborted: its message becomes unsent again. */
+/* Overlapped exchanges were aborted, or refused as the method changed: their messages become unsent again. */
 void psc_take_back(struct psc *c);
 
 /* An explicit call: what it moves. */

@@ -48,7 +48,7 @@ bool psc_exchanges_wait(struct psc *c)
         const struct psc_prefetch *a = &c->worker.prefetch[i];
         if (a->started)
             psc_async_await(c, a->ticket);
-        if (a->started && a->outcome.rc == PSC_ABORTED)
+        if (psc_prefetch_is_unsent(c, a))
             psc_take_back(c);
     }
     for (uint32_t i = 0; i < c->worker.n_prefetches; i++)
@@ -233,7 +233,7 @@ static void restore_exchange(struct psc *c, const struct psc_state_head *h,
     a->landed = false;
     a->goes_again = again;
     if (!again)
-        c->rule->take_back(c, a);
+        psc_prefetch_take_back(c, a);
 }
 
 /* What answers that are moves have told of the center, chunk by chunk, lane by lane. */

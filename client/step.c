@@ -77,8 +77,8 @@ int psc_step_prepare(struct psc *c)
 
 static void take_back(struct psc *c, struct psc_prefetch *a)
 {
-    if (!a->unwanted && c->rule->take_back != NULL)
-        c->rule->take_back(c, a);
+    if (!a->unwanted)
+        psc_prefetch_take_back(c, a);
     a->started = a->landed = a->unwanted = false; /* nothing has landed */
     a->first = PSC_NO_STEP;
 }
@@ -92,7 +92,7 @@ void psc_take_back(struct psc *c)
         if (!a->started)
             continue;
         psc_async_await(c, a->ticket);
-        if (a->outcome.rc == PSC_ABORTED)
+        if (psc_prefetch_is_unsent(c, a))
             take_back(c, a);
     }
     psc_async_take_fragments(c);

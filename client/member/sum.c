@@ -80,6 +80,8 @@ int psc_sum_begin(struct psc *c, float *vector, size_t n_samples, uint64_t bucke
     fill_words(c, s, n_samples);
     int rc = p->size == 1 ? PSC_OK : psc_allreduce_start(p->q, s->words, PSC_N_WORDS, NULL, &s->words_ticket);
     p->sums_begun += rc == PSC_OK;
+    if (rc != PSC_OK && s->says_save) /* what is left of the clique has not heard it */
+        p->told_version = UINT64_MAX;
     return rc == PSC_OK ? PSC_OK : fail(c, rc);
 }
 

@@ -155,7 +155,7 @@ int psc_flights_prepare(struct psc *c)
 }
 
 /* All chunks of an exchange belong to one method, so it has landed either whole or not at all. */
-static bool has_landed(const struct psc_transfer_state *ts, const struct psc_flight *f)
+bool psc_flight_has_landed(const struct psc_transfer_state *ts, const struct psc_flight *f)
 {
     uint64_t newest = ts->landed_seq[track_of(ts, &f->t)];
     uint32_t behind = (uint32_t)f->seq - (uint32_t)newest; /* of 32 bits */
@@ -191,7 +191,7 @@ int psc_flights_take_swap(struct psc *c)
     bool same_map = ts->shard.n_lanes == ts->welcome.n_lanes, landed[PS_MAX_TRACKS] = {false};
     for (uint32_t i = 0; i < ts->n_flights; i++) {
         struct psc_flight *f = &ts->flights[i];
-        landed[i] = !f->over && has_landed(ts, f);
+        landed[i] = !f->over && psc_flight_has_landed(ts, f);
         if (landed[i] && psc_transfer_moves(&f->t))
             psc_wire_landed_whole(c, f);
     }

@@ -57,6 +57,8 @@ void psc_flight_begin(struct psc *c, const struct psc_transfer *t);
 /* Begins those of the followers that may be under way beside those in progress. */
 void psc_flights_join(struct psc *c, const struct psc_followers *followers);
 bool psc_flight_has_ended(const struct psc *c, const struct psc_flight *f);
+/* Whether the server had all of it when it sent the newest Welcome. */
+bool psc_flight_has_landed(const struct psc_transfer_state *ts, const struct psc_flight *f);
 /* Ends those that are complete or over, in the order in which they began, but for the last. rc: of all others
  * too, if it is not PSC_OK. */
 void psc_flights_retire(struct psc *c, const struct psc_followers *followers, int rc);

@@ -130,15 +130,17 @@ static void start_cut(struct psc *c)
 }
 
 /* When the server is lost, workers may be at different fragments or keys, and each would wait for all others:
- * everyone restarts with the first. Returns whether this transfer is of a later one. */
-static bool starts_over(struct psc *c, const struct psc_transfer *t)
+ * everyone restarts with the first. Returns whether this transfer is of a later one. One that the checkpoint
+ * has is a part of its last round: only answers are missing. */
+static bool starts_over(struct psc *c, const struct psc_flight *f)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    bool cycles = t->is_fragment || t->round != PSC_ROUND_NONE;
-    if (!ts->begins_anew || !cycles || !psc_transfer_moves(t))
+    bool cycles = f->t.is_fragment || f->t.round != PSC_ROUND_NONE;
+    if (!ts->begins_anew || !cycles || !psc_transfer_moves(&f->t))
         return false;
     ts->begins_anew = false;
-    return psc_among_members(c) && (t->fragment > 0 || t->round == PSC_ROUND_LATER);
+    return psc_among_members(c) && (f->t.fragment > 0 || f->t.round == PSC_ROUND_LATER) &&
+           !psc_flight_has_landed(ts, f);
 }
 
 static int refuse_value(struct psc *c, const struct psc_transfer *t, struct ps_range scope, uint64_t at,
@@ -272,11 +274,12 @@ static int check_coded(struct psc *c, const struct psc_transfer *t)
 static int reopen_links(struct psc *c, bool moved)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    const struct psc_transfer *t = &psc_flight_oldest(ts)->t;
+    const struct psc_flight *oldest = psc_flight_oldest(ts);
+    const struct psc_transfer *t = &oldest->t;
     uint32_t in_flight = 0;
     bool cut = moved && ts->cut;
     ts->cut = false;
-    if (starts_over(c, t))
+    if (starts_over(c, oldest))
         return ps_fail(&ts->error, PSC_ABORTED,
                        "the server came back from a checkpoint: the round begins again with its first key");
     if (cut)

@@ -78,14 +78,35 @@ void psc_prefetch_exchange(struct psc *c, const struct psc_transfer *t, uint64_t
     start(c, a, t);
 }
 
-void psc_prefetch_again(struct psc *c, struct psc_prefetch *a)
+/* The error feedback is again as it was when the message began. */
+static void restore_error(struct psc *c, const struct psc_prefetch *a)
 {
-    struct psc_transfer t = c->rule->again(c, a);
     float *error = c->worker.vectors[PSC_VECTOR_ERROR];
     const float *sent = c->worker.vectors[PSC_VECTOR_SENT_ERROR];
     if (error != NULL && sent != NULL)
         psc_copy(&c->work, error + a->part.begin, sent + a->part.begin, a->part.count);
+}
+
+void psc_prefetch_again(struct psc *c, struct psc_prefetch *a)
+{
+    struct psc_transfer t = c->rule->again(c, a);
+    restore_error(c, a);
     start(c, a, &t);
+}
+
+bool psc_prefetch_is_unsent(const struct psc *c, const struct psc_prefetch *a)
+{
+    bool refused = a->outcome.rc == PSC_METHOD_CHANGED && c->rule->take_back != NULL;
+    return a->started && (a->outcome.rc == PSC_ABORTED || refused);
+}
+
+/* What encoding has lost of the message is unsent with it. */
+void psc_prefetch_take_back(struct psc *c, const struct psc_prefetch *a)
+{
+    if (c->rule->take_back == NULL)
+        return;
+    restore_error(c, a);
+    c->rule->take_back(c, a);
 }
 
 /* Whether the transfer has ended; *failed: badly. */

@@ -178,6 +178,11 @@ bool psc_prefetch_is_due(struct psc *c, struct psc_prefetch *a);
 bool psc_prefetch_lands(struct psc *c, struct psc_prefetch *a);
 /* After psc_load: starts the exchange again whose message is in PSC_VECTOR_MESSAGE. */
 void psc_prefetch_again(struct psc *c, struct psc_prefetch *a);
+/* Of one that was started and has ended: whether the server has nothing of it, and its message can become
+ * unsent again. */
+bool psc_prefetch_is_unsent(const struct psc *c, const struct psc_prefetch *a);
+/* The server lacks an exchange that was under way: its message becomes unsent again. */
+void psc_prefetch_take_back(struct psc *c, const struct psc_prefetch *a);
 
 /* memory.c. Copies n floats between a vector of the handle's memory and one of the host, behind all work that
  * was enqueued, and waits. PSC_ENOMEM, PSC_EDEVICE. */

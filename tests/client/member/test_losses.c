@@ -1,11 +1,13 @@
 /* Cliques that lose members and go on, by their equations. A member that is lost closes its handles before a
  * step. tests/system/faults/test_losses.c kills processes. */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/internal.h"
 #include "client/psclique.h"
 #include "client/save_format.h"
 #include "tests/client/member/group_fixture.h"
@@ -227,6 +229,74 @@ START_TEST(those_left_share_the_center)
 }
 END_TEST
 
+/* Whether psd has asked to save this version, and the leader has not told the others. */
+static bool has_news(struct psc *c, uint64_t version)
+{
+    pthread_mutex_lock(&c->session.shared.lock);
+    uint64_t asked = c->session.shared.save_version;
+    pthread_mutex_unlock(&c->session.shared.lock);
+    return asked == version && asked != c->group.told_version;
+}
+
+static uint64_t saves_of(const struct member *m)
+{
+    struct psc_info info = {.size = sizeof info};
+    psc_info(m->c, &info);
+    return info.save_version;
+}
+
+static uint64_t saves_before[MOST];
+static atomic_bool may_leave;
+
+/* The member that is lost waits until the leader has begun its sum of the step after. */
+static int step_and_await_leader(struct member *m, size_t n)
+{
+    double end = unit_now_s() + UNIT_HANG_S;
+    int rc = psc_step(m->c, m->x, m->g, n);
+    while (m->rank == 2 && psc_clock(m->c) == LOST_AT && !atomic_load(&may_leave) && unit_now_s() < end)
+        unit_nap_ms(1);
+    return rc;
+}
+
+/* The sum of the step before has failed, as the leader knows, and psd asks to save: the next sum, which would
+ * tell it, cannot begin. */
+static int be_asked_after_the_loss(struct member *m, int t)
+{
+    double end = unit_now_s() + UNIT_HANG_S;
+    int ended = 0;
+    if (t != LOST_AT + 1)
+        return PSC_OK;
+    saves_before[m->rank] = saves_of(m);
+    if (m->rank > 0)
+        return PSC_OK;
+    atomic_store(&may_leave, true);
+    while (ended == 0 && unit_now_s() < end && psc_clique_test(m->clique, 0, &ended) == PSC_OK)
+        unit_nap_ms(1);
+    if (ended == 0 || psc_clique_wait(m->clique, 0) != PSC_ECLIQUE || !daemon_checkpoint(&d, UNIT_HANG_S))
+        return PSC_EINVAL;
+    uint64_t version = (uint64_t)daemon_number(&d, "/status", "checkpoint.last_version");
+    while (!has_news(m->c, version) && unit_now_s() < end)
+        unit_nap_ms(1);
+    return has_news(m->c, version) ? PSC_OK : PSC_EINVAL;
+}
+
+static int count_saves(struct member *m)
+{
+    return saves_of(m) > saves_before[m->rank] ? PSC_OK : PSC_EDAMAGED;
+}
+
+START_TEST(those_left_are_asked_to_save)
+{
+    static float center[N];
+    struct run *r = clique_of("", 3, 2);
+    atomic_store(&may_leave, false);
+    r->step = step_and_await_leader;
+    r->before = be_asked_after_the_loss;
+    r->after = count_saves;
+    train(SETTINGS("method=pipe-sgd", "parameters.pipeline_warmup=0", "clique.publish=1"), r, center);
+}
+END_TEST
+
 /* The session is the leader's. */
 START_TEST(without_its_leader_a_clique_ends)
 {
@@ -337,6 +407,7 @@ int main(void)
     tcase_add_loop_test(tcase, what_is_left_of_equals_is_one_worker, 0, N_PRESETS);
     tcase_add_loop_test(tcase, those_left_share_x, 0, 4);
     tcase_add_loop_test(tcase, those_left_share_the_center, 0, 2);
+    tcase_add_test(tcase, those_left_are_asked_to_save);
     tcase_add_loop_test(tcase, without_its_leader_a_clique_ends, 0, 2);
     tcase_add_loop_test(tcase, a_clique_that_cannot_is_refused, 0, 2);
     tcase_add_test(tcase, a_clique_that_is_to_end_ends);
