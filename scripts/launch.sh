@@ -262,7 +262,9 @@ prepare_folder() {
     fi
     make_run_folder
     ((servers == 0)) || endpoint=$run_dir/endpoint
-    if [[ -e $run_dir/psrun.job ]]; then
+    # psd locks its own state, too late for what psrun removes.
+    lock_folder "$run_dir" psrun.job
+    if [[ -s $run_dir/psrun.job ]]; then
         "$resume" || die "$run_dir holds a run already: choose another folder, or resume it with --resume"
         check_resumed
     fi
@@ -446,7 +448,7 @@ start_evaluator() {
     backend_on "${hosts[0]}" evaluator
     set -m
     "${place[@]}" "$psworker_program" --server "@$endpoint" --evaluate --every "$job_every" --name evaluator \
-        --history "$run_dir/history.jsonl" "${options[@]}" 2>>"$run_dir/evaluator.log" &
+        --history "$run_dir/history.jsonl" "${options[@]}" 2>>"$run_dir/evaluator.log" 9>&- &
     set +m
     evaluator_pid=$!
     child["$evaluator_pid"]=evaluator

@@ -324,6 +324,12 @@ none_left
 
 background resumed --workers 2 --method async-easgd --resume --set checkpoint.every_s=1 -- "${endless[@]}"
 within 120 compgen -G "$folder/resumed/state-0/checkpoints/center-*[1-9]*.safetensors" >/dev/null || fail "resumed: no checkpoint"
+# A second one does not touch the folder: late workers need the endpoint file.
+status=0
+timeout "$((300 * slow))" "$root/scripts/psrun" --run-dir "$folder/resumed" --resume --data digits --workers 2 --method async-easgd -- \
+    "${worker[@]}" >"$folder/second.out" 2>&1 </dev/null || status=$?
+{ ((status == 1)) && grep -q "$folder/resumed is in use by another psrun" "$folder/second.out" && [[ -s $folder/resumed/endpoint ]]; } ||
+    fail "a folder in use: status $status: $(<"$folder/second.out")"
 kill -TERM "$psrun_pid"
 ends
 none_left
