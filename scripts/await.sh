@@ -206,7 +206,7 @@ run_job() {
     started_s=$EPOCHREALTIME
     start_clients
     start_evaluator
-    [[ -z $time_limit ]] || start time-limit sleep "$time_limit"
+    [[ -z $time_limit ]] || start time-limit setpriv --pdeathsig TERM sleep "$time_limit"
     wait_for_clients
     ended_s=$EPOCHREALTIME
     end_job

@@ -294,12 +294,17 @@ ends
 { ((status == 1)) && says 'psd-0 has not saved the center'; } || fail "no save: status $status"
 none_left
 
-background usr1 --workers 2 --method async-easgd -- "${endless[@]}"
+limit=$((30000000 + $$))
+background usr1 --workers 2 --method async-easgd --time-limit "$limit" -- "${endless[@]}"
 kill -USR1 "$psrun_pid"
 within 120 says 'SIGUSR1: state-0/checkpoints/center-' || fail "SIGUSR1: no checkpoint"
 kill -KILL "$psrun_pid"
 ends
 none_left # they are told when psrun is gone
+no_timer() {
+    ! pgrep -f "^sleep $limit" >/dev/null
+}
+within 120 no_timer || fail "SIGKILL: the time limit is still waited for"
 
 background server --workers 2 --method async-easgd -- "${endless[@]}"
 kill -KILL "$(sed -nE 's/.*"pid": ?([0-9]+).*/\1/p' < <("$PSD_BUILD/server/ctl/psctl" --socket "$folder/server/state-0/psd.sock" --timeout 60 --json status) | head -n 1)"
