@@ -180,6 +180,24 @@ echo "servers=3 workers=1 clients=1" >"$folder/gap/psrun.job"
 psrun --run-dir "$folder/gap" --resume --servers 3 --workers 1 -- "${worker[@]}"
 { ((status == 1)) && says 'none of 1: the map of shards has a gap'; } || fail "a gap: status $status"
 
+# by_itself COMMANDS: with the functions of psrun, in a run folder.
+by_itself() {
+    name=by-itself
+    mkdir -p "$folder/$name"
+    status=0
+    root=$root run_dir=$folder/$name timeout "$((300 * slow))" bash -c 'set -euo pipefail
+        for part in lib job launch await; do source "$root/scripts/$part.sh"; done
+        trap clean_up EXIT
+        '"$1" >"$folder/out" 2>&1 </dev/null || status=$?
+}
+
+# Also a job without servers goes into the queue again when its time is nearly over.
+by_itself 'servers=0 requeue=true
+    backend_requeue() { echo "in the queue again"; }
+    start client-0 sleep 10000
+    checkpoint_now'
+{ ((status == 0)) && says '^in the queue again'; } || fail "requeued without servers: status $status"
+
 # background NAME ARGUMENT...: until both workers have made steps.
 background() {
     name=$1
