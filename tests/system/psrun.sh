@@ -185,6 +185,7 @@ by_itself() {
     name=by-itself
     mkdir -p "$folder/$name"
     status=0
+    # shellcheck disable=SC2016 # for the shell that it starts
     root=$root run_dir=$folder/$name timeout "$((300 * slow))" bash -c 'set -euo pipefail
         for part in lib job launch await; do source "$root/scripts/$part.sh"; done
         trap clean_up EXIT
@@ -197,6 +198,12 @@ by_itself 'servers=0 requeue=true
     start client-0 sleep 10000
     checkpoint_now'
 { ((status == 0)) && says '^in the queue again'; } || fail "requeued without servers: status $status"
+
+# The job does not fail because a last evaluation takes long.
+by_itself 'start evaluator sleep 10000
+    wait_for_end evaluator 1
+    echo "the job goes on"'
+{ ((status == 0)) && says 'the evaluator did not end within 1 s' && says '^the job goes on'; } || fail "a slow evaluator: status $status"
 
 # background NAME ARGUMENT...: until both workers have made steps.
 background() {
