@@ -12,6 +12,7 @@ int main(int argc, char **argv)
     struct ps_error err;
 
     signal(SIGPIPE, SIG_IGN); /* training continues when the reader of its output exits */
+    signal(SIGUSR1, SIG_IGN); /* asks psd for a checkpoint; batch systems may send it to all of a job */
     ps_memory_keep_buffers();
     ps_log_setup("psworker", PS_LOG_INFO);
     if (cnn_worker_args_parse(argc, argv, &args, &err) != 0) {
