@@ -56,6 +56,17 @@ wait $pid
 status=$?
 [[ $status -eq 0 && -s $dir/stopped.state ]] || { echo "SIGUSR1, SIGTERM with --precision auto: status $status" && cat "$dir/out" && failed=1; }
 
+# Every tar file of a set stays open: the number of descriptors that a shell grants at first is no limit.
+mkdir -p "$dir/shards" "$dir/images/a" "$dir/images/b"
+for k in {1..40}; do
+    for class in a b; do # a pixel
+        base64 -d >"$dir/images/$class/$k.png" <<<iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mNocFAAAAIkAOGVpLGLAAAAAElFTkSuQmCC
+    done
+    tar -C "$dir/images" -cf "$dir/shards/$k.tar" "a/$k.png" "b/$k.png"
+done
+(ulimit -Sn 40 && "$psworker" --method sgd --net resnet8:classes=2 --data "images:$dir/shards" --batch 8 --steps 1) >"$dir/out" 2>&1 ||
+    { echo "40 tar files: status $?" && cat "$dir/out" && failed=1; }
+
 # refuses STATUS TEXT OPTION...
 refuses() {
     "$psworker" --method sgd --learning-rate 1 "${@:3}" >"$dir/out" 2>&1
