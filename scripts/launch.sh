@@ -274,11 +274,15 @@ prepare_folder() {
     [[ $protection != curve ]] || ((servers == 0)) || make_keys
 }
 
+# A key has its name when it is allowed: a psrun that resumes one that was interrupted makes another in its place.
 make_key() { # NAME RIGHTS-IN-THE-ALLOW-LIST
-    local file=$run_dir/keys/$1 line
+    local file=$run_dir/keys/$1 allow=$run_dir/keys/allow line
     if [[ ! -e $file ]]; then
-        line=$("$psctl_program" keygen "$file" --name "$1") || die "cannot create the key file $file"
-        [[ -z $2 ]] || echo "$line $2" >>"$run_dir/keys/allow"
+        rm -f "$file.new"
+        line=$("$psctl_program" keygen "$file.new" --name "$1") || die "cannot create the key file $file"
+        ! grep -qs " $1 " "$allow" || sed -i "/ $1 /d" "$allow"
+        [[ -z $2 ]] || echo "$line $2" >>"$allow"
+        mv "$file.new" "$file"
     fi
     check_key "$file"
 }

@@ -199,6 +199,23 @@ by_itself 'servers=0 requeue=true
     checkpoint_now'
 { ((status == 0)) && says '^in the queue again'; } || fail "requeued without servers: status $status"
 
+# Keys that were being made when psrun was interrupted: each is allowed, once.
+# shellcheck disable=SC2016 # for the shell that it starts
+by_itself 'interrupted() {
+        "$PSD_BUILD/server/ctl/psctl" "$@" && [[ $2 != */client-1* ]]
+    }
+    clients=2
+    for psctl_program in interrupted "$PSD_BUILD/server/ctl/psctl"; do
+        (make_keys) || echo "interrupted"
+    done
+    mv "$run_dir/keys/client-0" "$run_dir/keys/client-0.new"
+    make_keys
+    for key in evaluator guest client-0 client-1; do
+        grep -F -- "$(sed -n "s/^public: //p" "$run_dir/keys/$key") $key role" "$run_dir/keys/allow"
+    done
+    (($(wc -l <"$run_dir/keys/allow") == 4))'
+{ ((status == 0)) && says '^interrupted'; } || fail "a key that is not allowed: status $status"
+
 # The job does not fail because a last evaluation takes long.
 by_itself 'start evaluator sleep 10000
     wait_for_end evaluator 1
