@@ -142,6 +142,14 @@ job_build() {
     ! grep -q libpsclique-nccl "$build/build.ninja" || ensure_build "$build" psclique-nccl
 }
 
+# Keeps others out of a folder while this script runs, by a lock of a file in it. Children do not get descriptor 9.
+lock_folder() { # FOLDER FILE
+    local status=0
+    exec 9>>"$1/$2"
+    flock --nonblock 9 || status=$?
+    ((status != 1)) || die "$1 is in use by another ${0##*/}: wait for its end, or choose another folder"
+}
+
 # Creates the run folder, and a folder for the socket: the path of a UNIX socket has at most 107 bytes.
 job_prepare() {
     mkdir -p "$run_dir"
@@ -187,7 +195,7 @@ start() { # NAME COMMAND...
     local name=$1
     shift
     set -m
-    "$@" >>"$run_dir/$name.log" 2>&1 &
+    "$@" >>"$run_dir/$name.log" 2>&1 9>&- &
     set +m
     child[$!]=$name
     last_pid=$!
@@ -292,7 +300,7 @@ job_start_evaluator() {
     mapfile -t options < <(shared_options)
     set -m
     "${job_place[@]}" "$build/nets/worker/psworker" --server "@$run_dir/endpoint" --net "$net" --data "$data" \
-        --evaluate --every "$job_every" --name evaluator --history "$run_dir/history.jsonl" "${options[@]}" 2>>"$run_dir/evaluator.log" &
+        --evaluate --every "$job_every" --name evaluator --history "$run_dir/history.jsonl" "${options[@]}" 2>>"$run_dir/evaluator.log" 9>&- &
     set +m
     evaluator_pid=$!
     child[$evaluator_pid]=evaluator
@@ -382,7 +390,7 @@ job_run_local() {
     set -m
     "$build/nets/worker/psworker" --method "$method" --net "$net" --data "$data" --batch "$batch" \
         --steps "$steps" --seed "$seed" --every "$job_every" --history "$run_dir/history.jsonl" \
-        "${given_options[@]}" "${worker_options[@]}" 2>>"$run_dir/worker-0.log" &
+        "${given_options[@]}" "${worker_options[@]}" 2>>"$run_dir/worker-0.log" 9>&- &
     set +m
     child[$!]=worker-0
     job_wait_for_workers

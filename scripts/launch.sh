@@ -262,7 +262,9 @@ prepare_folder() {
     fi
     make_run_folder
     ((servers == 0)) || endpoint=$run_dir/endpoint
-    if [[ -e $run_dir/psrun.job ]]; then
+    # psd locks its own state, too late for what psrun removes.
+    lock_folder "$run_dir" psrun.job
+    if [[ -s $run_dir/psrun.job ]]; then
         "$resume" || die "$run_dir holds a run already: choose another folder, or resume it with --resume"
         check_resumed
     fi
@@ -272,11 +274,15 @@ prepare_folder() {
     [[ $protection != curve ]] || ((servers == 0)) || make_keys
 }
 
+# A key has its name when it is allowed: a psrun that resumes one that was interrupted makes another in its place.
 make_key() { # NAME RIGHTS-IN-THE-ALLOW-LIST
-    local file=$run_dir/keys/$1 line
+    local file=$run_dir/keys/$1 allow=$run_dir/keys/allow line
     if [[ ! -e $file ]]; then
-        line=$("$psctl_program" keygen "$file" --name "$1") || die "cannot create the key file $file"
-        [[ -z $2 ]] || echo "$line $2" >>"$run_dir/keys/allow"
+        rm -f "$file.new"
+        line=$("$psctl_program" keygen "$file.new" --name "$1") || die "cannot create the key file $file"
+        ! grep -qs " $1 " "$allow" || sed -i "/ $1 /d" "$allow"
+        [[ -z $2 ]] || echo "$line $2" >>"$allow"
+        mv "$file.new" "$file"
     fi
     check_key "$file"
 }
@@ -446,7 +452,7 @@ start_evaluator() {
     backend_on "${hosts[0]}" evaluator
     set -m
     "${place[@]}" "$psworker_program" --server "@$endpoint" --evaluate --every "$job_every" --name evaluator \
-        --history "$run_dir/history.jsonl" "${options[@]}" 2>>"$run_dir/evaluator.log" &
+        --history "$run_dir/history.jsonl" "${options[@]}" 2>>"$run_dir/evaluator.log" 9>&- &
     set +m
     evaluator_pid=$!
     child["$evaluator_pid"]=evaluator

@@ -2,9 +2,21 @@
 #include "nets/worker/run.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 
 #include "proto/log.h"
 #include "proto/malloc_settings.h"
+
+/* Each tar file of a data set takes a descriptor. Raise the limit to the maximum that the system allows this
+ * process. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
 
 int main(int argc, char **argv)
 {
@@ -12,6 +24,8 @@ int main(int argc, char **argv)
     struct ps_error err;
 
     signal(SIGPIPE, SIG_IGN); /* training continues when the reader of its output exits */
+    signal(SIGUSR1, SIG_IGN); /* asks psd for a checkpoint; batch systems may send it to all of a job */
+    raise_descriptor_limit();
     ps_memory_keep_buffers();
     ps_log_setup("psworker", PS_LOG_INFO);
     if (cnn_worker_args_parse(argc, argv, &args, &err) != 0) {

@@ -23,18 +23,17 @@ int cnn_worker_run(const struct cnn_worker_args *given)
     struct cnn_worker_args own = *given;
     const struct cnn_worker_args *args = &own;
     struct cnn_stop stop;
-    int rc = cnn_devices_use(&own, 0); /* what is measured before the parts begin */
-    if (rc == CNN_EXIT_OK)
-        rc = cnn_precision_settle(&own);
-    if (rc != CNN_EXIT_OK)
-        return rc;
-    rc = cnn_stop_init(&stop);
+    int rc = cnn_stop_init(&stop); /* before the threads of a net that is measured, too */
     if (rc != 0) {
         ps_log(PS_LOG_ERROR, "start.failed", "cannot make the signal thread");
         return CNN_EXIT_INTERNAL;
     }
-    rc = args->partitions != NULL || args->devices != NULL ? cnn_worker_run_partitions(args, &stop)
-                                                           : cnn_worker_run_job(args, NULL, &stop);
+    rc = cnn_devices_use(&own, 0); /* what is measured before the parts begin */
+    if (rc == CNN_EXIT_OK)
+        rc = cnn_precision_settle(&own);
+    if (rc == CNN_EXIT_OK)
+        rc = args->partitions != NULL || args->devices != NULL ? cnn_worker_run_partitions(args, &stop)
+                                                               : cnn_worker_run_job(args, NULL, &stop);
     cnn_stop_finish(&stop);
     return rc;
 }

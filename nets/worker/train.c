@@ -132,7 +132,8 @@ static int resume(struct cnn_training *t)
     return CNN_EXIT_OK;
 }
 
-static int training_init(struct cnn_training *t, struct cnn_job *job)
+/* drained: psd let the worker in no more. It loads no state, and leaves its file to the next run. */
+static int training_init(struct cnn_training *t, struct cnn_job *job, bool drained)
 {
     struct ps_error err;
     *t = (struct cnn_training){.job = job, .workers = 1, .rank = cnn_job_rank(job)};
@@ -161,7 +162,7 @@ static int training_init(struct cnn_training *t, struct cnn_job *job)
         ps_log(PS_LOG_ERROR, "net.failed", "no memory for a gradient of %zu floats", job->n_floats);
         return CNN_EXIT_INTERNAL;
     }
-    int rc = resume(t);
+    int rc = drained ? CNN_EXIT_OK : resume(t);
     if (rc == CNN_EXIT_OK)
         rc = begin_examinations(t);
     if (rc != CNN_EXIT_OK)
@@ -436,7 +437,7 @@ static int loop(struct cnn_training *t, bool drained)
 int cnn_train(struct cnn_job *job, bool drained)
 {
     struct cnn_training t;
-    int rc = training_init(&t, job);
+    int rc = training_init(&t, job, drained);
     if (rc == CNN_EXIT_OK && job->args->clique != NULL)
         ps_log(PS_LOG_INFO, "clique.begun", "member %d of a clique of %d begins to train",
                psc_clique_rank(job->clique.q), psc_clique_size(job->clique.q));

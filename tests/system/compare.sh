@@ -96,6 +96,9 @@ done
 [[ $(awk -F '\t' '/^sgd/ { print $19, $20, $21 }' "$dir/out/runs.tsv") == "0.000 - -" ]] || wrong "sgd exchanges"
 grep -q '"step":160,.*"data_seconds"' "$dir/out/sgd_learning_rate_0.05-seed1/worker-0.out" || wrong "sgd has not 160 steps"
 compare async-easgd --batch 32 --out "$dir/out" && wrong "runs of another batch among these"
+# One that adds a method while another is at it would take its run for one that was broken off.
+(exec 9>>"$dir/out/settings" && flock 9 && compare async-easgd --seeds 1 --out "$dir/out") && wrong "two in a folder at once"
+grep -q "$dir/out is in use by another compare" "$dir/log" || wrong "two in a folder: $(<"$dir/log")"
 
 compare sgd:learning_rate=1000,warmup=0 --net mlp --out "$dir/diverged" || wrong "exit $?: $(<"$dir/log")"
 grep -q '^| `sgd.*, diverged |' "$dir/table" || wrong "what diverged is not told: $(<"$dir/table")"

@@ -180,6 +180,48 @@ echo "servers=3 workers=1 clients=1" >"$folder/gap/psrun.job"
 psrun --run-dir "$folder/gap" --resume --servers 3 --workers 1 -- "${worker[@]}"
 { ((status == 1)) && says 'none of 1: the map of shards has a gap'; } || fail "a gap: status $status"
 
+# by_itself COMMANDS: with the functions of psrun, in a run folder.
+by_itself() {
+    name=by-itself
+    mkdir -p "$folder/$name"
+    status=0
+    # shellcheck disable=SC2016 # for the shell that it starts
+    root=$root run_dir=$folder/$name timeout "$((300 * slow))" bash -c 'set -euo pipefail
+        for part in lib job launch await; do source "$root/scripts/$part.sh"; done
+        trap clean_up EXIT
+        '"$1" >"$folder/out" 2>&1 </dev/null || status=$?
+}
+
+# Also a job without servers goes into the queue again when its time is nearly over.
+by_itself 'servers=0 requeue=true
+    backend_requeue() { echo "in the queue again"; }
+    start client-0 sleep 10000
+    checkpoint_now'
+{ ((status == 0)) && says '^in the queue again'; } || fail "requeued without servers: status $status"
+
+# Keys that were being made when psrun was interrupted: each is allowed, once.
+# shellcheck disable=SC2016 # for the shell that it starts
+by_itself 'interrupted() {
+        "$PSD_BUILD/server/ctl/psctl" "$@" && [[ $2 != */client-1* ]]
+    }
+    clients=2
+    for psctl_program in interrupted "$PSD_BUILD/server/ctl/psctl"; do
+        (make_keys) || echo "interrupted"
+    done
+    mv "$run_dir/keys/client-0" "$run_dir/keys/client-0.new"
+    make_keys
+    for key in evaluator guest client-0 client-1; do
+        grep -F -- "$(sed -n "s/^public: //p" "$run_dir/keys/$key") $key role" "$run_dir/keys/allow"
+    done
+    (($(wc -l <"$run_dir/keys/allow") == 4))'
+{ ((status == 0)) && says '^interrupted'; } || fail "a key that is not allowed: status $status"
+
+# The job does not fail because a last evaluation takes long.
+by_itself 'start evaluator sleep 10000
+    wait_for_end evaluator 1
+    echo "the job goes on"'
+{ ((status == 0)) && says 'the evaluator did not end within 1 s' && says '^the job goes on'; } || fail "a slow evaluator: status $status"
+
 # background NAME ARGUMENT...: until both workers have made steps.
 background() {
     name=$1
@@ -294,12 +336,17 @@ ends
 { ((status == 1)) && says 'psd-0 has not saved the center'; } || fail "no save: status $status"
 none_left
 
-background usr1 --workers 2 --method async-easgd -- "${endless[@]}"
+limit=$((30000000 + $$))
+background usr1 --workers 2 --method async-easgd --time-limit "$limit" -- "${endless[@]}"
 kill -USR1 "$psrun_pid"
 within 120 says 'SIGUSR1: state-0/checkpoints/center-' || fail "SIGUSR1: no checkpoint"
 kill -KILL "$psrun_pid"
 ends
 none_left # they are told when psrun is gone
+no_timer() {
+    ! pgrep -f "^sleep $limit" >/dev/null
+}
+within 120 no_timer || fail "SIGKILL: the time limit is still waited for"
 
 background server --workers 2 --method async-easgd -- "${endless[@]}"
 kill -KILL "$(sed -nE 's/.*"pid": ?([0-9]+).*/\1/p' < <("$PSD_BUILD/server/ctl/psctl" --socket "$folder/server/state-0/psd.sock" --timeout 60 --json status) | head -n 1)"
@@ -324,6 +371,12 @@ none_left
 
 background resumed --workers 2 --method async-easgd --resume --set checkpoint.every_s=1 -- "${endless[@]}"
 within 120 compgen -G "$folder/resumed/state-0/checkpoints/center-*[1-9]*.safetensors" >/dev/null || fail "resumed: no checkpoint"
+# A second one does not touch the folder: late workers need the endpoint file.
+status=0
+timeout "$((300 * slow))" "$root/scripts/psrun" --run-dir "$folder/resumed" --resume --data digits --workers 2 --method async-easgd -- \
+    "${worker[@]}" >"$folder/second.out" 2>&1 </dev/null || status=$?
+{ ((status == 1)) && grep -q "$folder/resumed is in use by another psrun" "$folder/second.out" && [[ -s $folder/resumed/endpoint ]]; } ||
+    fail "a folder in use: status $status: $(<"$folder/second.out")"
 kill -TERM "$psrun_pid"
 ends
 none_left

@@ -249,21 +249,33 @@ static int make(struct cnn_images *set, const char *path, const struct cnn_cache
     return rc == 0 ? map(path, wish, out, err) : rc;
 }
 
+/* Waits for another process that has the lock. */
+static int lock(int fd, const char *path)
+{
+    int rc = flock(fd, LOCK_EX | LOCK_NB);
+    if (rc != 0 && errno == EWOULDBLOCK)
+        ps_log(PS_LOG_INFO, "data.cache", "%s: another process is creating it: waiting", path);
+    while (rc != 0 && (errno == EWOULDBLOCK || errno == EINTR))
+        rc = flock(fd, LOCK_EX);
+    return rc == 0 ? 0 : -errno;
+}
+
 static int make_locked(struct cnn_images *set, const char *path, const struct cnn_cache_wish *wish,
                        uint32_t threads, struct cnn_cache **out, struct ps_error *err)
 {
-    char lock[PATH_MAX];
-    if (snprintf(lock, sizeof lock, "%s.lock", path) >= (int)sizeof lock)
+    char beside[PATH_MAX];
+    if (snprintf(beside, sizeof beside, "%s.lock", path) >= (int)sizeof beside)
         return ps_fail(err, -ENAMETOOLONG, "its path is longer than %d bytes", PATH_MAX - 6);
-    int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int fd = open(beside, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
-        return ps_fail(err, -errno, "%.200s: cannot be opened: %s", lock, strerror(errno));
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        ps_log(PS_LOG_INFO, "data.cache", "%s: another process is creating it: waiting", path);
-        while (flock(fd, LOCK_EX) != 0 && errno == EINTR)
-            continue;
-    }
-    int rc = make(set, path, wish, threads, out, err);
+        return ps_fail(err, -errno, "%.200s: cannot be opened: %s", beside, strerror(errno));
+    int rc = lock(fd, path);
+    if (rc == 0)
+        rc = make(set, path, wish, threads, out, err);
+    else
+        ps_fail(err, rc,
+                "%.200s: cannot be locked: %s; allowed: a file system with locks, such as a local disk",
+                beside, strerror(-rc));
     close(fd);
     return rc;
 }

@@ -145,6 +145,10 @@ static int predict_all(struct prediction *p)
         }
         rc = predict_batch(p, (uint32_t)got);
     }
+    if (rc == CNN_EXIT_OK && p->n == 0) {
+        ps_log(PS_LOG_ERROR, "data.failed", "no image of the test set can be read");
+        return CNN_EXIT_DATA;
+    }
     if (rc == CNN_EXIT_OK && p->results.predicted != NULL &&
         cnn_results_write(&p->results, p->vector, p->version) < 0)
         rc = CNN_EXIT_INTERNAL;

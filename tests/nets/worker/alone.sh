@@ -44,6 +44,29 @@ fi
 train sgd "$dir/auto" 3 --precision auto
 grep -q '"event":"precision.chosen","msg":"--precision auto: \(float32\|bf16\): ' "$dir/out" || { cat "$dir/out" && failed=1; }
 
+# Threads of the net that auto measures are not there for signals: the step is finished, and the state is saved. The signal that
+# asks psd for a checkpoint ends nobody.
+"$psworker" --method sgd --net lenet --data digits --batch 16 --every 0.1 --history "$dir/running" --steps 1000000000 --threads 2 \
+    --precision auto --state "$dir/stopped.state" >"$dir/out" 2>&1 &
+pid=$!
+until [[ -s $dir/running ]] || ! kill -0 $pid 2>/dev/null; do sleep 0.1; done
+kill -USR1 $pid
+kill -TERM $pid
+wait $pid
+status=$?
+[[ $status -eq 0 && -s $dir/stopped.state ]] || { echo "SIGUSR1, SIGTERM with --precision auto: status $status" && cat "$dir/out" && failed=1; }
+
+# Every tar file of a set stays open: the number of descriptors that a shell grants at first is no limit.
+mkdir -p "$dir/shards" "$dir/images/a" "$dir/images/b"
+for k in {1..40}; do
+    for class in a b; do # a pixel
+        base64 -d >"$dir/images/$class/$k.png" <<<iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mNocFAAAAIkAOGVpLGLAAAAAElFTkSuQmCC
+    done
+    tar -C "$dir/images" -cf "$dir/shards/$k.tar" "a/$k.png" "b/$k.png"
+done
+(ulimit -Sn 40 && "$psworker" --method sgd --net resnet8:classes=2 --data "images:$dir/shards" --batch 8 --steps 1) >"$dir/out" 2>&1 ||
+    { echo "40 tar files: status $?" && cat "$dir/out" && failed=1; }
+
 # refuses STATUS TEXT OPTION...
 refuses() {
     "$psworker" --method sgd --learning-rate 1 "${@:3}" >"$dir/out" 2>&1

@@ -143,6 +143,24 @@ START_TEST(a_drain_before_the_first_step)
 }
 END_TEST
 
+/* psd lets nobody in any more: libpsclient loads no state, which stays as it is for the next run. */
+START_TEST(a_drain_before_a_state_is_resumed)
+{
+    char path[] = "/tmp/psd-test-drain-XXXXXX", line[256], text[8] = "";
+    int fd = mkstemp(path);
+    ck_assert_int_eq(write(fd, "state", 5), 5);
+    snprintf(line, sizeof line, TRAIN " --state %s", path);
+    fake_plan.begin = PSC_DRAINED;
+    fake_plan.load = PSC_EINVAL;
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.loads + fake_seen.saves + fake_seen.steps, 0);
+    ck_assert_int_eq(pread(fd, text, sizeof text - 1, 0), 5);
+    ck_assert_str_eq(text, "state");
+    close(fd);
+    unlink(path);
+}
+END_TEST
+
 START_TEST(a_signal_ends_training_well)
 {
     fake_plan.raise_at = 3;
@@ -1029,6 +1047,7 @@ int main(void)
     tcase_add_loop_test(tc, a_saved_state_goes_on_in_its_epoch, 0, 2);
     tcase_add_test(tc, a_drain_ends_training_well);
     tcase_add_test(tc, a_drain_before_the_first_step);
+    tcase_add_test(tc, a_drain_before_a_state_is_resumed);
     tcase_add_loop_test(tc, failures_have_their_exit_status, 0, sizeof failures / sizeof *failures);
     tcase_add_test(tc, ten_refused_vectors_in_a_row_are_a_divergence);
     tcase_add_test(tc, a_loss_that_is_not_finite_takes_the_center);

@@ -110,6 +110,16 @@ START_TEST(without_test_images_nothing_is_evaluated)
 }
 END_TEST
 
+START_TEST(test_images_that_cannot_be_read_are_no_result)
+{
+    write_set();
+    write_file("val/a/1.png", "text", 4);
+    ck_assert_int_eq(run_worker("--evaluate --once"), CNN_EXIT_DATA);
+    ck_assert_int_eq(run_worker("--predict"), CNN_EXIT_DATA);
+    ck_assert_uint_eq(fake_seen.reports, 0);
+}
+END_TEST
+
 START_TEST(more_damage_than_allowed_is_status_5)
 {
     write_set();
@@ -140,6 +150,7 @@ int main(void)
     tcase_add_test(tc, the_test_set_is_run);
     tcase_add_test(tc, predictions_keep_their_index_where_an_image_cannot_be_read);
     tcase_add_test(tc, without_test_images_nothing_is_evaluated);
+    tcase_add_test(tc, test_images_that_cannot_be_read_are_no_result);
     tcase_add_test(tc, more_damage_than_allowed_is_status_5);
     tcase_add_test(tc, a_view_must_fit);
     return run_case(tc, "worker_images");
