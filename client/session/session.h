@@ -76,7 +76,7 @@ struct psc_shared {
         const char *lines; /* the caller's, until it is answered */
         char refused[400]; /* the answer */
     } request;
-    uint64_t barrier;   /* the job's last barrier that is behind us, as the server counts them; 0: unknown */
+    uint64_t barrier;   /* the last barrier that is behind us, as the server numbers them; 0: unknown */
     bool has_nonfinite; /* a vector was refused: the server is to be told */
     uint64_t nonfinite_clock, nonfinite_index;
     uint64_t reconnects;

@@ -263,9 +263,7 @@ static void start_session(struct psd_control *control, const struct psd_peer *pe
     set_peer(control, s, peer, m);
     s->awaited = 0;
     s->was_active = false;
-    s->barrier = psd_sessions_await_worker(control->sessions, psd_loop_now_ms(control->loop))
-                     ? 0 /* the awaited may know of later ones */
-                     : control->sessions->barrier;
+    s->barrier = PSD_NO_BARRIER;
     s->incarnation = ++control->sessions->incarnation;
     s->token = m->token;
     s->revived = false;
