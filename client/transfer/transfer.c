@@ -313,6 +313,8 @@ static int leave(struct psc *c, bool moved)
     l->new_welcome = l->new_welcome || moved;
     bool settled = psc_links_settle(c);
     int rc = psc_pieces_take(c);
+    if (settled)
+        psc_moved_settle(c);
     if (l->new_welcome) { /* from the current server, which may have been set back */
         ts->counts.center_version = version;
         forget_versions(ts);

@@ -93,12 +93,13 @@ struct psc_links {
     const struct ps_transport *transport; /* of the links; NULL: there were none yet */
     uint32_t window_chunks;               /* in flight on each */
     struct ps_link *link[PS_MAX_LANES];   /* NULL: the lane is empty */
-    void *pinned[PS_MAX_LANES];           /* the link's memory for a device; NULL: it is not */
-    uint64_t epoch;                       /* of the Welcome that they belong to */
-    uint32_t failed_offers; /* bitmap of transport offers that are not tried again in this epoch */
-    bool none;              /* no link could be opened, but a later attempt may succeed: see `why` */
-    bool worked;            /* some links were opened since the handle was */
-    uint64_t heard;         /* shared.heard when for the first time no lane listened; 0: lanes always did */
+    const void *cut[PS_MAX_LANES]; /* of links that are settled: what its lane was moving as psd died */
+    void *pinned[PS_MAX_LANES];    /* the link's memory for a device; NULL: it is not */
+    uint64_t epoch;                /* of the Welcome that they belong to */
+    uint32_t failed_offers;        /* bitmap of transport offers that are not tried again in this epoch */
+    bool none;                     /* no link could be opened, but a later attempt may succeed: see `why` */
+    bool worked;                   /* some links were opened since the handle was */
+    uint64_t heard; /* shared.heard when for the first time no lane listened; 0: lanes always did */
     struct psc_retry retry;
     char why[160];    /* the last failure; "": none */
     bool lost;        /* a link has reported that its peer is gone */
