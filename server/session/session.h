@@ -68,7 +68,7 @@ struct psd_session {
     char end[96]; /* why the last session here ended; incarnation, name, address, metrics and so on describe
                      that session */
     uint64_t reserved_until_ms; /* after a restart: until then the slot is reserved for a client of the
-                                   checkpoint */
+                                   checkpoint; 0: it is not, or had a session since */
     uint32_t awaited;     /* while it is vacant: the earlier session for which it is reserved; 0: none */
     bool was_active;      /* that session was active */
     uint64_t recorded;    /* the journal's change that includes the session */

@@ -560,6 +560,25 @@ START_TEST(ranks_in_the_checkpoint_are_kept_for_their_workers)
 }
 END_TEST
 
+/* A rank is kept for a worker that may come back, and not for one that was back and has left. */
+START_TEST(the_rank_of_who_was_back_and_left_is_free)
+{
+    struct daemon d;
+    struct hand a, b, heir;
+    start_two(&d, &a, &b);
+    restart_elsewhere(&d, "--resume");
+    come_back(&d, &a, 1);
+    uint32_t rank = a.client;
+    ck_assert(hand_left(&a));
+    ck_assert_int_eq(hand_join(&heir, d.endpoint, FLOATS), 0);
+    ck_assert_uint_eq(heir.client, rank);
+    hand_close(&a);
+    hand_close(&b);
+    hand_close(&heir);
+    daemon_remove(&d);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -571,6 +590,7 @@ int main(void)
         who_joined_while_others_were_awaited_gets_the_answer_too,
         old_workers_do_not_take_over_new_ones,
         ranks_in_the_checkpoint_are_kept_for_their_workers,
+        the_rank_of_who_was_back_and_left_is_free,
         a_state_directory_has_one_psd,
         a_port_that_is_taken_ends_psd,
         other_machines_are_not_invited,
