@@ -49,7 +49,7 @@ static void take_cut(struct psc *c, struct psc_flight *f, uint32_t lane, uint32_
     } else if (f->t.send + r.begin == ts->links.cut[lane]) {
         ts->progress[lane].answered[k / 64] |= UINT64_C(1) << (k % 64);
         f->lanes[lane].n_left--;
-        ts->begun = true;
+        ts->begun = ts->lost_piece = true;
     }
 }
 

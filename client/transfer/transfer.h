@@ -196,6 +196,7 @@ struct psc_transfer_state {
     struct psc_work work; /* PSC_UP: applies answers */
     uint64_t revivals;    /* as of links.epoch */
     bool cut;             /* the server came back from a checkpoint since lanes were started: see is_cut */
+    bool lost_piece;      /* a piece was lost with a server that has died, and the next one is not told yet */
     bool swapped; /* the method changed, and the transfers in progress have not been adapted to it yet */
     uint64_t landed_seq[PS_MAX_TRACKS]; /* exchanges on each track up to this one had landed then */
     _Atomic bool awaited;    /* the caller waits for what it started: see psc_transfer.keeps_turn */

@@ -37,6 +37,7 @@ struct fake {
     struct ps_unix_socket stand_in;
     const char *admission; /* NULL: fcfs */
     uint32_t retry_ms;     /* of the client; 0: 50 */
+    bool under_way;        /* as its last Hello said */
     int n_hellos;          /* the second and later ones find a psd that has come back from its checkpoint */
     unsigned char name[64];
     size_t name_bytes; /* of the connection that said Hello last */
@@ -95,9 +96,10 @@ static void on_control(struct fake *f)
     Ps__Alive alive = PS__ALIVE__INIT;
     begun.offer = true;
     alive.workers = 1;
-    if (m->what_case == PS__TO_SERVER__WHAT_HELLO)
+    if (m->what_case == PS__TO_SERVER__WHAT_HELLO) {
+        f->under_way = m->hello->under_way != 0;
         on_hello(f, &id);
-    else if (m->what_case == PS__TO_SERVER__WHAT_BEGIN)
+    } else if (m->what_case == PS__TO_SERVER__WHAT_BEGIN)
         send_control(f, &id, PS__TO_CLIENT__WHAT_BEGUN, &begun);
     else if (m->what_case == PS__TO_SERVER__WHAT_HEARTBEAT)
         send_control(f, &id, PS__TO_CLIENT__WHAT_ALIVE, &alive);
@@ -376,6 +378,14 @@ static void die(struct fake *f, struct ps_message *m, const struct ps_frame *fra
     assert_quick(ps_unix_socket_listen(f->lane_url + strlen("shm://"), "stand-in", &f->stand_in, &err) == 0);
 }
 
+static void take_place(struct fake *f)
+{
+    ps_unix_socket_remove(&f->stand_in);
+    close(f->stand_in.fd);
+    atomic_store(&f->stage, 2);
+    open_lane(f);
+}
+
 /* Hangs up on whoever comes, as often as it is told to; then the lane is there again. */
 static void restart_server(struct fake *f)
 {
@@ -383,12 +393,8 @@ static void restart_server(struct fake *f)
     if (fd < 0)
         return;
     close(fd);
-    if (++f->n_tries < 3)
-        return;
-    ps_unix_socket_remove(&f->stand_in);
-    close(f->stand_in.fd);
-    atomic_store(&f->stage, 2);
-    open_lane(f);
+    if (++f->n_tries == 3)
+        take_place(f);
 }
 
 /* A restart of psd is waited for, whatever transport is asked for. */
@@ -545,6 +551,34 @@ START_TEST(what_was_moved_in_part_does_not_move_again)
 }
 END_TEST
 
+/* The test says when. */
+static void return_when_told(struct fake *f)
+{
+    if (atomic_load(&f->stage) != 3)
+        return;
+    take_place(f);
+    forget_client(f);
+}
+
+/* psd counts it among the exchanges that are lost, although the worker has ended it. */
+START_TEST(what_was_lost_with_psd_is_told_to_the_next)
+{
+    struct fake f = {.on_exchange = vanish_within, .on_turn = return_when_told, .retry_ms = NO_RETRY_MS};
+    struct psc *c = NULL;
+    struct psc_info info = {.size = sizeof info};
+    float *x;
+    step_over_restart(&f, &c, &x);
+    atomic_store(&f.stage, 3);
+    while (info.reconnects == 0) {
+        psc_info(c, &info);
+        unit_nap_ms(1);
+    }
+    fake_stop(&f);
+    ck_assert(f.under_way);
+    end(&f, c);
+}
+END_TEST
+
 /* They do not come back: the call ends when its time is up, and says for what it waited. */
 static void die_for_good(struct fake *f, struct ps_message *m, const struct ps_frame *frame)
 {
@@ -615,6 +649,7 @@ int main(void)
     tcase_add_test(tc, what_was_moved_in_place_moves_once_over_a_restart);
     tcase_add_test(tc, what_was_moved_in_place_moves_once_when_psd_is_back_later);
     tcase_add_test(tc, what_was_moved_in_part_does_not_move_again);
+    tcase_add_test(tc, what_was_lost_with_psd_is_told_to_the_next);
     tcase_add_test(tc, lanes_that_stay_away_end_the_wait);
     tcase_add_test(tc, lanes_that_never_were_are_not_waited_for);
     tcase_add_test(tc, a_devices_memory_is_never_copied_from);
