@@ -48,7 +48,7 @@ struct psc_shared {
     uint64_t job;                    /* the server's job that we are in; 0: not known */
     uint64_t center_version;         /* the newest seen */
     uint64_t versions[PS_MAX_PARTS]; /* of each part, as the last transfer that touched it saw */
-    _Atomic bool under_way;          /* an exchange is in progress; set without the lock */
+    _Atomic bool under_way;          /* an exchange is in progress, or was cut; set without the lock */
     uint64_t clock;                  /* t, for heartbeats */
     uint64_t ended;          /* the number of the last transfer that has ended, for heartbeats; 0: none */
     double steps_per_second; /* without the time that exchanges took, for heartbeats; 0: not known */
@@ -76,7 +76,7 @@ struct psc_shared {
         const char *lines; /* the caller's, until it is answered */
         char refused[400]; /* the answer */
     } request;
-    uint64_t barrier;   /* the job's last barrier that is behind us, as the server counts them; 0: unknown */
+    uint64_t barrier;   /* the last barrier that is behind us, as the server numbers them; 0: unknown */
     bool has_nonfinite; /* a vector was refused: the server is to be told */
     uint64_t nonfinite_clock, nonfinite_index;
     uint64_t reconnects;

@@ -136,7 +136,7 @@ void psc_flights_end(struct psc *c, const struct psc_followers *followers)
     settle_oldest(c);
     struct psc_flight last = ts->flights[0];
     ts->n_flights = 0;
-    atomic_store_explicit(&c->session.shared.under_way, false, memory_order_release);
+    atomic_store_explicit(&c->session.shared.under_way, ts->lost_piece, memory_order_release);
     if (followers != NULL)
         followers->ended(c, &last);
 }

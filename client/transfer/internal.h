@@ -9,7 +9,7 @@
  * work. */
 int psc_links_open(struct psc *c);
 /* Before links are closed: takes back in-place pieces that no lane has begun. False: lanes are still working
- * in the vector; call it again after taking their answers. */
+ * in the vector; call it again after taking their answers. True: links.cut is known. */
 bool psc_links_settle(struct psc *c);
 
 /* chunks.c. The scope of the transfer: a tensor, a fragment, or the whole vector. */
@@ -24,6 +24,8 @@ void psc_pieces_start_again(struct psc *c, struct psc_flight *f);
 void psc_moved_keep(struct psc *c, const struct psc_transfer *t, struct ps_range r);
 /* What answers have moved is again as it was before: they will land once more. */
 void psc_moved_restore(struct psc *c, const struct psc_flight *f);
+/* The links are settled: what a lane has moved in place as its process ended will not be moved once more. */
+void psc_moved_settle(struct psc *c);
 /* Everything that is not answered will be sent (again). */
 void psc_pieces_rewind(struct psc *c);
 /* Whether every piece of the flight was answered; of all flights that are not over. */

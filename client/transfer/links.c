@@ -16,7 +16,7 @@ bool psc_links_settle(struct psc *c)
     bool settled = true;
     for (uint32_t i = 0; i < PS_MAX_LANES; i++)
         if (l->link[i] != NULL && l->transport->link_settle != NULL &&
-            l->transport->link_settle(l->link[i]) < 0)
+            l->transport->link_settle(l->link[i], &l->cut[i]) < 0)
             settled = false;
     return settled;
 }
@@ -87,6 +87,7 @@ static void close_link(struct psc *c, uint32_t lane)
     if (l->link[lane] != NULL)
         l->transport->link_close(l->link[lane]);
     l->link[lane] = NULL;
+    l->cut[lane] = NULL;
 }
 
 void psc_links_close(struct psc *c)

@@ -21,13 +21,9 @@ void psc_moved_keep(struct psc *c, const struct psc_transfer *t, struct ps_range
     copy_all(c, t, r, false);
 }
 
-/* In place a lane may have moved a piece whose answer is lost. Such pieces are sent once, and are kept
- * before. */
-static bool was_moved(const struct psc *c, const struct psc_flight *f, uint32_t lane, uint32_t k)
+static bool has_bit(const uint64_t *bits, uint32_t k)
 {
-    const struct psc_transfer_state *ts = &c->transfer_state;
-    bool answered = (ts->progress[lane].answered[k / 64] >> (k % 64) & 1) != 0;
-    return answered || (ts->in_place && c->memory.device == NULL && k < f->lanes[lane].next);
+    return (bits[k / 64] >> (k % 64) & 1) != 0;
 }
 
 void psc_moved_restore(struct psc *c, const struct psc_flight *f)
@@ -37,7 +33,35 @@ void psc_moved_restore(struct psc *c, const struct psc_flight *f)
         for (uint32_t k = f->lanes[i].first; k < f->lanes[i].end; k++) {
             struct ps_range piece = ps_shard_piece(&ts->shard, i, f->cover, k),
                             r = ps_range_intersect(piece, f->scope);
-            if (r.count > 0 && !ps_manifest_is_frozen(c->manifest, piece) && was_moved(c, f, i, k))
+            if (r.count > 0 && !ps_manifest_is_frozen(c->manifest, piece) &&
+                has_bit(ts->progress[i].answered, k))
                 copy_all(c, &f->t, (struct ps_range){r.begin - f->scope.begin, r.count}, true);
+        }
+}
+
+/* Where nothing is kept the piece has landed as far as x goes: no float of it moves twice. The center may
+ * lack it, as it lacks what was answered and is not in the checkpoint. */
+static void take_cut(struct psc *c, struct psc_flight *f, uint32_t lane, uint32_t k, struct ps_range r)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    if (f->t.moved[0].kept != NULL) {
+        copy_all(c, &f->t, r, true);
+    } else if (f->t.send + r.begin == ts->links.cut[lane]) {
+        ts->progress[lane].answered[k / 64] |= UINT64_C(1) << (k % 64);
+        f->lanes[lane].n_left--;
+        ts->begun = ts->lost_piece = true;
+    }
+}
+
+/* With a device the lanes have moved the mirror, and not x. */
+void psc_moved_settle(struct psc *c)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    struct psc_flight *f = &ts->flights[0]; /* in place it is alone */
+    for (uint32_t i = 0; ts->in_place && c->memory.device == NULL && i < ts->shard.n_lanes; i++)
+        for (uint32_t k = f->lanes[i].first; k < f->lanes[i].end; k++) {
+            struct ps_range r = ps_shard_piece(&ts->shard, i, f->cover, k);
+            if (has_bit(ts->progress[i].sent, k) && !has_bit(ts->progress[i].answered, k))
+                take_cut(c, f, i, k, (struct ps_range){r.begin - f->scope.begin, r.count});
         }
 }

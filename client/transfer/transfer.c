@@ -68,6 +68,7 @@ static int take_welcome(struct psc *c)
     ts->links.why[0] = 0;
     ts->cut = ts->cut || s->revivals != ts->revivals;
     ts->begins_anew = ts->begins_anew || s->revivals != ts->revivals;
+    ts->lost_piece = ts->lost_piece && s->revivals == ts->revivals;
     ts->revivals = s->revivals;
     ts->swapped = ts->swapped || swapped;
     ts->tracks = ts->swapped ? ts->tracks : ts->welcome.tracks; /* else the flights' own are needed */
@@ -316,6 +317,8 @@ static int leave(struct psc *c, bool moved)
     l->new_welcome = l->new_welcome || moved;
     bool settled = psc_links_settle(c);
     int rc = psc_pieces_take(c);
+    if (settled)
+        psc_moved_settle(c);
     if (l->new_welcome) { /* from the current server, which may have been set back */
         ts->counts.center_version = version;
         forget_versions(ts);
@@ -534,7 +537,8 @@ static int begin(struct psc *c, const struct psc_transfer *t)
         ts->n_flights = 0;
     else
         atomic_store_explicit(&c->session.shared.under_way,
-                              t->kind != PS_FRAME_PULL && t->kind != PS_FRAME_OFFER, memory_order_relaxed);
+                              (t->kind != PS_FRAME_PULL && t->kind != PS_FRAME_OFFER) || ts->lost_piece,
+                              memory_order_relaxed);
     return rc;
 }
 

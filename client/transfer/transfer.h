@@ -93,12 +93,13 @@ struct psc_links {
     const struct ps_transport *transport; /* of the links; NULL: there were none yet */
     uint32_t window_chunks;               /* in flight on each */
     struct ps_link *link[PS_MAX_LANES];   /* NULL: the lane is empty */
-    void *pinned[PS_MAX_LANES];           /* the link's memory for a device; NULL: it is not */
-    uint64_t epoch;                       /* of the Welcome that they belong to */
-    uint32_t failed_offers; /* bitmap of transport offers that are not tried again in this epoch */
-    bool none;              /* no link could be opened, but a later attempt may succeed: see `why` */
-    bool worked;            /* some links were opened since the handle was */
-    uint64_t heard;         /* shared.heard when for the first time no lane listened; 0: lanes always did */
+    const void *cut[PS_MAX_LANES]; /* of links that are settled: what its lane was moving as psd died */
+    void *pinned[PS_MAX_LANES];    /* the link's memory for a device; NULL: it is not */
+    uint64_t epoch;                /* of the Welcome that they belong to */
+    uint32_t failed_offers;        /* bitmap of transport offers that are not tried again in this epoch */
+    bool none;                     /* no link could be opened, but a later attempt may succeed: see `why` */
+    bool worked;                   /* some links were opened since the handle was */
+    uint64_t heard; /* shared.heard when for the first time no lane listened; 0: lanes always did */
     struct psc_retry retry;
     char why[160];    /* the last failure; "": none */
     bool lost;        /* a link has reported that its peer is gone */
@@ -195,6 +196,7 @@ struct psc_transfer_state {
     struct psc_work work; /* PSC_UP: applies answers */
     uint64_t revivals;    /* as of links.epoch */
     bool cut;             /* the server came back from a checkpoint since lanes were started: see is_cut */
+    bool lost_piece;      /* a piece was lost with a server that has died, and the next one is not told yet */
     bool swapped; /* the method changed, and the transfers in progress have not been adapted to it yet */
     uint64_t landed_seq[PS_MAX_TRACKS]; /* exchanges on each track up to this one had landed then */
     _Atomic bool awaited;    /* the caller waits for what it started: see psc_transfer.keeps_turn */

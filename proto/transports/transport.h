@@ -168,9 +168,9 @@ struct ps_transport {
     /* Call before a link with bodies in place is closed: takes back bodies that the port has not begun, whose
      * answers will not come, and sends nothing more. -EAGAIN: the port has begun others; receive their
      * answers by link_recv, then call again. 0: no port accesses a vector, and every body that was begun has
-     * been answered, except one that the port was processing when its process ended. Never waits. NULL: no
-     * message is ever in place here. */
-    int (*link_settle)(struct ps_link *link);
+     * been answered, except *cut, which the port was processing when its process ended: it may be changed, in
+     * part or whole. *cut NULL: there is none. Never waits. NULL: no message is ever in place here. */
+    int (*link_settle)(struct ps_link *link, const void **cut);
     /* Where the bodies of all messages that the link receives lie, so that it can be registered with a device
      * until the link is closed. So many may be held, beside the window: `spare`. NULL: anywhere. */
     void (*link_memory)(struct ps_link *link, void **base, size_t *bytes);

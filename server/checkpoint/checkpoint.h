@@ -146,7 +146,7 @@ uint32_t psd_checkpoint_versions(const char *dir, uint64_t manifest_hash, uint64
 void psd_checkpoint_forget_after(const char *dir, const struct psd_snapshot *s);
 
 /* The number of checkpoints in the directory, including the best and damaged ones; *newest: the version of
- * the newest readable one, 0 if there is none. */
+ * the newest readable one, 0 if there is none. The best one only counts as that if it is alone. */
 uint32_t psd_checkpoint_count(const char *dir, uint64_t *newest);
 
 #endif

@@ -512,8 +512,9 @@ uint32_t psd_checkpoint_count(const char *dir, uint64_t *newest)
     *newest = 0;
     if (list_files(dir, true, &files, &n, NULL) < 0)
         return 0;
-    for (size_t i = 0; i < n && *newest == 0; i++)
-        *newest = files[i].readable ? files[i].version : 0;
+    for (int bare = 0; bare < 2; bare++) /* those that a job resumes from before the best one */
+        for (size_t i = 0; i < n && *newest == 0; i++)
+            *newest = files[i].readable && files[i].bare == (bare != 0) ? files[i].version : 0;
     free(files);
     return (uint32_t)n;
 }

@@ -262,10 +262,9 @@ static void start_session(struct psd_control *control, const struct psd_peer *pe
     s->members_left = 0;
     set_peer(control, s, peer, m);
     s->awaited = 0;
+    s->reserved_until_ms = 0;
     s->was_active = false;
-    s->barrier = psd_sessions_await_worker(control->sessions, psd_loop_now_ms(control->loop))
-                     ? 0 /* the awaited may know of later ones */
-                     : control->sessions->barrier;
+    s->barrier = PSD_NO_BARRIER;
     s->incarnation = ++control->sessions->incarnation;
     s->token = m->token;
     s->revived = false;
@@ -339,6 +338,7 @@ static void revive_session(struct psd_control *control, const struct psd_peer *p
 {
     struct psd_session *s = &control->sessions->slots[m->client];
     s->incarnation = m->incarnation;
+    s->reserved_until_ms = 0;
     s->barrier = m->barrier;
     if (!s->observer && m->barrier > control->sessions->barrier)
         control->sessions->barrier = m->barrier;

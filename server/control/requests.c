@@ -38,6 +38,13 @@ static bool has_started(const struct psd_job *job)
     return job->center != NULL && (!job->center->admission->members || job->membership.started);
 }
 
+/* Whether the job's last barrier is one that the worker waited at. */
+static bool is_behind(const struct psd_sessions *all, const struct psd_session *s)
+{
+    return s->barrier == PSD_NO_BARRIER ? all->barrier >> 32 >= s->incarnation
+                                        : s->barrier != 0 && s->barrier < all->barrier;
+}
+
 /* Before a restart psd may have answered some workers of a barrier and not others. Those that were not
  * answered ask again, and the others have told that the barrier is behind them. */
 static void answer_those_behind(struct psd_control *control)
@@ -45,11 +52,18 @@ static void answer_those_behind(struct psd_control *control)
     struct psd_sessions *all = control->sessions;
     for (uint32_t i = 0; i < all->n_workers_max; i++) {
         struct psd_session *s = &all->slots[i];
-        if (!is_worker_of_job(s) || !waits(s) || !s->revived || s->barrier == 0 || s->barrier >= all->barrier)
+        if (!is_worker_of_job(s) || !waits(s) || !s->revived || !is_behind(all, s))
             continue;
         s->barrier = all->barrier;
         psd_send_done(control->sender, s, "");
     }
+}
+
+/* Above all numbers of this run, and of those before it. */
+static uint64_t next_barrier(const struct psd_sessions *all)
+{
+    uint64_t first = (uint64_t)all->incarnation << 32;
+    return all->barrier < first ? first : all->barrier + 1;
 }
 
 /* Whether every worker waits, and none is missing that may still come back after a restart. */
@@ -70,7 +84,7 @@ void psd_take_barrier(struct psd_control *control, struct psd_session *s, const 
     answer_those_behind(control);
     if (!waits(s) || !has_started(control->job) || !all_wait(control))
         return;
-    all->barrier++;
+    all->barrier = next_barrier(all);
     for (uint32_t i = 0; i < all->n_workers_max; i++) {
         all->slots[i].barrier = all->barrier;
         if (is_worker_of_job(&all->slots[i]))

@@ -201,6 +201,8 @@ static void write_it(uv_work_t *work)
     struct psd_job *job = work->data;
     struct psd_checkpointer *v = &job->checkpointer;
     struct psd_snapshot *s = &job->center->snapshot;
+    if ((v->what & PSD_SAVE_NEWEST) == 0) /* else it was taken at that time */
+        s->saved_at_s = ps_wall_us() / 1000000;
     s->saved_at_s = psd_checkpoint_stamp(v->directory, s->version, s->saved_at_s);
     if (v->what & PSD_SAVE_BEST) {
         struct psd_snapshot best = *s;

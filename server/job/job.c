@@ -406,20 +406,25 @@ static void discount(uint64_t *since_ms, uint64_t slept_ms, uint64_t now)
 }
 
 /* While psd was paused (a stopped process, an overloaded machine) it received no messages, so the pause
- * beyond one tick does not count as silence of the peers. The tick does count, so that a psd whose every
- * iteration is late still evicts silent peers, only later. */
+ * beyond one tick does not count as silence of the peers, nor as time that a change of the method or a
+ * restart has waited for them. The tick does count, so that a psd whose every iteration is late still evicts
+ * silent peers, only later. */
 static void discount_own_pause(struct psd_job *job, uint64_t now)
 {
-    uint64_t slept_ms = now - job->checked_ms;
+    uint64_t looked_ms = job->checked_ms, slept_ms = now - looked_ms;
     job->checked_ms = now;
     if (slept_ms < PSD_SLEPT_MS)
         return;
     ps_log(PS_LOG_WARN, "job.slept",
            "psd was paused for %.1f s, which does not count as silence of its peers", (double)slept_ms / 1e3);
     for (uint32_t i = 0; i < job->sessions->n_slots; i++) {
-        discount(&job->sessions->slots[i].last_heard_ms, slept_ms, now);
-        discount(&job->sessions->slots[i].step.since_ms, slept_ms, now);
+        struct psd_session *s = &job->sessions->slots[i];
+        discount(&s->last_heard_ms, slept_ms, now);
+        discount(&s->step.since_ms, slept_ms, now);
+        if (s->reserved_until_ms > looked_ms)
+            s->reserved_until_ms += slept_ms - PSD_TICK_MS;
     }
+    job->method_change.deadline_ms += slept_ms - PSD_TICK_MS;
 }
 
 void psd_job_check_silence(struct psd_job *job)

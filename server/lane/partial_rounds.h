@@ -26,8 +26,8 @@ bool psd_lane_partial_init(struct psd_rounds *r, uint32_t n_slots);
 void psd_lane_partial_arrive(struct psd_lane *lane, struct psd_arrival *a);
 bool psd_lane_partial_advance(struct psd_lane *lane, uint32_t chunk);
 
-/* A chunk of a client's exchange has arrived, possibly one that has landed before. Does nothing without
- * partial rounds, as the next functions. */
+/* A chunk of a client's message for a round has arrived, possibly one that has landed before. Does nothing
+ * without partial rounds, as the next functions. */
 void psd_lane_partial_begin(struct psd_lane *lane, const struct ps_frame *f);
 /* The client is sent values of the chunk after this many rounds. */
 void psd_lane_partial_saw(struct psd_lane *lane, const struct psd_arrival *a, uint64_t rounds);

@@ -60,7 +60,8 @@ static bool open_exchange(struct psd_lane *lane, struct psd_arrival *a)
     if ((c->landed[a->chunk / 64] >> (a->chunk % 64) & 1) == 0)
         return true;
     psd_count(&lane->stats.replays, 1);
-    psd_lane_partial_begin(lane, &a->frame);
+    if (a->frame.kind == PS_FRAME_EXCHANGE || a->frame.kind == PS_FRAME_PUSH)
+        psd_lane_partial_begin(lane, &a->frame);
     psd_lane_forget_base(a); /* and not what this answer is: the client may take it or the one before */
     move = psd_lane_move_of(lane, a);
     if (a->frame.kind == PS_FRAME_EXCHANGE || a->frame.kind == PS_FRAME_ADD)

@@ -9,7 +9,7 @@ int psd_sessions_init(struct psd_sessions *s, uint32_t clients)
 {
     s->n_workers_max = clients;
     s->n_slots = clients + PSD_OBSERVERS;
-    s->barrier = 1;
+    s->barrier = PSD_NO_BARRIER;
     s->slots = calloc(s->n_slots, sizeof *s->slots);
     if (s->slots == NULL)
         return -ENOMEM;

@@ -68,7 +68,7 @@ struct psd_session {
     char end[96]; /* why the last session here ended; incarnation, name, address, metrics and so on describe
                      that session */
     uint64_t reserved_until_ms; /* after a restart: until then the slot is reserved for a client of the
-                                   checkpoint */
+                                   checkpoint; 0: it is not, or had a session since */
     uint32_t awaited;     /* while it is vacant: the earlier session for which it is reserved; 0: none */
     bool was_active;      /* that session was active */
     uint64_t recorded;    /* the journal's change that includes the session */
@@ -93,8 +93,12 @@ struct psd_session {
         bool done;            /* answered, with `refused` */
         char refused[400];    /* "": it was done */
     } request;                /* its last Barrier or SetMethod */
-    uint64_t barrier;         /* the job's last barrier that it has behind it, from 1; 0: unknown */
+    uint64_t barrier;         /* the last barrier that it has passed; PSD_NO_BARRIER; 0: unknown */
 };
+
+/* A barrier's number: the highest incarnation given out when it was passed, above 32 bits of a count. Whoever
+ * has passed none took part in all from its own incarnation on, so nobody needs to know the last one. */
+#define PSD_NO_BARRIER 1
 
 /* A peer at the control socket: its address there, in id_bytes bytes. */
 struct psd_peer {
@@ -111,7 +115,7 @@ struct psd_sessions {
     uint32_t n_workers_max, n_slots;
     uint32_t incarnation; /* the highest given out */
     uint64_t job;         /* the job's number over all runs of psd; 0 at a follower: not known yet */
-    uint64_t barrier;     /* the job's last barrier; 1: none yet. After a restart as workers have told */
+    uint64_t barrier;     /* the job's last barrier; PSD_NO_BARRIER. After a restart as workers have told */
 };
 
 int psd_sessions_init(struct psd_sessions *s, uint32_t clients);

@@ -8,6 +8,7 @@
 #include <microhttpd.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "proto/clock.h"
 #include "proto/unix_socket.h"
 #include "server/config/url.h"
 #include "server/loop/timer.h"
@@ -105,6 +107,7 @@ struct request {
     struct MHD_Connection *connection;
     struct face *holder; /* NULL: not held */
     struct request *next, **at;
+    bool is_gone; /* its client has hung up while it was held */
 };
 
 /* Content security policy of every answer: scripts, styles, images and requests only from this address, and
@@ -203,12 +206,44 @@ static enum MHD_Result answer_held(const struct psd_http *h, struct MHD_Connecti
     return answer_with(c, h->held_status, "application/json", body, body != NULL ? strlen(body) : 0, NULL);
 }
 
+static void unlink_held(struct request *r)
+{
+    *r->at = r->next;
+    if (r->next != NULL)
+        r->next->at = r->at;
+    r->holder->n_held--;
+    r->holder = NULL;
+}
+
+static bool has_hung_up(struct MHD_Connection *c)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct pollfd fd = {.fd = info != NULL ? info->connect_fd : -1, .events = POLLRDHUP};
+    return ps_poll(&fd, 1, 0) > 0;
+}
+
+/* libmicrohttpd does not look at a suspended connection: it learns of its end when it is resumed. */
+static void drop_gone(struct face *f)
+{
+    struct request *next;
+    for (struct request *r = f->http->held; r != NULL; r = next) {
+        next = r->next;
+        if (r->holder != f || !has_hung_up(r->connection))
+            continue;
+        unlink_held(r);
+        r->is_gone = true;
+        MHD_resume_connection(r->connection);
+    }
+}
+
 /* libmicrohttpd suspends the connection until it is resumed, and then calls on_request again. */
 static enum MHD_Result hold(struct face *f, struct request *r, struct MHD_Connection *c)
 {
     struct psd_http *h = f->http;
     if (h->held_status != 0)
         return answer_held(h, c);
+    if (f->n_held == PSD_HTTP_MOST_HELD)
+        drop_gone(f);
     if (f->n_held == PSD_HTTP_MOST_HELD)
         return answer_json(
             c, MHD_HTTP_SERVICE_UNAVAILABLE,
@@ -296,6 +331,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
         *state = calloc(1, sizeof *r);
         return *state != NULL ? MHD_YES : MHD_NO;
     }
+    if (r->is_gone)
+        return MHD_NO;
     if (*upload_bytes > 0) {
         r->body_bytes += *upload_bytes;
         *upload_bytes = 0;
@@ -312,12 +349,8 @@ static void on_completed(void *arg, struct MHD_Connection *c, void **state,
     (void)arg;
     (void)c;
     (void)why;
-    if (r != NULL && r->holder != NULL) {
-        *r->at = r->next;
-        if (r->next != NULL)
-            r->next->at = r->at;
-        r->holder->n_held--;
-    }
+    if (r != NULL && r->holder != NULL)
+        unlink_held(r);
     free(r);
     *state = NULL;
 }

@@ -159,7 +159,7 @@ char *psd_metrics_text(struct psd_status *status)
     one(f, "psd_center_version", "gauge", "Exchanges applied to the center.", "", psd_version(status->lanes));
     struct psd_lost lost = psd_loss_told(status->job);
     gauge(f, "psd_lost_updates",
-          "Updates lost when this psd was resumed from a checkpoint, upper bound; NaN: unknown.",
+          "Updates lost when this psd was resumed from a checkpoint, upper bound; absent: unknown.",
           lost.kind != PSD_LOSS_UNKNOWN ? (double)lost.most : NAN);
     one(f, "psd_lost_updates_least", "gauge",
         "Updates lost when this psd was resumed from a checkpoint, lower bound.", "", lost.least);

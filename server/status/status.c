@@ -83,7 +83,9 @@ static json_t *checkpoint_json(const struct psd_status *status)
     json_object_set_new(o, "last_version", any ? integer(v->last_version) : json_null());
     json_object_set_new(o, "last_error", psd_json_text(v->last_error[0] != 0 ? v->last_error : others.text));
     json_object_set_new(o, "failures", integer(v->failures));
-    json_object_set_new(o, "in_progress", json_boolean(v->busy || !psd_cluster_has_saved(status->cluster)));
+    bool is_due = (v->pending & PSD_SAVE_NEWEST) != 0; /* also during a change of the method */
+    json_object_set_new(o, "in_progress",
+                        json_boolean(v->busy || is_due || !psd_cluster_has_saved(status->cluster)));
     json_object_set_new(
         o, "best",
         isnan(v->best.accuracy)

@@ -24,6 +24,7 @@ enum {
 
 struct slot {
     bool sent, lent, in_place, taken_back; /* lent: the body is in a registered buffer */
+    const void *body;                      /* where it is there */
 };
 
 /* bell: the port's. wait: an epoll instance that is readable when the port has rung or is gone. */
@@ -122,12 +123,24 @@ static void take_back(struct ps_link *link)
     }
 }
 
-int ps_shm_link_settle(struct ps_link *link)
+/* A port works in one body at a time. */
+static const void *find_cut(const struct ps_link *link)
+{
+    for (uint32_t i = 0; link->in_place > 0 && i < link->region.shape.n_slots; i++)
+        if (link->slots[i].sent && link->slots[i].in_place)
+            return link->slots[i].body;
+    return NULL;
+}
+
+int ps_shm_link_settle(struct ps_link *link, const void **cut)
 {
     link->settles = true;
     take_back(link);
     bool let_go = is_detached(link);
-    return link->in_place == 0 || (let_go && !ps_shm_ring_has(&link->region.answers)) ? 0 : -EAGAIN;
+    if (link->in_place > 0 && (!let_go || ps_shm_ring_has(&link->region.answers)))
+        return -EAGAIN;
+    *cut = find_cut(link);
+    return 0;
 }
 
 void ps_shm_link_close(struct ps_link *link)
@@ -160,7 +173,11 @@ static int send_note(struct ps_link *link, struct ps_shm_note *n, const void *he
     bool lent = n->buffer != PS_SHM_STAGED, in_place = lent && !n->copies;
     memcpy(n->head, head, sizeof n->head);
     n->slot = link->free[--link->n_free];
-    link->slots[n->slot] = (struct slot){.sent = true, .lent = lent, .in_place = in_place};
+    link->slots[n->slot] =
+        (struct slot){.sent = true,
+                      .lent = lent,
+                      .in_place = in_place,
+                      .body = lent ? (char *)link->buffers[n->buffer].base + n->offset : NULL};
     link->in_flight++;
     link->lent += lent;
     link->in_place += in_place;

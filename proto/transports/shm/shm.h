@@ -126,7 +126,7 @@ int ps_shm_link_open(struct ps_hub *hub, const char *url, const struct ps_transp
 void ps_shm_link_close(struct ps_link *link);
 int ps_shm_link_send(struct ps_link *link, const void *head, const void *body, size_t body_bytes);
 int ps_shm_link_send_in_place(struct ps_link *link, const void *head, void *body, size_t body_bytes);
-int ps_shm_link_settle(struct ps_link *link);
+int ps_shm_link_settle(struct ps_link *link, const void **cut);
 void ps_shm_link_memory(struct ps_link *link, void **base, size_t *bytes);
 int ps_shm_link_recv(struct ps_link *link, struct ps_message *m);
 int ps_shm_links_wait(struct ps_link *const *links, size_t n, int extra_fd, int timeout_ms);

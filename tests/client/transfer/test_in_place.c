@@ -19,7 +19,7 @@
 #include "proto/wire/control.h"
 #include "tests/support/unit.h"
 
-enum { CHUNK = 1024, N = 2 * CHUNK, WINDOW = 4, HELD = 2 };
+enum { CHUNK = 1024, N = 2 * CHUNK, WINDOW = 4, HELD = 2, NO_RETRY_MS = 30000 };
 
 /* A psd of one lane; one thread runs it. */
 struct fake {
@@ -36,6 +36,8 @@ struct fake {
     int n_held, n_tries;
     struct ps_unix_socket stand_in;
     const char *admission; /* NULL: fcfs */
+    uint32_t retry_ms;     /* of the client; 0: 50 */
+    bool under_way;        /* as its last Hello said */
     int n_hellos;          /* the second and later ones find a psd that has come back from its checkpoint */
     unsigned char name[64];
     size_t name_bytes; /* of the connection that said Hello last */
@@ -94,9 +96,10 @@ static void on_control(struct fake *f)
     Ps__Alive alive = PS__ALIVE__INIT;
     begun.offer = true;
     alive.workers = 1;
-    if (m->what_case == PS__TO_SERVER__WHAT_HELLO)
+    if (m->what_case == PS__TO_SERVER__WHAT_HELLO) {
+        f->under_way = m->hello->under_way != 0;
         on_hello(f, &id);
-    else if (m->what_case == PS__TO_SERVER__WHAT_BEGIN)
+    } else if (m->what_case == PS__TO_SERVER__WHAT_BEGIN)
         send_control(f, &id, PS__TO_CLIENT__WHAT_BEGUN, &begun);
     else if (m->what_case == PS__TO_SERVER__WHAT_HEARTBEAT)
         send_control(f, &id, PS__TO_CLIENT__WHAT_ALIVE, &alive);
@@ -219,7 +222,7 @@ static int open_only(struct fake *f, const char *transport, uint32_t timeout_ms,
     opt.server = f->url;
     opt.transport = transport;
     opt.timeout_ms = timeout_ms;
-    opt.retry_ms = 50;
+    opt.retry_ms = f->retry_ms > 0 ? f->retry_ms : 50;
     opt.heartbeat_ms = timeout_ms / 20;
     return psc_open(&opt, c);
 }
@@ -375,6 +378,14 @@ static void die(struct fake *f, struct ps_message *m, const struct ps_frame *fra
     assert_quick(ps_unix_socket_listen(f->lane_url + strlen("shm://"), "stand-in", &f->stand_in, &err) == 0);
 }
 
+static void take_place(struct fake *f)
+{
+    ps_unix_socket_remove(&f->stand_in);
+    close(f->stand_in.fd);
+    atomic_store(&f->stage, 2);
+    open_lane(f);
+}
+
 /* Hangs up on whoever comes, as often as it is told to; then the lane is there again. */
 static void restart_server(struct fake *f)
 {
@@ -382,12 +393,8 @@ static void restart_server(struct fake *f)
     if (fd < 0)
         return;
     close(fd);
-    if (++f->n_tries < 3)
-        return;
-    ps_unix_socket_remove(&f->stand_in);
-    close(f->stand_in.fd);
-    atomic_store(&f->stage, 2);
-    open_lane(f);
+    if (++f->n_tries == 3)
+        take_place(f);
 }
 
 /* A restart of psd is waited for, whatever transport is asked for. */
@@ -453,6 +460,122 @@ START_TEST(what_was_moved_in_place_moves_once_over_a_restart)
     ck_assert_int_gt(f.n_hellos, 1);
     psc_close(c);
     fake_close(&f);
+}
+END_TEST
+
+/* As the kernel ends a killed process's connections: without an answer to the message that it has. */
+static void vanish(struct fake *f, struct ps_message *m)
+{
+    shm()->message_move(&f->held[0], m);
+    shutdown(ps_shm_held_of(&f->held[0])->client->socket, SHUT_RDWR);
+    close_lane(f);
+    memset(f->center, 0, sizeof f->center);
+    memset(f->landed, 0, sizeof f->landed);
+}
+
+/* The same in the middle of the second chunk. Its clients learn of it from their links, and some time later
+ * that there is another psd. */
+static void vanish_within(struct fake *f, struct ps_message *m, const struct ps_frame *frame)
+{
+    struct ps_error err;
+    float *x = (float *)(void *)m->body;
+    assert_quick(shm()->message_begin(m) || m->ownership != PS_BODY_IN_PLACE);
+    if (f->n_hellos > 1 || !f->landed[0]) {
+        serve_exchange(f, m, frame);
+        return;
+    }
+    assert_quick(m->ownership == PS_BODY_IN_PLACE);
+    for (int i = 0; i < CHUNK / 2; i++)
+        x[i] = 6;
+    vanish(f, m);
+    atomic_store(&f->stage, 1);
+    assert_quick(ps_unix_socket_listen(f->lane_url + strlen("shm://"), "stand-in", &f->stand_in, &err) == 0);
+}
+
+static void return_late(struct fake *f)
+{
+    bool away = f->port == NULL;
+    restart_server(f);
+    if (away && f->port != NULL)
+        forget_client(f);
+}
+
+static void step_over_restart(struct fake *f, struct psc **c, float **x)
+{
+    fake_open(f);
+    ck_assert_msg(join(f, 60000, c, x) == PSC_OK, "%s", psc_error(*c));
+    ck_assert_msg(psc_step(*c, *x, g, 1) == PSC_OK, "%s", psc_error(*c));
+}
+
+static void end(struct fake *f, struct psc *c)
+{
+    psc_close(c);
+    shm()->message_drop(&f->held[0]);
+    fake_close(f);
+}
+
+START_TEST(what_was_moved_in_place_moves_once_when_psd_is_back_later)
+{
+    struct fake f = {.on_exchange = vanish_within,
+                     .on_turn = return_late,
+                     .admission = "round-robin",
+                     .retry_ms = NO_RETRY_MS};
+    struct psc *c = NULL;
+    float *x;
+    step_over_restart(&f, &c, &x);
+    fake_stop(&f);
+    assert_moved_once(&f, x);
+    ck_assert_int_gt(f.n_hellos, 1);
+    end(&f, c);
+}
+END_TEST
+
+/* Elsewhere nothing is kept. What psd had moved when it was killed is not sent again: the center lacks it, as
+ * the chunk that was answered. The next exchange is of all of x. */
+START_TEST(what_was_moved_in_part_does_not_move_again)
+{
+    struct fake f = {.on_exchange = vanish_within, .on_turn = return_late, .retry_ms = NO_RETRY_MS};
+    struct psc *c = NULL;
+    float *x;
+    step_over_restart(&f, &c, &x);
+    for (int i = 0; i < N; i++)
+        ck_assert_msg(x[i] == (i < CHUNK + CHUNK / 2 ? 6 : 8), "x[%d] is %g", i, (double)x[i]);
+    ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c));
+    fake_stop(&f);
+    for (int i = 0; i < N; i++) {
+        float was = i < CHUNK + CHUNK / 2 ? 6 : 8;
+        ck_assert_msg(x[i] == 0.75f * was && f.center[i] == 0.25f * was, "x[%d] is %g, the center's %g", i,
+                      (double)x[i], (double)f.center[i]);
+    }
+    end(&f, c);
+}
+END_TEST
+
+/* The test says when. */
+static void return_when_told(struct fake *f)
+{
+    if (atomic_load(&f->stage) != 3)
+        return;
+    take_place(f);
+    forget_client(f);
+}
+
+/* psd counts it among the exchanges that are lost, although the worker has ended it. */
+START_TEST(what_was_lost_with_psd_is_told_to_the_next)
+{
+    struct fake f = {.on_exchange = vanish_within, .on_turn = return_when_told, .retry_ms = NO_RETRY_MS};
+    struct psc *c = NULL;
+    struct psc_info info = {.size = sizeof info};
+    float *x;
+    step_over_restart(&f, &c, &x);
+    atomic_store(&f.stage, 3);
+    while (info.reconnects == 0) {
+        psc_info(c, &info);
+        unit_nap_ms(1);
+    }
+    fake_stop(&f);
+    ck_assert(f.under_way);
+    end(&f, c);
 }
 END_TEST
 
@@ -524,6 +647,9 @@ int main(void)
     tcase_add_test(tc, a_refusal_of_floats_that_are_not_there_is_no_place_to_look);
     tcase_add_test(tc, lanes_that_come_back_are_waited_for);
     tcase_add_test(tc, what_was_moved_in_place_moves_once_over_a_restart);
+    tcase_add_test(tc, what_was_moved_in_place_moves_once_when_psd_is_back_later);
+    tcase_add_test(tc, what_was_moved_in_part_does_not_move_again);
+    tcase_add_test(tc, what_was_lost_with_psd_is_told_to_the_next);
     tcase_add_test(tc, lanes_that_stay_away_end_the_wait);
     tcase_add_test(tc, lanes_that_never_were_are_not_waited_for);
     tcase_add_test(tc, a_devices_memory_is_never_copied_from);

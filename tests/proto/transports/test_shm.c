@@ -374,12 +374,13 @@ START_TEST(what_was_held_back_can_be_taken_back)
 {
     struct lender l;
     struct ps_message m;
+    const void *cut;
     lender_open(&l);
-    ck_assert_int_eq(shm()->link_settle(l.c.link), 0);
+    ck_assert_int_eq(shm()->link_settle(l.c.link, &cut), 0);
     rig_server_do(&l.s, begin, &l);
     ck_assert(!l.begun);
     rig_server_do(&l.s, drop, &l);
-    ck_assert_int_eq(shm()->link_settle(l.c.link), 0);
+    ck_assert_int_eq(shm()->link_settle(l.c.link, &cut), 0);
     ck_assert_int_lt(shm()->link_recv(l.c.link, &m), 0);
     unsigned char head[PS_FRAME_BYTES] = {0}; /* it is to be closed */
     ck_assert_int_eq(shm()->link_send(l.c.link, head, NULL, 0), -ECONNRESET);
@@ -394,21 +395,23 @@ START_TEST(what_was_begun_is_waited_for)
     for (int expelled = 0; expelled < 2; expelled++) {
         struct lender l;
         struct ps_message m;
+        const void *cut;
         lender_open(&l);
         rig_server_do(&l.s, begin, &l);
         ck_assert(l.begun);
-        ck_assert_int_eq(shm()->link_settle(l.c.link), -EAGAIN);
+        ck_assert_int_eq(shm()->link_settle(l.c.link, &cut), -EAGAIN);
         if (expelled)
             rig_server_do(&l.s, expel, &l);
         for (int i = 0; i < 200; i++) /* often enough for it to ask whether the port is there */
             ck_assert_int_lt(shm()->link_recv(l.c.link, &m), 0);
-        ck_assert_int_eq(shm()->link_settle(l.c.link), -EAGAIN);
+        ck_assert_int_eq(shm()->link_settle(l.c.link, &cut), -EAGAIN);
         rig_server_do(&l.s, reply, &l);
         ck_assert_int_eq(shm()->link_recv(l.c.link, &m), 0);
         ck_assert_uint_eq(rig_number(&m), 7);
         ck_assert_int_eq(m.ownership, PS_BODY_IN_PLACE);
         shm()->message_drop(&m);
-        ck_assert_int_eq(shm()->link_settle(l.c.link), 0);
+        ck_assert_int_eq(shm()->link_settle(l.c.link, &cut), 0);
+        ck_assert(cut == NULL);
         assert_vector(&l, 9);
         lender_finish(&l);
     }
@@ -427,6 +430,7 @@ static void begin_only(struct rig_server *s, struct ps_message *m, int rc)
 START_TEST(who_has_died_is_not_waited_for)
 {
     struct lender l;
+    const void *cut = NULL;
     atomic_bool *begun = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     rig_port_open(&l.s, shm(), NULL);
     l.s.serve = begin_only;
@@ -441,10 +445,11 @@ START_TEST(who_has_died_is_not_waited_for)
     lender_send(&l);
     while (!atomic_load(begun))
         unit_nap_ms(1);
-    ck_assert_int_eq(shm()->link_settle(l.c.link), -EAGAIN);
+    ck_assert_int_eq(shm()->link_settle(l.c.link, &cut), -EAGAIN);
     kill(server, SIGKILL);
     waitpid(server, NULL, 0);
-    ck_assert_int_eq(shm()->link_settle(l.c.link), 0);
+    ck_assert_int_eq(shm()->link_settle(l.c.link, &cut), 0);
+    ck_assert(cut == l.b.base);
     shm()->link_close(l.c.link);
     shm()->hub_destroy(l.c.hub);
     rig_port_close(&l.s);

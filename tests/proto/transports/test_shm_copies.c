@@ -156,13 +156,14 @@ static void check_taken_back(bool settles)
     struct rig_server server;
     struct sender s;
     struct ps_message m;
+    const void *cut;
     rig_server_open(&server, shm(), NULL, NULL, NULL);
     sender_open(&s, server.url);
     rig_server_sleeps(&server, true);
     for (uint64_t i = 0; i < WINDOW; i++)
         rig_send(&s.c, i, bytes_of(&s, 0) + i * CHUNK_BYTES, CHUNK_BYTES);
     if (settles) {
-        ck_assert_int_eq(shm()->link_settle(s.c.link), 0);
+        ck_assert_int_eq(shm()->link_settle(s.c.link, &cut), 0);
         memset(s.b[0].base, 40, BUFFER_BYTES);
         rig_server_sleeps(&server, false);
         rig_server_do(&server, nothing, NULL); /* when it has looked at all that is there */
@@ -221,13 +222,14 @@ START_TEST(what_was_copied_stays_as_it_was_sent)
     struct rig_server server;
     struct holder h = {.holds = false};
     struct sender s;
+    const void *cut;
     rig_server_open(&server, shm(), NULL, hold, &h);
     sender_open(&s, server.url);
     memset(s.b[0].base, 7, BUFFER_BYTES);
     rig_send(&s.c, 1, s.b[0].base, CHUNK_BYTES);
     while (!atomic_load(&h.holds))
         unit_nap_ms(1);
-    ck_assert_int_eq(shm()->link_settle(s.c.link), 0); /* nothing to wait for */
+    ck_assert_int_eq(shm()->link_settle(s.c.link, &cut), 0); /* nothing to wait for */
     shm()->link_close(s.c.link);
     memset(s.b[0].base, 40, BUFFER_BYTES);
     rig_server_do(&server, check_held, &h);

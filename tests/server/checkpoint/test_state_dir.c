@@ -341,6 +341,28 @@ START_TEST(best_is_kept_apart)
 }
 END_TEST
 
+/* A best one is written at any time, of a center that may be older than the newest checkpoint's. */
+START_TEST(the_newest_is_one_to_resume_from)
+{
+    struct psd_snapshot s;
+    struct ps_error err;
+    char path[256];
+    uint64_t newest;
+    make_snapshot(&s, 10, 0);
+    s.saved_at_s += 100;
+    s.has_average = false;
+    s.evaluated = s.bare = true;
+    s.evaluated_version = 10;
+    ck_assert_msg(psd_checkpoint_write_best(".", &s, false, path, sizeof path, &err) == 0, "%s", err.text);
+    psd_snapshot_finish(&s);
+    ck_assert_uint_eq(psd_checkpoint_count(".", &newest), 1);
+    ck_assert_uint_eq(newest, 10);
+    write_snapshot(14, 1700000014, 2);
+    ck_assert_uint_eq(psd_checkpoint_count(".", &newest), 2);
+    ck_assert_uint_eq(newest, 14);
+}
+END_TEST
+
 START_TEST(best_is_never_lost)
 {
     struct psd_snapshot s;
@@ -461,6 +483,7 @@ int main(void)
     tcase_add_test(tc, a_directory_that_is_gone_is_made_anew);
     tcase_add_test(tc, best_is_kept_apart);
     tcase_add_test(tc, best_is_never_lost);
+    tcase_add_test(tc, the_newest_is_one_to_resume_from);
     tcase_add_test(tc, short_write_leaves_nothing);
     tcase_add_test(tc, state_directory_has_one_owner);
     tcase_add_test(tc, new_directories_are_made_for_good);

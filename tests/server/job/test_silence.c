@@ -142,6 +142,51 @@ START_TEST(who_is_heard_after_a_sleep_is_silent_from_then_on)
 }
 END_TEST
 
+/* Rank 0 is heard, and has an exchange open that a change of the method waits for. */
+static bool waits_on(struct job_fixture *d, uint64_t ms)
+{
+    test_clock_advance_ms(ms);
+    d->sessions.slots[0].last_heard_ms = psd_loop_now_ms(&d->loop);
+    psd_job_check_silence(&d->job);
+    psd_method_change_check(&d->job);
+    return is_in(d);
+}
+
+START_TEST(what_psd_slept_is_no_time_for_an_open_exchange)
+{
+    struct job_fixture *d = begin();
+    uint64_t ms = 0;
+    atomic_store(&d->lanes.shared.begun[0], psd_exchange_name(1, 1));
+    d->job.method_change.phase = PSD_METHOD_CHANGE_CLOSING;
+    d->job.method_change.lanes_left = 1;
+    d->job.method_change.deadline_ms = psd_loop_now_ms(&d->loop) + SILENCE_S * 1000;
+    ck_assert(waits_on(d, 3600 * 1000));
+    while (waits_on(d, PSD_TICK_MS))
+        ms += PSD_TICK_MS;
+    ck_assert_uint_ge(ms, SILENCE_S * 1000 - PSD_TICK_MS);
+    ck_assert_uint_le(ms, SILENCE_S * 1000);
+    end(d);
+}
+END_TEST
+
+START_TEST(what_psd_slept_is_no_time_to_come_back)
+{
+    struct job_fixture *d = begin();
+    struct psd_session *late = &d->sessions.slots[1];
+    uint64_t ms = 0;
+    late->awaited = 1;
+    late->reserved_until_ms = psd_loop_now_ms(&d->loop) + SILENCE_S * 1000;
+    look_after(d, 3600 * 1000);
+    for (; psd_sessions_await_worker(&d->sessions, psd_loop_now_ms(&d->loop)); ms += PSD_TICK_MS)
+        look_after(d, PSD_TICK_MS);
+    ck_assert_uint_ge(ms, SILENCE_S * 1000 - PSD_TICK_MS);
+    ck_assert_uint_le(ms, SILENCE_S * 1000);
+    look_after(d, 3600 * 1000); /* it is over */
+    ck_assert(!psd_sessions_await_worker(&d->sessions, psd_loop_now_ms(&d->loop)));
+    end(d);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("silence");
@@ -152,6 +197,8 @@ int main(void)
     tcase_add_test(tcase, who_is_silent_is_not_counted);
     tcase_add_test(tcase, silence_is_measured_in_heartbeats);
     tcase_add_test(tcase, who_is_heard_after_a_sleep_is_silent_from_then_on);
+    tcase_add_test(tcase, what_psd_slept_is_no_time_for_an_open_exchange);
+    tcase_add_test(tcase, what_psd_slept_is_no_time_to_come_back);
     suite_add_tcase(suite, tcase);
     return unit_run(suite);
 }

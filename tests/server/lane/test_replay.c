@@ -400,6 +400,29 @@ START_TEST(random_messages_move_nothing)
 }
 END_TEST
 
+/* What sets values, or adds to them, is not staged: a round that counted it would wait for it. */
+START_TEST(what_is_set_again_is_no_message_of_a_round)
+{
+    static const char *const settings[] = {"admission=quorum", NULL};
+    static const uint8_t kinds[] = {PS_FRAME_SET, PS_FRAME_ADD};
+    for (size_t i = 0; i < ROWS(kinds); i++) {
+        struct rig r;
+        struct reply reply;
+        rig_open(&r, "sgd", 1, settings);
+        rig_fill(&r, N, start);
+        rig_admit(&r, CLIENT, INC, PSD_PHASE_ACTIVE, false);
+        struct ps_frame f = rig_frame(&r, kinds[i], CLIENT, INC, 1, 0, 0);
+        for (int k = 0; k < 2; k++) {
+            rig_ask_vector(&r, 0, &f, ones, &reply);
+            ck_assert_uint_eq(reply.f.kind, PS_FRAME_ANSWER);
+            ck_assert_uint_eq(reply.f.flags, k == 0 ? 0 : PS_FLAG_REPLAYED);
+        }
+        ck_assert_msg(!rig_heard(&r, 0), "kind %u: the loop was told that it has begun", kinds[i]);
+        rig_close(&r);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-replay");
@@ -407,6 +430,7 @@ int main(void)
     tcase_add_test(tc, chunk_that_landed_lands_once);
     tcase_add_test(tc, older_exchange_is_refused);
     tcase_add_test(tc, retried_push_is_answered_as_a_push);
+    tcase_add_test(tc, what_is_set_again_is_no_message_of_a_round);
     tcase_add_test(tc, version_counts_exchanges_that_landed_everywhere);
     tcase_add_test(tc, exchange_given_up_is_not_counted);
     tcase_add_test(tc, staleness_is_what_passed_since_the_last_answer);

@@ -559,6 +559,25 @@ START_TEST(pages_that_wait_take_no_place_of_the_operators)
 }
 END_TEST
 
+/* As psctl top and the page do each time that they are opened; in weeks that is often. */
+START_TEST(who_has_hung_up_leaves_its_place)
+{
+    enum { OPENED = 2 * PSD_HTTP_MOST_HELD };
+    struct server s;
+    int fd = -1;
+    start(&s, "tcp://127.0.0.1:0");
+    for (int i = 0; i <= OPENED; i++) {
+        if (fd >= 0)
+            close(fd);
+        fd = _i == 0 ? ask_for_end() : ask_for_end_over_tcp(psd_http_address(s.http));
+        for (double end = unit_now_s() + UNIT_HANG_S; s.calls <= i && unit_now_s() < end;)
+            unit_nap_ms(2);
+    }
+    stop(&s);
+    ck_assert_int_eq(status_of(fd), 500);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-http");
@@ -574,6 +593,7 @@ int main(void)
     tcase_add_test(tc, bad_clients_do_not_block);
     tcase_add_test(tc, requests_that_are_held_are_answered_at_the_end);
     tcase_add_test(tc, pages_that_wait_take_no_place_of_the_operators);
+    tcase_add_loop_test(tc, who_has_hung_up_leaves_its_place, 0, 2);
     tcase_add_test(tc, early_closes_leave_no_descriptor);
     tcase_add_loop_test(tc, a_host_that_is_not_loopback_is_refused, 0, (int)ROWS(hosts));
     suite_add_tcase(suite, tc);

@@ -168,8 +168,10 @@ int hand_begin(struct hand *h, uint64_t floats, bool *offer)
     hand_tell(h, PS__TO_SERVER__WHAT_BEGIN, &begin);
     Ps__ToClient *m = hand_hear(h, TEST_HANG_S);
     int code = code_of(h, m);
-    if (m != NULL && m->what_case == PS__TO_CLIENT__WHAT_BEGUN)
+    if (m != NULL && m->what_case == PS__TO_CLIENT__WHAT_BEGUN) {
         *offer = m->begun->offer;
+        h->barrier = m->begun->barrier;
+    }
     if (m != NULL)
         ps_control_free_to_client(m);
     take_model(h, floats);

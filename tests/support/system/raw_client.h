@@ -21,6 +21,7 @@ struct hand {
     uint32_t client, incarnation, n_lanes, n_parts, chunk_floats;
     bool resumed; /* from Welcome */
     uint64_t manifest_hash, center_version;
+    uint64_t barrier; /* from Begun */
     struct ps_shard shard;
     uint64_t seq;
     char sentence[600]; /* of the last error, from either connection */

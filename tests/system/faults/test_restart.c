@@ -232,18 +232,20 @@ static void ask_for_barrier(struct hand *h, uint64_t number)
     hand_tell(h, PS__TO_SERVER__WHAT_BARRIER, &barrier);
 }
 
-static void assert_done(struct hand *h, uint64_t number, uint64_t barrier)
+/* Returns the barrier that is passed. */
+static uint64_t assert_done(struct hand *h, uint64_t number)
 {
     Ps__ToClient *m = hand_hear(h, TEST_HANG_S);
     while (m != NULL && m->what_case == PS__TO_CLIENT__WHAT_SAVE) { /* of the checkpoint */
         ps_control_free_to_client(m);
         m = hand_hear(h, TEST_HANG_S);
     }
-    ck_assert_msg(m != NULL, "rank %u waits at barrier %lu", h->client, (unsigned long)barrier);
+    ck_assert_msg(m != NULL, "rank %u waits at its barrier %lu", h->client, (unsigned long)number);
     ck_assert_int_eq(m->what_case, PS__TO_CLIENT__WHAT_DONE);
     ck_assert_uint_eq(m->done->number, number);
-    ck_assert_uint_eq(m->done->barrier, barrier);
+    uint64_t barrier = m->done->barrier;
     ps_control_free_to_client(m);
+    return barrier;
 }
 
 static void start_two(struct daemon *d, struct hand *a, struct hand *b)
@@ -262,21 +264,22 @@ START_TEST(who_missed_the_answer_of_a_barrier_gets_it_after_a_restart)
     start_two(&d, &a, &b);
     ask_for_barrier(&a, 1);
     ask_for_barrier(&b, 1);
-    assert_done(&a, 1, 2);
+    uint64_t first = assert_done(&a, 1), second;
     restart_elsewhere(&d, "--resume");
     come_back(&d, &b, 1);
-    come_back(&d, &a, 2);
+    come_back(&d, &a, first);
     ask_for_barrier(&b, 1);
-    assert_done(&b, 1, 2);
+    ck_assert_uint_eq(assert_done(&b, 1), first);
     restart_elsewhere(&d, "--resume"); /* the same, but the other one is at the next barrier already */
     come_back(&d, &b, 1);
     ask_for_barrier(&b, 1);
-    come_back(&d, &a, 2);
+    come_back(&d, &a, first);
     ask_for_barrier(&a, 2);
-    assert_done(&b, 1, 2);
+    ck_assert_uint_eq(assert_done(&b, 1), first);
     ask_for_barrier(&b, 2);
-    assert_done(&b, 2, 3);
-    assert_done(&a, 2, 3);
+    second = assert_done(&b, 2);
+    ck_assert_uint_gt(second, first);
+    ck_assert_uint_eq(assert_done(&a, 2), second);
     hand_close(&a);
     hand_close(&b);
     daemon_remove(&d);
@@ -294,10 +297,52 @@ START_TEST(a_barrier_waits_for_those_who_may_come_back)
     say_hello(&b, &b, 1);
     come_back(&d, &a, 1);
     ask_for_barrier(&a, 1);
-    assert_done(&a, 1, 2);
-    assert_done(&b, 1, 2);
+    ck_assert_uint_eq(assert_done(&a, 1), assert_done(&b, 1));
     hand_close(&a);
     hand_close(&b);
+    daemon_remove(&d);
+}
+END_TEST
+
+/* A worker joins while another is awaited that knows of barriers that psd does not; then psd dies when it has
+ * answered one of the two. */
+START_TEST(who_joined_while_others_were_awaited_gets_the_answer_too)
+{
+    struct daemon d;
+    struct hand a, b, c, late;
+    start_two(&d, &a, &b);
+    ask_for_barrier(&a, 1);
+    ask_for_barrier(&b, 1);
+    uint64_t first = assert_done(&a, 1), second, of_late;
+    restart_elsewhere(&d, "--resume");
+    come_back(&d, &b, first);
+    ck_assert_int_eq(hand_join(&c, d.endpoint, FLOATS), 0); /* rank 0 is awaited */
+    come_back(&d, &a, first);
+    ask_for_barrier(&a, 2);
+    ask_for_barrier(&b, 2);
+    ask_for_barrier(&c, 1);
+    second = assert_done(&a, 2);
+    ck_assert_int_eq(hand_join(&late, d.endpoint, FLOATS), 0);
+    of_late = late.barrier;
+    restart_elsewhere(&d, "--resume");
+    come_back(&d, &c, c.barrier);
+    come_back(&d, &late, of_late);
+    come_back(&d, &b, first);
+    come_back(&d, &a, second);
+    ask_for_barrier(&late, 1);
+    ask_for_barrier(&c, 1);
+    ask_for_barrier(&b, 2);
+    ck_assert_uint_eq(assert_done(&c, 1), second);
+    ck_assert_uint_eq(assert_done(&b, 2), second);
+    say_hello(&late, &late, of_late); /* waits for the next: nothing comes before this Welcome */
+    ask_for_barrier(&a, 3);
+    ask_for_barrier(&b, 3);
+    ask_for_barrier(&c, 2);
+    ck_assert_uint_gt(assert_done(&late, 1), second);
+    hand_close(&a);
+    hand_close(&b);
+    hand_close(&c);
+    hand_close(&late);
     daemon_remove(&d);
 }
 END_TEST
@@ -515,6 +560,25 @@ START_TEST(ranks_in_the_checkpoint_are_kept_for_their_workers)
 }
 END_TEST
 
+/* A rank is kept for a worker that may come back, and not for one that was back and has left. */
+START_TEST(the_rank_of_who_was_back_and_left_is_free)
+{
+    struct daemon d;
+    struct hand a, b, heir;
+    start_two(&d, &a, &b);
+    restart_elsewhere(&d, "--resume");
+    come_back(&d, &a, 1);
+    uint32_t rank = a.client;
+    ck_assert(hand_left(&a));
+    ck_assert_int_eq(hand_join(&heir, d.endpoint, FLOATS), 0);
+    ck_assert_uint_eq(heir.client, rank);
+    hand_close(&a);
+    hand_close(&b);
+    hand_close(&heir);
+    daemon_remove(&d);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -523,8 +587,10 @@ int main(void)
         a_client_that_says_hello_twice_hears_twice_of_the_restart,
         who_missed_the_answer_of_a_barrier_gets_it_after_a_restart,
         a_barrier_waits_for_those_who_may_come_back,
+        who_joined_while_others_were_awaited_gets_the_answer_too,
         old_workers_do_not_take_over_new_ones,
         ranks_in_the_checkpoint_are_kept_for_their_workers,
+        the_rank_of_who_was_back_and_left_is_free,
         a_state_directory_has_one_psd,
         a_port_that_is_taken_ends_psd,
         other_machines_are_not_invited,

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -174,9 +175,11 @@ START_TEST(the_best_is_kept)
     begin_crew(&d, &w);
     ck_assert(crew_reaches(&w, 3, WAIT_S));
     struct psc *c = open_client(&d, PSC_OBSERVER);
+    double begin_s = (double)time(NULL);
     report(c, 0.5, 1);
     becomes_best(&d, 0.5);
     ck_assert_double_eq(daemon_number(&d, "/status", "checkpoint.best.evaluated_version"), 1);
+    ck_assert_double_ge(daemon_number(&d, "/status", "checkpoint.best.unix_s"), begin_s);
     report_and_wait(&d, c, 0.4, 2);
     ck_assert_double_eq(best(&d), 0.5);
     report(c, 0.75, 3);
