@@ -7,10 +7,11 @@
 #include <string.h>
 #include <xxhash.h>
 
+/* Control characters are those of ASCII, and U+0080 to U+009F: U+009B begins a terminal's commands, too. */
 static bool name_is_plain(const char *name)
 {
     for (const unsigned char *p = (const unsigned char *)name; *p != 0; p++)
-        if (*p < 0x20 || *p == 0x7f)
+        if (*p < 0x20 || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0))
             return false;
     return true;
 }

@@ -185,6 +185,11 @@ static void answer_peer(struct psd_auth *a, const struct job *j)
         psd_send_refusal(a->sender, &peer, PS__CODE__AUTH, j->why.text);
         return;
     }
+    if (peer.grant == NULL && j->identity_id != 0) { /* a reload while munged was asked */
+        psd_send_refusal(a->sender, &peer, PS__CODE__AUTH,
+                         "its key is no longer allowed: it is not in psd's allow-list (auth.allow)");
+        return;
+    }
     if (j->of_server && j->uid != a->munge.users[0]) {
         snprintf(sentence, sizeof sentence,
                  "user %s (uid %u) is not psd's own; all servers run as the same user", j->user,

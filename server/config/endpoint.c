@@ -123,8 +123,10 @@ int psd_endpoint_write(const char *path, const char *url, const char *curve_key,
     int n = snprintf(temp, sizeof temp, "%s.%d.tmp", path, (int)getpid());
     if (n < 0 || (size_t)n >= sizeof temp)
         return ps_fail(err, -ENAMETOOLONG, "endpoint file '%s': the name is too long", path);
-    /* Never writable by others, whatever the umask: clients take psd's public key from it. */
-    int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    unlink(temp); /* of a process that died */
+    /* Never writable by others, whatever the umask, and made here, also in a directory where others may make
+     * files: clients take psd's public key from it. */
+    int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (f == NULL)
         return ps_fail(err, -errno, "endpoint file '%s': %s", path, strerror(errno));

@@ -52,6 +52,14 @@ static int check_text(const char *text, struct ps_error *err)
     return 0;
 }
 
+static int check_length(const char *text, struct ps_error *err)
+{
+    size_t len = strlen(text);
+    return len < PSD_SETTINGS_BYTES
+               ? 0
+               : ps_fail(err, -E2BIG, "set: found %zu bytes; allowed are %d", len, PSD_SETTINGS_BYTES - 1);
+}
+
 int psd_settings_add(const char *now, const char *more, char next[PSD_SETTINGS_BYTES], struct ps_error *err)
 {
     char line[PSD_SETTINGS_BYTES];
@@ -61,9 +69,8 @@ int psd_settings_add(const char *now, const char *more, char next[PSD_SETTINGS_B
         return rc;
     if (more[0] == 0)
         return ps_fail(err, -EINVAL, "set: found nothing; allowed is KEY=VALUE, such as learning_rate=0.01");
-    if (strlen(more) >= PSD_SETTINGS_BYTES)
-        return ps_fail(err, -E2BIG, "set: found %zu bytes; allowed are %d", strlen(more),
-                       PSD_SETTINGS_BYTES - 1);
+    if ((rc = check_length(more, err)) < 0)
+        return rc;
     snprintf(next, PSD_SETTINGS_BYTES, "%s", now);
     psd_config_defaults(&scratch);
     while (next_line(&more, line, sizeof line)) {
@@ -86,7 +93,8 @@ int psd_settings_add(const char *now, const char *more, char next[PSD_SETTINGS_B
 int psd_settings_check_method(const char *lines, struct ps_error *err)
 {
     char line[PSD_SETTINGS_BYTES];
-    while (next_line(&lines, line, sizeof line)) {
+    int rc = check_length(lines, err); /* a worker may send megabytes, line by line */
+    while (rc == 0 && next_line(&lines, line, sizeof line)) {
         const struct psd_config_key *row = psd_config_key_short(line, strcspn(line, "="));
         if (row == NULL || !psd_config_is_of_method(row))
             return ps_fail(err, -EINVAL,
@@ -94,7 +102,7 @@ int psd_settings_check_method(const char *lines, struct ps_error *err)
                            "averaging, workers, and those of parameters and codec",
                            line);
     }
-    return 0;
+    return rc;
 }
 
 int psd_settings_remove(const char *now, const char *keys, char next[PSD_SETTINGS_BYTES],

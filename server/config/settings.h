@@ -14,7 +14,7 @@
  * long. */
 int psd_settings_add(const char *now, const char *more, char next[PSD_SETTINGS_BYTES], struct ps_error *err);
 
-/* -EINVAL with a sentence: a line is not of a key of the method. */
+/* -EINVAL with a sentence: a line is not of a key of the method; -E2BIG: as above. */
 int psd_settings_check_method(const char *lines, struct ps_error *err);
 
 /* next: `now` without the keys named by the lines of `keys`; "all" removes every one. -EINVAL with a

@@ -232,11 +232,7 @@ static bool is_of_the_clique(struct psd_control *control, const struct psd_peer 
                     control->cfg->method, control->sessions->slots[i].name);
             return false;
         }
-    if (m->members <= PSD_MAX_MEMBERS)
-        return true;
-    refusef(control, peer, PS__CODE__MALFORMED, "a clique of %u members; allowed are at most %d", m->members,
-            PSD_MAX_MEMBERS);
-    return false;
+    return true;
 }
 
 static void start_session(struct psd_control *control, const struct psd_peer *peer, const Ps__Hello *m)
@@ -461,6 +457,9 @@ void psd_hello_proved(struct psd_control *control, const struct psd_peer *peer, 
     if (m->protocol != PS_PROTOCOL_VERSION)
         refusef(control, peer, PS__CODE__VERSION, "protocol version %u; this psd speaks %d", m->protocol,
                 PS_PROTOCOL_VERSION);
+    else if (m->members > PSD_MAX_MEMBERS)
+        refusef(control, peer, PS__CODE__MALFORMED, "a clique of %u members; allowed are at most %d",
+                m->members, PSD_MAX_MEMBERS);
     else if (!is_of_this_job(control, peer, m) || !codecs_allow(control, peer, m) ||
              !overlap_allows(control, peer, m) || !psd_auth_hello(control->auth, peer, m))
         return;

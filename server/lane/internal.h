@@ -97,6 +97,9 @@ float *psd_lane_answer_room(struct psd_lane *lane, struct psd_arrival *a);
 /* Encodes the answer's floats, which are at one of these locations, into the body; overwrites them. -ENOMEM:
  * nothing was changed. */
 int psd_lane_fill_body(struct psd_lane *lane, struct psd_arrival *a, float *floats);
+/* Where that encodes them: the body; in the lane's scratch, until the next message, where the client may
+ * write to the body and the floats are elsewhere. What others are answered is copied from there. */
+void *psd_lane_payload_of(const struct psd_lane *lane, const struct psd_arrival *a, const float *floats);
 
 /* With an answer codec for moves, of clients below center.n_seen: the answer that left the client with what
  * it has of the chunk. Equal numbers: equal values. */

@@ -71,28 +71,29 @@ static uint64_t base_of_alike(struct psd_lane *lane, const struct psd_arrival *a
 size_t psd_lane_take_known(struct psd_lane *lane, struct psd_arrival *a)
 {
     const float *floats = psd_lane_floats_of(lane, a);
-    size_t first_bad = lane->vec->first_nonfinite(floats, a->frame.count);
-    if (first_bad < a->frame.count)
-        return 1;
     if (!may_be_kept(lane, a))
-        return 0;
-    *psd_lane_base_of(lane, a) = base_of_alike(lane, a, floats);
-    lane->vec->copy(lane->center->seen[a->frame.client] + a->frame.begin, floats, a->frame.count);
+        return lane->vec->first_nonfinite(floats, a->frame.count) < a->frame.count;
+    float *known = lane->center->seen[a->frame.client] + a->frame.begin;
+    size_t n_bad = lane->vec->copy_finite(known, floats, a->frame.count);
+    psd_lane_forget_base(a);
+    if (n_bad > 0)
+        return n_bad;
+    *psd_lane_base_of(lane, a) = base_of_alike(lane, a, known); /* the client may still write to its floats */
     a->client->based[a->chunk / 64] |= UINT64_C(1) << (a->chunk % 64);
     return 0;
 }
 
 /* What the answer decodes to brings the client to what is kept of it: what this one leaves out the next one
  * has. */
-static void encode_moves(struct psd_lane *lane, struct psd_arrival *a, float *floats)
+static void encode_moves(struct psd_lane *lane, struct psd_arrival *a, float *floats, void *payload)
 {
     const struct ps_codec *codec = &lane->center->answer_codec;
     const struct ps_manifest *m = lane->center->manifest;
     const struct ps_range piece = {a->frame.begin, a->frame.count};
     float *known = lane->center->seen[a->frame.client] + piece.begin;
     ps_piece_leave(codec, m, piece, floats, known);
-    ps_piece_encode(codec, m, piece, a->message.body, floats);
-    ps_piece_decode(codec, m, piece, floats, a->message.body);
+    ps_piece_encode(codec, m, piece, payload, floats);
+    ps_piece_decode(codec, m, piece, floats, payload);
     ps_piece_take(codec, m, piece, known, floats);
     *psd_lane_base_of(lane, a) = ++lane->last_base;
 }
@@ -152,27 +153,42 @@ static void blank_frozen(const struct psd_lane *lane, const struct psd_arrival *
             memset(r.m, 0, r.n * sizeof *r.m);
 }
 
-int psd_lane_fill_body(struct psd_lane *lane, struct psd_arrival *a, float *floats)
+void *psd_lane_payload_of(const struct psd_lane *lane, const struct psd_arrival *a, const float *floats)
+{
+    bool apart = a->message.ownership != PS_BODY_PRIVATE && floats != lane->scratch &&
+                 !psd_lane_answer_codec(lane, a)->in_place;
+    return apart ? lane->scratch : (void *)a->message.body;
+}
+
+static void encode_answer(struct psd_lane *lane, struct psd_arrival *a, float *floats, void *payload)
 {
     const struct ps_codec *codec = psd_lane_answer_codec(lane, a);
     const struct ps_range piece = {a->frame.begin, a->frame.count};
+    if (a->answers_moves) {
+        encode_moves(lane, a, floats, payload);
+        return;
+    }
+    if (!codec->in_place)
+        blank_frozen(lane, a, floats);
+    codec->encode(codec, payload, floats, a->frame.count);
+    if (codec->in_place || !lane->center->rule->takes_seen || a->frame.client >= lane->center->n_seen)
+        return;
+    codec->decode(codec, floats, payload, a->frame.count);
+    psd_lane_see(lane, a->frame.client, piece,
+                 floats); /* the values after encoding, which the client really sees */
+}
+
+int psd_lane_fill_body(struct psd_lane *lane, struct psd_arrival *a, float *floats)
+{
     if (!a->answers_moves)
         keep_base(lane, a, floats);
     if ((const void *)floats == a->message.body)
         return 0;
     if (!size_body(lane, a))
         return -ENOMEM;
-    if (a->answers_moves) {
-        encode_moves(lane, a, floats);
-        return 0;
-    }
-    if (!codec->in_place)
-        blank_frozen(lane, a, floats);
-    codec->encode(codec, a->message.body, floats, a->frame.count);
-    if (codec->in_place || !lane->center->rule->takes_seen || a->frame.client >= lane->center->n_seen)
-        return 0;
-    codec->decode(codec, floats, a->message.body, a->frame.count);
-    psd_lane_see(lane, a->frame.client, piece,
-                 floats); /* the values after encoding, which the client really sees */
+    void *payload = psd_lane_payload_of(lane, a, floats);
+    encode_answer(lane, a, floats, payload);
+    if (payload != a->message.body)
+        memcpy(a->message.body, payload, a->message.body_bytes);
     return 0;
 }

@@ -19,15 +19,17 @@ static bool is_alike(const struct psd_lane *lane, const struct psd_arrival *a, c
     return !a->answers_moves || *psd_lane_base_of(lane, a) == *psd_lane_base_of(lane, b);
 }
 
-/* Gives b the body of a, and the same knowledge of its client. False: no memory; nothing was changed. */
-static bool share(const struct psd_lane *lane, const struct psd_arrival *a, struct psd_arrival *b)
+/* Gives b the body of a, which is also at `payload`, and the same knowledge of its client. False: no memory;
+ * nothing was changed. */
+static bool share(const struct psd_lane *lane, const struct psd_arrival *a, const void *payload,
+                  struct psd_arrival *b)
 {
     const struct ps_range r = piece_of(a);
     float **seen = lane->center->seen;
     if (b->message.body_bytes != a->message.body_bytes &&
         b->port->transport->message_body(&b->message, a->message.body_bytes) < 0)
         return false;
-    memcpy(b->message.body, a->message.body, a->message.body_bytes);
+    memcpy(b->message.body, payload, a->message.body_bytes);
     if (a->answers_moves) {
         lane->vec->copy(seen[b->frame.client] + r.begin, seen[a->frame.client] + r.begin, r.count);
         *psd_lane_base_of(lane, b) = *psd_lane_base_of(lane, a);
@@ -51,9 +53,11 @@ void psd_lane_fill_round(struct psd_lane *lane, struct psd_arrival *const *arriv
             n_shares += shares[k - i - 1] = is_alike(lane, a, arrivals[k]);
         if (n_shares == 0)
             continue;
-        a->filled = psd_lane_fill_body(lane, a, psd_lane_room_of(lane, a)) == 0;
+        float *floats = psd_lane_room_of(lane, a);
+        a->filled = psd_lane_fill_body(lane, a, floats) == 0;
+        const void *payload = psd_lane_payload_of(lane, a, floats);
         for (uint32_t k = i + 1; a->filled && k < n && k - i - 1 < PSD_MOST_SHARES; k++)
             if (shares[k - i - 1])
-                share(lane, a, arrivals[k]);
+                share(lane, a, payload, arrivals[k]);
     }
 }

@@ -37,10 +37,11 @@ void ps_shm_half_end(struct ps_port *port, struct ps_shm_half *half)
     explicit_bzero(half->bytes, sizeof half->bytes);
 }
 
-static void refused(const struct ps_shm_half *half, const char *why)
+static void refused(struct ps_port *port, const struct ps_shm_half *half, const char *why)
 {
-    ps_log(PS_LOG_INFO, "shm.refused", "a link of pid %d, uid %u: %s", (int)half->peer.pid,
-           (unsigned)half->peer.uid, why);
+    if (ps_log_allows(&port->log_limit, "shm.refused", port->url))
+        ps_log(PS_LOG_INFO, "shm.refused", "a link of pid %d, uid %u: %s", (int)half->peer.pid,
+               (unsigned)half->peer.uid, why);
 }
 
 void ps_shm_halves_expire(struct ps_port *port)
@@ -52,7 +53,7 @@ void ps_shm_halves_expire(struct ps_port *port)
         struct ps_shm_half *h = &port->halves[i];
         if (!h->used || (now == 0 ? (now = ps_now_ns()) : now) < h->deadline_ns)
             continue;
-        refused(h, "its hello took too long");
+        refused(port, h, "its hello took too long");
         ps_shm_half_end(port, h);
     }
 }
@@ -68,7 +69,7 @@ static struct ps_shm_half *find_half(struct ps_port *port)
         if (h->deadline_ns < oldest->deadline_ns)
             oldest = h;
     }
-    refused(oldest, "other clients replaced it before its hello was complete");
+    refused(port, oldest, "other clients replaced it before its hello was complete");
     ps_shm_half_end(port, oldest);
     return oldest;
 }
@@ -85,7 +86,7 @@ static void begin_half(struct ps_port *port, int fd)
     h->peer = (struct ucred){.pid = 0};
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &h->peer, &size) < 0 ||
         (h->peer.uid != geteuid() && h->peer.uid != 0)) {
-        refused(h, "it belongs to another user");
+        refused(port, h, "it belongs to another user");
         ps_shm_half_end(port, h);
         return;
     }
@@ -300,7 +301,7 @@ static void finish_half(struct ps_port *port, struct ps_shm_half *half)
     if (rc == 0)
         rc = attach(port, half, &hello, &err);
     if (rc < 0) {
-        refused(half, err.text);
+        refused(port, half, err.text);
         send_reply(half->socket, &(struct ps_shm_reply){.status = (uint32_t)-rc}, NULL);
     }
     ps_shm_half_end(port, half);
@@ -341,7 +342,7 @@ void ps_shm_half_read(struct ps_port *port, struct ps_shm_half *half)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0 || !take_files(half, &m)) {
-        refused(half,
+        refused(port, half,
                 n <= 0 ? "it disconnected before its hello was complete" : "its hello has too many files");
         ps_shm_half_end(port, half);
         return;

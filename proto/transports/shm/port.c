@@ -291,8 +291,9 @@ static int take_message(struct ps_shm_client *c, struct ps_message *m)
     if (!ps_shm_ring_take(&c->region.requests, &n))
         return -EAGAIN;
     if (ps_shm_request_check(&n, &c->region.shape, c->taken, c->buffer_bytes, c->n_buffers, &err) < 0) {
-        ps_log(PS_LOG_WARN, "shm.detached", "client %u (pid %d, uid %u): %s", c->pass.client,
-               (int)c->peer.pid, (unsigned)c->peer.uid, err.text);
+        if (ps_log_allows(&c->port->log_limit, "shm.detached", c->port->url))
+            ps_log(PS_LOG_WARN, "shm.detached", "client %u (pid %d, uid %u): %s", c->pass.client,
+                   (int)c->peer.pid, (unsigned)c->peer.uid, err.text);
         ps_shm_detach(c);
         return -EPROTO;
     }

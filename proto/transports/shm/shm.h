@@ -15,6 +15,7 @@
 
 #include <sys/socket.h>
 
+#include "proto/log.h"
 #include "proto/transports/shm/region.h"
 #include "proto/unix_socket.h"
 
@@ -82,8 +83,9 @@ struct ps_port {
     struct ps_shm_half halves[PS_SHM_HALVES];
     struct ps_shm_client **active; /* [limits.clients]: their rings are polled; others ring the bell */
     uint32_t n_active, rotor, until_look;
-    bool was_empty;           /* the last call found no message */
-    uint64_t paused_until_ns; /* not 0: out of descriptors; accepts nothing until this time */
+    bool was_empty;                /* the last call found no message */
+    uint64_t paused_until_ns;      /* not 0: out of descriptors; accepts nothing until this time */
+    struct ps_log_limit log_limit; /* a client may connect again and again */
 };
 
 /* What an event of a port's epoll refers to. */

@@ -53,6 +53,7 @@ static const struct {
     {{"a\nb", 10, {1}, 1, 0}, {"tensor 1", "control characters"}},
     {{"a\x7f", 10, {1}, 1, 0}, {"tensor 1", "control characters"}},
     {{"a\x1b[0m", 10, {1}, 1, 0}, {"tensor 1", "control characters"}},
+    {{"a\xc2\x9bm", 10, {1}, 1, 0}, {"tensor 1", "control characters"}},
     {{"first", 10, {1}, 1, 0}, {"'first'", "unique"}},
     {{"b", 10, {1}, 0, 0}, {"tensor 1 'b'", "0 dimensions, and a size of 1", "1 to 8"}},
     {{"b", 10, {1, 1, 1, 1, 1, 1, 1, 1}, 9, 0}, {"tensor 1 'b'", "9 dimensions", "0, a scalar, to 8"}},

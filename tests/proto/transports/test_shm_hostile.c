@@ -158,6 +158,46 @@ static bool is_heard_in_pieces(struct rogue *r, struct rig_client *honest, const
     return hear_reply(r) == 0;
 }
 
+/* What was written to the file that stands for stderr: how many lines are of the event. */
+static unsigned count_lines(FILE *f, const char *event)
+{
+    char line[1024];
+    unsigned n = 0;
+    rewind(f);
+    while (fgets(line, sizeof line, f) != NULL)
+        n += strstr(line, event) != NULL;
+    return n;
+}
+
+/* Ten lines a second and one of what was left out, however often a link comes back. */
+START_TEST(links_that_come_again_and_again_do_not_fill_the_log)
+{
+    struct rig_server s;
+    struct rig_client honest;
+    struct ps_shm_hello h = hello_of(1);
+    FILE *log = tmpfile();
+    int before = dup(STDERR_FILENO);
+    ck_assert_ptr_nonnull(log);
+    open_both(&s, &honest);
+    h.token[0] ^= 1;
+    ps_log_set_lowest(PS_LOG_INFO);
+    ck_assert_int_eq(dup2(fileno(log), STDERR_FILENO), STDERR_FILENO);
+    double begin_s = unit_now_s();
+    for (int i = 0; i < 300; i++) {
+        struct rogue r;
+        ck_assert_int_eq(rogue_attach(&r, s.url, &h, NULL, 0), EACCES);
+        rogue_close(&r);
+    }
+    dup2(before, STDERR_FILENO);
+    close(before);
+    ps_log_set_lowest(PS_LOG_ERROR);
+    unsigned n = count_lines(log, "shm.refused"), most = 11 * (2 + (unsigned)(unit_now_s() - begin_s));
+    ck_assert_msg(n >= 1 && n <= most, "%u lines; at most %u", n, most);
+    fclose(log);
+    close_both(&s, &honest);
+}
+END_TEST
+
 START_TEST(hello_in_pieces_is_heard_and_silence_has_an_end)
 {
     enum { SILENT = 3 * PS_SHM_HALVES };
@@ -499,6 +539,7 @@ int main(void)
     TCase *tc = tcase_create("hostile");
     ps_log_setup("test", PS_LOG_ERROR); /* else a line for each refusal */
     tcase_add_test(tc, garbage_on_the_socket_ends_that_connection_only);
+    tcase_add_test(tc, links_that_come_again_and_again_do_not_fill_the_log);
     tcase_add_test(tc, hello_in_pieces_is_heard_and_silence_has_an_end);
     tcase_add_test(tc, only_buffers_that_cannot_shrink_are_mapped);
     tcase_add_test(tc, nobody_lends_more_than_is_left);

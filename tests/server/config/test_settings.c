@@ -56,6 +56,11 @@ START_TEST(too_much_is_refused)
     snprintf(more, sizeof more, "advertise=%0*d", PSD_SETTINGS_BYTES, 0);
     ck_assert_int_eq(psd_settings_add("", more, next, &err), -E2BIG);
     assert_says(err.text, "allowed are 2047");
+    for (size_t n = 0; n + 9 < sizeof more; n += 9)
+        memcpy(more + n, "period=4\n", 10);
+    ck_assert_int_eq(psd_settings_check_method(more, &err), -E2BIG); /* before it is read line by line */
+    assert_says(err.text, "allowed are 2047");
+    ck_assert_int_eq(psd_settings_check_method("period=4\n", &err), 0);
     snprintf(now, sizeof now, "state_dir=%0*d\n", PSD_SETTINGS_BYTES - 30, 0);
     ck_assert_int_eq(psd_settings_add(now, "period=4", next, &err), -E2BIG);
     assert_says(err.text, "no room for parameters.period");

@@ -1,8 +1,12 @@
-/* Addresses: taken apart, or refused. */
+/* Addresses: taken apart, or refused; and the file that tells one. */
 #include <errno.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "server/config/endpoint.h"
 #include "server/config/url.h"
 #include "tests/support/unit.h"
 
@@ -69,12 +73,60 @@ START_TEST(host_fits_or_is_refused)
 }
 END_TEST
 
+static void put(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "we");
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void assert_holds(const char *path, const char *text)
+{
+    char found[64] = "";
+    FILE *f = fopen(path, "re");
+    ck_assert_ptr_nonnull(f);
+    found[fread(found, 1, sizeof found - 1, f)] = 0;
+    fclose(f);
+    ck_assert_str_eq(found, text);
+}
+
+/* What another user has put in the place of the temporary file, whose name can be guessed: a link to a file
+ * of psd's user (0), or a file that all may write to (1). */
+START_TEST(an_endpoint_file_is_made_by_its_writer)
+{
+    char dir[] = "/tmp/psd-endpoint-XXXXXX", path[64], temp[96], other[64];
+    struct ps_error err = {""};
+    struct stat st;
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/endpoint", dir);
+    snprintf(other, sizeof other, "%s/other", dir);
+    snprintf(temp, sizeof temp, "%s.%d.tmp", path, (int)getpid());
+    put(other, "precious");
+    if (_i == 0)
+        ck_assert_int_eq(symlink(other, temp), 0);
+    else
+        put(temp, "");
+    ck_assert_int_eq(_i == 0 ? 0 : chmod(temp, 0666), 0);
+    ck_assert_msg(psd_endpoint_write(path, "tcp://127.0.0.1:1", "", &err) == 0, "%s", err.text);
+    assert_holds(path, "tcp://127.0.0.1:1\n");
+    assert_holds(other, "precious");
+    ck_assert_int_eq(lstat(path, &st), 0);
+    ck_assert(S_ISREG(st.st_mode));
+    ck_assert_uint_eq(st.st_mode & 022, 0);
+    unlink(path);
+    unlink(other);
+    rmdir(dir);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-url");
     TCase *tc = tcase_create("url");
     tcase_add_loop_test(tc, url_is_taken_apart, 0, (int)(sizeof urls / sizeof *urls));
     tcase_add_test(tc, host_fits_or_is_refused);
+    tcase_add_loop_test(tc, an_endpoint_file_is_made_by_its_writer, 0, 2);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

@@ -19,25 +19,49 @@ static struct {
     struct ps_transport row;
     const struct ps_transport *real;
     unsigned char *_Atomic body[RIG_SLOTS]; /* by client */
+    atomic_int writer;                      /* -1: none */
 } shared_road;
 
-static int recv_shared(struct ps_port *port, struct ps_message *m)
+/* The client of a message; RIG_SLOTS: none. */
+static uint32_t client_of(const struct ps_message *m)
 {
     struct ps_frame f;
     struct ps_error err;
+    return ps_frame_parse(&f, m->head, m->head_bytes, &err) == 0 && f.client < RIG_SLOTS ? f.client
+                                                                                         : RIG_SLOTS;
+}
+
+/* Bodies are aligned, as those in shared memory are: otherwise a lane would decode them elsewhere. */
+static int align(struct ps_message *m)
+{
+    unsigned char body[RIG_MAX_BODY];
+    memcpy(body, m->body, m->body_bytes);
+    if (shared_road.real->message_body(m, m->body_bytes) < 0)
+        return -ENOMEM;
+    memcpy(m->body, body, m->body_bytes);
+    return 0;
+}
+
+static int recv_shared(struct ps_port *port, struct ps_message *m)
+{
     int rc = shared_road.real->port_recv(port, m);
-    if (rc != 0)
+    if (rc != 0 || (m->body_bytes > 0 && (rc = align(m)) < 0))
         return rc;
     m->ownership = PS_BODY_SHARED;
-    if (ps_frame_parse(&f, m->head, m->head_bytes, &err) == 0 && f.client < RIG_SLOTS)
-        atomic_store(&shared_road.body[f.client], m->body);
+    if (client_of(m) < RIG_SLOTS)
+        atomic_store(&shared_road.body[client_of(m)], m->body);
     return 0;
 }
 
 static int shared_body(struct ps_message *m, size_t len_bytes)
 {
-    int rc = shared_road.real->message_body(m, len_bytes);
+    int rc = shared_road.real->message_body(m, len_bytes), writer = atomic_load(&shared_road.writer);
+    uint32_t client = client_of(m);
     m->ownership = PS_BODY_SHARED;
+    if (client < RIG_SLOTS)
+        atomic_store(&shared_road.body[client], m->body);
+    if (writer >= 0 && client < RIG_SLOTS && client != (uint32_t)writer)
+        memset(rig_body((uint32_t)writer), 0x11, 64);
     return rc;
 }
 
@@ -50,6 +74,7 @@ static void move_shared(struct ps_message *to, struct ps_message *m)
 static const struct ps_transport *make_shared_road(const struct ps_transport *real)
 {
     shared_road.real = real;
+    shared_road.writer = -1;
     shared_road.row = *real;
     shared_road.row.port_recv = recv_shared;
     shared_road.row.message_body = shared_body;
@@ -60,6 +85,11 @@ static const struct ps_transport *make_shared_road(const struct ps_transport *re
 unsigned char *rig_body(uint32_t client)
 {
     return atomic_load(&shared_road.body[client]);
+}
+
+void rig_write_between(int client)
+{
+    atomic_store(&shared_road.writer, client);
 }
 
 static void lane_open(struct rig *r, uint32_t i)

@@ -44,6 +44,9 @@ void rig_open_by_hand(struct rig *r, const char *rule, uint32_t n_lanes, const c
 /* Of rig_open_shared: the body that a lane has received from the client last, for a sender that writes in it
  * after it was checked. Valid until its answer. */
 unsigned char *rig_body(uint32_t client);
+/* Of rig_open_shared: from now on this client writes to its body whenever the lane makes room for another's
+ * answer; -1: it no longer does. */
+void rig_write_between(int client);
 /* Hands out a center of n floats: x, or zeros for NULL. Call once. */
 void rig_fill(struct rig *r, uint64_t n_floats, const float *x);
 /* The same with a model of n tensors. */

@@ -544,6 +544,100 @@ START_TEST(a_round_answers_each_client_by_what_it_has)
 }
 END_TEST
 
+/* Answers that another client's memory has no part in. */
+static const struct {
+    const char *answer;
+    bool based;
+} shared_rows[] = {{"fp16", false}, {"bf16", false}, {"int8", false}, {"int4", true}, {"topk:0.1", true}};
+
+/* The loops of a lane, beside which client 0 writes to its body: before the lane copies it, if it has looked
+ * at it before, and after it has been copied and checked at once. */
+static struct ps_vec watched;
+static const struct ps_vec *real;
+
+static void write_to(const float *floats)
+{
+    if ((const void *)floats == rig_body(0))
+        memset(rig_body(0), 0x11, 64);
+}
+
+static void copy_late(float *restrict to, const float *restrict from, size_t n)
+{
+    write_to(from);
+    real->copy(to, from, n);
+}
+
+static size_t copy_finite_early(float *restrict to, const float *restrict from, size_t n)
+{
+    size_t n_bad = real->copy_finite(to, from, n);
+    write_to(from);
+    return n_bad;
+}
+
+/* Both clients say what they have of the chunk, client 0 last. */
+static void say_known(struct rig *r, bool writes)
+{
+    struct reply reply;
+    real = r->lanes[0]->vec;
+    watched = *real;
+    watched.copy = copy_late;
+    watched.copy_finite = copy_finite_early;
+    for (int k = CLIENTS - 1; k >= 0; k--) {
+        struct ps_frame f = frame(r, PS_FRAME_KNOWN, (uint32_t)k, 1, 0, 0, codec_at(0));
+        r->lanes[0]->vec = writes && k == 0 ? &watched : real;
+        rig_ask_vector(r, 0, &f, start, &reply);
+        ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER, "%s", reply.sentence);
+    }
+    r->lanes[0]->vec = real;
+}
+
+/* Client 1's answers to two rounds. */
+static void play_beside_a_writer(int row, bool writes_known, bool writes_answers, struct reply *answers)
+{
+    struct reply replies[CLIENTS];
+    struct rig r;
+    snprintf(answer_key, sizeof answer_key, "codec.answer=%s", shared_rows[row].answer);
+    rig_open_shared(
+        &r, "add", LANES,
+        (const char *[]){"admission=sync", "workers=2", "codec.error_feedback=true", answer_key, NULL});
+    rig_fill_model(&r, model, ROWS(model), start);
+    for (uint32_t k = 0; k < CLIENTS; k++)
+        rig_admit(&r, k, INC, PSD_PHASE_ACTIVE, false);
+    rig_members(&r, 0, CLIENTS, (const uint32_t[]){0, 1});
+    say_known(&r, writes_known);
+    rig_write_between(writes_answers ? 0 : -1);
+    for (uint64_t seq = 1; seq <= 2; seq++) {
+        struct ps_frame frames[CLIENTS];
+        for (uint32_t k = 0; k < CLIENTS; k++) {
+            frames[k] = frame(&r, PS_FRAME_EXCHANGE, k, seq, 0, 0, codec_at(0));
+            frames[k].flags |= shared_rows[row].based ? PS_FLAG_BASED : 0;
+            memcpy(bodies[k], messages[k], frames[k].count * sizeof(float));
+        }
+        play_chunk(&r, frames, bodies, replies);
+        answers[seq - 1] = replies[1];
+    }
+    rig_close(&r);
+}
+
+/* Clients that are alike share the answer to a round, and what psd remembers of them. By shared memory one
+ * of them may write to its own message meanwhile: the other's answers are made of what psd has. */
+START_TEST(a_shared_answer_is_not_what_another_client_writes)
+{
+    static struct reply honest[2], beside[2];
+    roll();
+    play_beside_a_writer(_i, false, false, honest);
+    for (int writes = 0; writes < 2; writes++) {
+        play_beside_a_writer(_i, writes == 0, writes == 1, beside);
+        for (int k = 0; k < 2; k++) {
+            ck_assert_uint_eq(beside[k].body_bytes, honest[k].body_bytes);
+            ck_assert_msg(memcmp(beside[k].x, honest[k].x, honest[k].body_bytes) == 0,
+                          "%s: client 1's answer to round %d has changed with what client 0 wrote to its %s",
+                          shared_rows[_i].answer, k + 1, writes == 0 ? "report" : "answer");
+        }
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("codecs");
@@ -556,6 +650,7 @@ int main(void)
     tcase_add_loop_test(tc, hostile_payloads_leave_the_center_finite, 0, N_CODECS);
     tcase_add_loop_test(tc, what_a_client_saw_is_what_its_answer_decodes_to, 0, N_ANSWERS);
     tcase_add_loop_test(tc, a_round_answers_each_client_by_what_it_has, 0, 2);
+    tcase_add_loop_test(tc, a_shared_answer_is_not_what_another_client_writes, 0, ROWS(shared_rows));
     tcase_add_test(tc, what_no_encoder_writes_is_refused_whole);
     suite_add_tcase(suite, tc);
     return unit_run(suite);

@@ -82,6 +82,12 @@ START_TEST(a_hello_said_twice_joins_once)
     hand_open(&third, s.d.endpoint);
     ck_assert_int_eq(hand_hello(&third, &hello), PS__CODE__RANK_TAKEN);
     ck_assert_double_eq(daemon_workers(&s.d), 2);
+    hello.token--;
+    hello.members = 1025; /* alpha is divided by them: psd counts at most 1024 of a worker */
+    assert_hello_refused(&s, hello, PS__CODE__MALFORMED, "a clique of 1025 members");
+    hello.client = first.client;
+    hello.incarnation = first.incarnation;
+    assert_hello_refused(&s, hello, PS__CODE__MALFORMED, "a clique of 1025 members");
     hand_close(&first);
     hand_close(&second);
     hand_close(&third);
