@@ -2,6 +2,8 @@
 #include <math.h>
 #include <signal.h>
 
+#include "client/cliques/clique.h"
+#include "client/member/leader_messages.h"
 #include "tests/client/member/group_fixture.h"
 
 static int draw(struct member *m);
@@ -632,6 +634,68 @@ START_TEST(where_all_are_one_clique_another_method_ends_it)
 }
 END_TEST
 
+static const struct member *leader;
+static _Atomic bool changed_again;
+
+static bool await_generation(uint32_t generation)
+{
+    double end = unit_now_s() + UNIT_HANG_S;
+    while (generation_of(leader) < generation && unit_now_s() < end)
+        unit_nap_ms(1);
+    return generation_of(leader) == generation;
+}
+
+static void reload(const char *text)
+{
+    write_config(text);
+    free(daemon_ask(&swapped, "POST", "/reload"));
+}
+
+/* Between the leader's message, which announces the first new method, and the method itself. */
+static void change_again(const struct psc_collective *op)
+{
+    const struct psc_leader_message *o = op->data;
+    if (op->kind != PSC_BROADCAST || op->n != sizeof *o || !o->welcome_follows || changed_again)
+        return;
+    reload("method: async-easgd\n");
+    changed_again = await_generation(2);
+}
+
+static int change_at_five(struct member *m, int t)
+{
+    if (m->rank != 0 || t != 5)
+        return PSC_OK;
+    leader = m;
+    reload("method: eamsgd\n");
+    return await_generation(1) ? PSC_OK : PSC_EINVAL;
+}
+
+static int is_second(struct member *m)
+{
+    return generation_of(m) == 2 ? psc_point(m->c, m->x) : PSC_EINVAL;
+}
+
+/* Else the velocity that the leader sends has no place at the others. */
+START_TEST(members_take_the_method_that_their_leader_has)
+{
+    ck_assert_int_eq(
+        daemon_prepare(&swapped, NULL, (const char *const[]){RIG_CUT, "checkpoint.every_s=0", NULL}), 0);
+    write_config("method: mpi-asgd\n");
+    ck_assert_int_eq(daemon_start(&swapped, NULL), 0);
+    struct run *r = run_of("", 3);
+    r->server = swapped.endpoint;
+    r->salt = 8;
+    r->before = change_at_five;
+    r->after = is_second;
+    circle_before = change_again;
+    run_go(r);
+    circle_before = NULL;
+    ck_assert(changed_again);
+    run_assert_same_x(r);
+    daemon_remove(&swapped);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-group-psd");
@@ -650,6 +714,7 @@ int main(void)
     tcase_add_test(tc, a_drain_before_the_begin_is_the_end_for_all_members);
     tcase_add_test(tc, members_follow_their_leader_through_changes_of_the_method);
     tcase_add_loop_test(tc, members_follow_into_a_method_whose_first_step_fails, 0, ROWS(followers));
+    tcase_add_test(tc, members_take_the_method_that_their_leader_has);
     tcase_add_loop_test(tc, where_all_are_one_clique_another_method_ends_it, 0, ROWS(cliques_of_all));
     tcase_add_test(tc, by_hand_a_clique_moves_values_together);
     tcase_add_loop_test(tc, a_pull_into_another_array_changes_no_member, 0, ROWS(momenta));
