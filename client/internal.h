@@ -48,6 +48,7 @@ struct psc {
 
     /* The method that steps use. The server's may be newer: method_change.c. */
     uint32_t generation;
+    struct psc_welcome taken; /* that the method is from */
     char method_name[32], rule_name[32], clique_codec[16], clique_algorithm[8];
     bool clique_shrinks;                       /* psd's clique.on_loss is shrink */
     const struct ps_rule_info *rule_info;      /* NULL without a server */

@@ -25,6 +25,7 @@ bool psc_method_has_changed(struct psc *c)
 
 void psc_take_method(struct psc *c, const struct psc_welcome *welcome)
 {
+    c->taken = *welcome;
     c->rule_info = ps_rule_find(welcome->rule); /* NULL: a worker without a server */
     c->worker.next_key = 0;
     c->rule = psc_rule_of(c->rule_info, welcome->clique_mode);

@@ -191,6 +191,19 @@ static int step_once(struct psc *c, float *x, const float *g, size_t n_samples)
     return rc == PSC_OK ? c->rule->step(c, x, g, n_samples) : rc;
 }
 
+/* Where all workers are one clique only the leader hears of a psd that came back with another method. */
+static int refuse_method(struct psc *c)
+{
+    struct psc_shared *s = &c->session.shared;
+    pthread_mutex_lock(&s->lock);
+    int rc = ps_fail(&c->error, PSC_EUNSUPPORTED,
+                     "the server came back with another method or other parameters (method '%s', generation "
+                     "%u): all members of a clique begin with them; restart the clique",
+                     s->welcome.method, s->welcome.generation);
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
 /* The method may change before the step, or during it, if the exchange has not landed. Then the step is made
  * again under the new method from the same x and g. If the worker's own step was made already, x includes it,
  * and only sending remains. */
@@ -198,7 +211,7 @@ static int step_and_follow(struct psc *c, float *x, const float *g, size_t n_sam
 {
     int rc = finish_due(c);
     if (rc == PSC_OK && !c->worker.open.early.begun && psc_method_has_changed(c))
-        rc = PSC_METHOD_CHANGED;
+        rc = c->rule->collective && c->group.size > 1 ? refuse_method(c) : PSC_METHOD_CHANGED;
     if (rc == PSC_METHOD_CHANGED)
         rc = psc_change_method(c, x);
     if (rc == PSC_OK)

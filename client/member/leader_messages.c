@@ -44,10 +44,8 @@ int psc_leader_message_wait(struct psc *c)
 
 int psc_leader_message_send_welcome(struct psc *c)
 {
-    struct psc_welcome welcome;
-    pthread_mutex_lock(&c->session.shared.lock);
-    welcome = c->session.shared.welcome;
-    pthread_mutex_unlock(&c->session.shared.lock);
+    struct psc_welcome welcome = c->taken; /* the method may have changed again since */
+    welcome.hyper = c->worker.hyper;
     /* Transport offers and pass are the leader's own: other members cannot use its addresses. */
     memset(welcome.transport_offers, 0, sizeof welcome.transport_offers);
     welcome.n_transport_offers = 0;

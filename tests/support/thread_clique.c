@@ -70,6 +70,8 @@ const struct circle_log *circle_log(void)
     return &made;
 }
 
+void (*circle_before)(const struct psc_collective *op);
+
 static void note(const struct psc_collective *op)
 {
     pthread_mutex_lock(&making);
@@ -87,6 +89,8 @@ static int run(void *state, const struct psc_collective *op, struct ps_error *er
     s->op = *op;
     if (s->rank == 0)
         note(op);
+    if (s->rank == 0 && circle_before != NULL)
+        circle_before(op);
     c->ops[s->rank] = &s->op;
     if (!meet(c))
         return ps_fail(err, PSC_ECLIQUE, "a member of the clique is gone");

@@ -21,5 +21,8 @@ struct circle_log {
     size_t n; /* beyond CIRCLE_CALLS they are only counted */
 };
 const struct circle_log *circle_log(void);
+/* If set, the member of rank 0 calls it before each of its collectives. */
+struct psc_collective;
+extern void (*circle_before)(const struct psc_collective *op);
 
 #endif

@@ -2,6 +2,8 @@
 #include <math.h>
 #include <signal.h>
 
+#include "client/cliques/clique.h"
+#include "client/member/leader_messages.h"
 #include "tests/client/member/group_fixture.h"
 
 static int draw(struct member *m);
@@ -575,6 +577,125 @@ START_TEST(a_pull_into_another_array_changes_no_member)
 }
 END_TEST
 
+static const char *const cliques_of_all[] = {
+    "method: d-sync\nparameters: {learning_rate: %s}\n",
+    "method: pipe-sgd\nparameters: {learning_rate: %s, pipeline_warmup: 0}\n",
+    "method: sync-easgd\nclique: {mode: vectors}\nparameters: {learning_rate: %s}\n"};
+static const char *clique_of_all;
+
+static void write_rate(const char *rate)
+{
+    char text[160];
+    snprintf(text, sizeof text, clique_of_all, rate);
+    write_config(text);
+}
+
+/* psd dies, and comes back with another learning rate. Only the leader hears of it. */
+static int come_back_otherwise(struct member *m, int t)
+{
+    struct psc_metrics metrics = {.size = sizeof metrics};
+    if (t != 5 || m->rank != 0)
+        return PSC_OK;
+    if (!daemon_checkpoint(&swapped, UNIT_HANG_S))
+        return PSC_EINVAL;
+    daemon_stop(&swapped, SIGKILL, UNIT_HANG_S);
+    write_rate("0.05");
+    if (daemon_start(&swapped, "--resume") != 0)
+        return PSC_EINVAL;
+    for (double end = unit_now_s() + UNIT_HANG_S; generation_of(m) == 0; unit_nap_ms(5))
+        if (unit_now_s() > end || psc_report(m->c, &metrics) != PSC_OK)
+            return PSC_EINVAL;
+    return PSC_OK;
+}
+
+/* Else the members would go on with a learning rate each. */
+START_TEST(where_all_are_one_clique_another_method_ends_it)
+{
+    clique_of_all = cliques_of_all[_i];
+    ck_assert_int_eq(daemon_prepare(&swapped, NULL,
+                                    (const char *const[]){RIG_CUT, RIG_SAME_ADDRESS, "checkpoint.every_s=0",
+                                                          "clique.publish=1", NULL}),
+                     0);
+    write_rate("0.1");
+    ck_assert_int_eq(daemon_start(&swapped, NULL), 0);
+    struct run *r = run_of("", 3);
+    r->server = swapped.endpoint;
+    r->salt = 8;
+    r->before = come_back_otherwise;
+    run_start(r);
+    run_end(r);
+    ck_assert_msg(r->member[0].rc == PSC_EUNSUPPORTED, "member 0: %s (%s)", psc_result_name(r->member[0].rc),
+                  r->member[0].error);
+    assert_says(r->member[0].error, "restart the clique");
+    for (int i = 1; i < 3; i++)
+        ck_assert_msg(r->member[i].rc == PSC_ECLIQUE, "member %d: %s (%s)", i,
+                      psc_result_name(r->member[i].rc), r->member[i].error);
+    daemon_remove(&swapped);
+}
+END_TEST
+
+static const struct member *leader;
+static _Atomic bool changed_again;
+
+static bool await_generation(uint32_t generation)
+{
+    double end = unit_now_s() + UNIT_HANG_S;
+    while (generation_of(leader) < generation && unit_now_s() < end)
+        unit_nap_ms(1);
+    return generation_of(leader) == generation;
+}
+
+static void reload(const char *text)
+{
+    write_config(text);
+    free(daemon_ask(&swapped, "POST", "/reload"));
+}
+
+/* Between the leader's message, which announces the first new method, and the method itself. */
+static void change_again(const struct psc_collective *op)
+{
+    const struct psc_leader_message *o = op->data;
+    if (op->kind != PSC_BROADCAST || op->n != sizeof *o || !o->welcome_follows || changed_again)
+        return;
+    reload("method: async-easgd\n");
+    changed_again = await_generation(2);
+}
+
+static int change_at_five(struct member *m, int t)
+{
+    if (m->rank != 0 || t != 5)
+        return PSC_OK;
+    leader = m;
+    reload("method: eamsgd\n");
+    return await_generation(1) ? PSC_OK : PSC_EINVAL;
+}
+
+static int is_second(struct member *m)
+{
+    return generation_of(m) == 2 ? psc_point(m->c, m->x) : PSC_EINVAL;
+}
+
+/* Else the velocity that the leader sends has no place at the others. */
+START_TEST(members_take_the_method_that_their_leader_has)
+{
+    ck_assert_int_eq(
+        daemon_prepare(&swapped, NULL, (const char *const[]){RIG_CUT, "checkpoint.every_s=0", NULL}), 0);
+    write_config("method: mpi-asgd\n");
+    ck_assert_int_eq(daemon_start(&swapped, NULL), 0);
+    struct run *r = run_of("", 3);
+    r->server = swapped.endpoint;
+    r->salt = 8;
+    r->before = change_at_five;
+    r->after = is_second;
+    circle_before = change_again;
+    run_go(r);
+    circle_before = NULL;
+    ck_assert(changed_again);
+    run_assert_same_x(r);
+    daemon_remove(&swapped);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-group-psd");
@@ -593,6 +714,8 @@ int main(void)
     tcase_add_test(tc, a_drain_before_the_begin_is_the_end_for_all_members);
     tcase_add_test(tc, members_follow_their_leader_through_changes_of_the_method);
     tcase_add_loop_test(tc, members_follow_into_a_method_whose_first_step_fails, 0, ROWS(followers));
+    tcase_add_test(tc, members_take_the_method_that_their_leader_has);
+    tcase_add_loop_test(tc, where_all_are_one_clique_another_method_ends_it, 0, ROWS(cliques_of_all));
     tcase_add_test(tc, by_hand_a_clique_moves_values_together);
     tcase_add_loop_test(tc, a_pull_into_another_array_changes_no_member, 0, ROWS(momenta));
     suite_add_tcase(suite, tc);
