@@ -1018,6 +1018,8 @@ START_TEST(good_arguments)
     ck_assert_str_eq(a.describe, "lenet");
     ck_assert_int_eq(parse("--method mvasgd --every 2 --history h", &a, &err), 0); /* neither does this */
     ck_assert_str_eq(a.method, "mvasgd");
+    ck_assert_int_eq(parse("--server=@run/endpoint --evaluate", &a, &err), 0);
+    ck_assert_uint_eq(a.batch, 64);
     ck_assert_int_eq(parse("--help --nonsense", &a, &err), 0);
     ck_assert(a.help);
 }
