@@ -101,7 +101,7 @@ wait_for_clients() {
 checkpoint_now() {
     ((servers == 0)) || say "SIGUSR1: $(ask_head 60 checkpoint || echo 'the checkpoint failed')"
     "$requeue" || return 0
-    at_end+=(backend_requeue)
+    at_end+=(unlock_folder backend_requeue) # it may run again at once
     end_early 0
 }
 

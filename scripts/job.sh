@@ -150,6 +150,10 @@ lock_folder() { # FOLDER FILE
     ((status != 1)) || die "$1 is in use by another ${0##*/}: wait for its end, or choose another folder"
 }
 
+unlock_folder() {
+    exec 9>&-
+}
+
 # Creates the run folder, and a folder for the socket: the path of a UNIX socket has at most 107 bytes.
 job_prepare() {
     mkdir -p "$run_dir"

@@ -192,9 +192,11 @@ by_itself() {
         '"$1" >"$folder/out" 2>&1 </dev/null || status=$?
 }
 
-# Also a job without servers goes into the queue again when its time is nearly over.
+# Also a job without servers goes into the queue again when its time is nearly over, and may run again before psrun has ended.
+# shellcheck disable=SC2016 # for the shell that it starts
 by_itself 'servers=0 requeue=true
-    backend_requeue() { echo "in the queue again"; }
+    lock_folder "$run_dir" psrun.job
+    backend_requeue() { flock --nonblock "$run_dir/psrun.job" echo "in the queue again"; }
     start client-0 sleep 10000
     checkpoint_now'
 { ((status == 0)) && says '^in the queue again'; } || fail "requeued without servers: status $status"

@@ -468,7 +468,7 @@ static int check_together(const struct cnn_worker_args *a, struct ps_error *err)
 static void fill_defaults(struct cnn_worker_args *a)
 {
     if (a->batch == 0)
-        a->batch = a->evaluate || a->predict ? 250 : CNN_DEFAULT_BATCH;
+        a->batch = CNN_DEFAULT_BATCH;
     if (a->epochs == 0 && a->steps == 0)
         a->epochs = 1;
     if (a->every_s == 0)

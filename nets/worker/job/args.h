@@ -8,7 +8,7 @@
 
 #include "nets/net.h"
 
-/* Images of a training step, unless --batch says another number. */
+/* Images of a step, unless --batch says another number. */
 enum { CNN_DEFAULT_BATCH = 64 };
 
 struct cnn_worker_args {

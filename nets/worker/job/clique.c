@@ -1,6 +1,7 @@
 #include "nets/worker/job/clique.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,9 +12,10 @@ static int open_by(int (*open)(const struct psc_ring_options *, struct psc_cliqu
                    const struct cnn_worker_args *a, struct cnn_clique *out, struct ps_error *err)
 {
     struct psc_ring_options opt;
-    char meets[600];
+    char meets[PATH_MAX + sizeof "psd:@"];
     psc_ring_options_init(&opt, sizeof opt);
-    snprintf(meets, sizeof meets, "psd:%s", a->server != NULL ? a->server : "");
+    if (snprintf(meets, sizeof meets, "psd:%s", a->server != NULL ? a->server : "") >= (int)sizeof meets)
+        return ps_fail(err, PSC_EINVAL, "--server: longer than %d bytes", PATH_MAX);
     opt.members = (uint32_t)a->members;
     opt.rank = (int32_t)a->member;
     opt.rendezvous = a->rendezvous != NULL ? a->rendezvous : meets;

@@ -38,6 +38,7 @@ struct fake_seen {
     double g_norm;              /* the largest of all steps */
     float x_sum;                /* of the vector after the last step */
     uint64_t steps_wanted;      /* as the last report had it */
+    char rendezvous[1024];      /* what psc_ring_open was given */
 };
 
 extern struct fake_plan fake_plan;

@@ -170,6 +170,18 @@ START_TEST(a_signal_ends_training_well)
 }
 END_TEST
 
+/* However deep the folder of the endpoint file lies. */
+START_TEST(a_clique_meets_at_the_whole_address_of_its_server)
+{
+    char line[900], folder[701] = "";
+    memset(folder, 'f', sizeof folder - 1);
+    snprintf(line, sizeof line, "--server @/%s/endpoint --net linear --clique ring --members 2", folder);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_INTERNAL); /* the fake has no cliques */
+    snprintf(line, sizeof line, "psd:@/%s/endpoint", folder);
+    ck_assert_str_eq(fake_seen.rendezvous, line);
+}
+END_TEST
+
 static const struct {
     int open, begin, step;
     int exit;
@@ -1018,6 +1030,8 @@ START_TEST(good_arguments)
     ck_assert_str_eq(a.describe, "lenet");
     ck_assert_int_eq(parse("--method mvasgd --every 2 --history h", &a, &err), 0); /* neither does this */
     ck_assert_str_eq(a.method, "mvasgd");
+    ck_assert_int_eq(parse("--server=@run/endpoint --evaluate", &a, &err), 0);
+    ck_assert_uint_eq(a.batch, 64);
     ck_assert_int_eq(parse("--help --nonsense", &a, &err), 0);
     ck_assert(a.help);
 }
@@ -1048,6 +1062,7 @@ int main(void)
     tcase_add_test(tc, a_drain_ends_training_well);
     tcase_add_test(tc, a_drain_before_the_first_step);
     tcase_add_test(tc, a_drain_before_a_state_is_resumed);
+    tcase_add_test(tc, a_clique_meets_at_the_whole_address_of_its_server);
     tcase_add_loop_test(tc, failures_have_their_exit_status, 0, sizeof failures / sizeof *failures);
     tcase_add_test(tc, ten_refused_vectors_in_a_row_are_a_divergence);
     tcase_add_test(tc, a_loss_that_is_not_finite_takes_the_center);
