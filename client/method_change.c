@@ -94,15 +94,18 @@ static int start_vectors(struct psc *c, float *x, bool same_rule)
     return rc;
 }
 
-/* Applies the answers that are there. */
+/* Applies the answers that are there. Where an exchange belongs before the step, the one of the step at hand
+ * has been made then, and `first` says so. */
 static void take_answers(struct psc *c, float *x)
 {
     for (uint32_t i = 0; i < c->worker.n_prefetches; i++) {
         struct psc_prefetch *a = &c->worker.prefetch[i];
+        bool is_made = a->landed && c->rule->lands_in_x;
         if (a->landed && c->rule->take_over != NULL)
             c->rule->take_over(c, x, a);
         a->landed = false;
-        a->first = PSC_NO_STEP;
+        if (!is_made)
+            a->first = PSC_NO_STEP;
     }
 }
 
