@@ -116,6 +116,7 @@ int psc_change_method(struct psc *c, float *x)
     if (rc != PSC_OK && rc != PSC_METHOD_CHANGED)
         return rc;
     take_answers(c, x);
+    c->pulled = true; /* the members of a clique take x after a change */
     flushed = flush_unsent(c, x);
     if (flushed != PSC_OK && flushed != PSC_EVALUE)
         return flushed;
