@@ -124,7 +124,9 @@ int psc_change_method(struct psc *c, float *x)
     welcome = c->session.shared.welcome;
     c->session.shared.hyper = welcome.hyper;
     pthread_mutex_unlock(&c->session.shared.lock);
-    bool same_rule = strcmp(welcome.rule, c->rule_name) == 0;
+    /* What a rule with a fixed number of workers remembers is of that many. */
+    bool same_rule = strcmp(welcome.rule, c->rule_name) == 0 &&
+                     (!c->rule_info->fixed_workers || welcome.hyper.workers == c->worker.hyper.workers);
     if (strcmp(welcome.optimizer, c->optimizer->name) != 0 || flushed == PSC_EVALUE)
         return_to_own_x(c, x);
     psc_take_method(c, &welcome);
