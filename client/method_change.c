@@ -95,15 +95,18 @@ static int start_vectors(struct psc *c, float *x, bool same_rule)
     return rc;
 }
 
-/* Applies the answers that are there. */
+/* Applies the answers that are there. Where an exchange belongs before the step, the one of the step at hand
+ * has been made then, and `first` says so. */
 static void take_answers(struct psc *c, float *x)
 {
     for (uint32_t i = 0; i < c->worker.n_prefetches; i++) {
         struct psc_prefetch *a = &c->worker.prefetch[i];
+        bool is_made = a->landed && c->rule->lands_in_x;
         if (a->landed && c->rule->take_over != NULL)
             c->rule->take_over(c, x, a);
         a->landed = false;
-        a->first = PSC_NO_STEP;
+        if (!is_made)
+            a->first = PSC_NO_STEP;
     }
 }
 
@@ -114,6 +117,7 @@ int psc_change_method(struct psc *c, float *x)
     if (rc != PSC_OK && rc != PSC_METHOD_CHANGED)
         return rc;
     take_answers(c, x);
+    c->pulled = true; /* the members of a clique take x after a change */
     flushed = flush_unsent(c, x);
     if (flushed != PSC_OK && flushed != PSC_EVALUE)
         return flushed;
@@ -121,7 +125,9 @@ int psc_change_method(struct psc *c, float *x)
     welcome = c->session.shared.welcome;
     c->session.shared.hyper = welcome.hyper;
     pthread_mutex_unlock(&c->session.shared.lock);
-    bool same_rule = strcmp(welcome.rule, c->rule_name) == 0;
+    /* What a rule with a fixed number of workers remembers is of that many. */
+    bool same_rule = strcmp(welcome.rule, c->rule_name) == 0 &&
+                     (!c->rule_info->fixed_workers || welcome.hyper.workers == c->worker.hyper.workers);
     if (strcmp(welcome.optimizer, c->optimizer->name) != 0 || flushed == PSC_EVALUE)
         return_to_own_x(c, x);
     psc_take_method(c, &welcome);

@@ -222,6 +222,13 @@ static void exchange_after(struct psc *c, float *x, float *own, size_t n_samples
         c->error.text[0] = 0;
 }
 
+/* Whether the other members of a clique get x after this step, which an exchange that has begun would move
+ * meanwhile. */
+static bool is_sent_after(const struct psc *c, bool defers)
+{
+    return c->group.size > 1 && c->pulled && brought_to(c, defers) == c->worker.vectors[PSC_VECTOR_X];
+}
+
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 {
     float *own = psc_own_x(c, x);
@@ -238,7 +245,7 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     /* If the server has asked to save, the next exchange is not started: the state must match the center. One
      * that takes many steps is part of the state. */
     if (c->worker.hyper.overlap > 0 && exchange_is_due(c) && !psc_refresh(c) &&
-        (defers || c->worker.save_version == save_version))
+        (defers || c->worker.save_version == save_version) && !is_sent_after(c, defers))
         exchange_after(c, x, own, n_samples, defers);
     return PSC_OK;
 }

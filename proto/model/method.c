@@ -54,10 +54,19 @@ const struct ps_optimizer_info ps_optimizers[] = {
     {.name = NULL},
 };
 
+/* A float has 24 bits: z would stop once the share of one x is below its last digit, after some million
+ * updates. So from 8,192 on every second x counts, for two; from 16,384 on every fourth, for four; and so on.
+ */
 static double rate_mean(double averaging_rate, uint64_t t)
 {
+    enum { FEWEST = 4096 };
+    uint64_t n = t + 1, mask;
+    unsigned shift = 0;
     (void)averaging_rate;
-    return 1.0 / ((double)t + 1);
+    while (n >> shift >= 2 * FEWEST)
+        shift++;
+    mask = (UINT64_C(1) << shift) - 1;
+    return (n & mask) == 0 ? 1.0 / (double)(n >> shift) : 0;
 }
 
 static double rate_moving(double averaging_rate, uint64_t t)

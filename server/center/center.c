@@ -230,15 +230,22 @@ static uint64_t most(const uint64_t *counts, uint32_t n)
     return most;
 }
 
-/* Keeps the rule's state if the rule is the same; else it starts from zero, as after a method change. */
+/* Keeps the rule's state if the rule is the same; else it starts from zero, as after a method change. So it
+ * does where an average starts, because both count the same moves. */
 static int resume_state(struct psd_center *c, struct psd_snapshot *s)
 {
-    bool same = strcmp(s->rule, c->rule->name) == 0 && s->n_state == c->rule->n_state;
-    if (!same)
+    bool same_rule = strcmp(s->rule, c->rule->name) == 0 && s->n_state == c->rule->n_state,
+         same = same_rule && (s->has_average || c->averaging->rate == NULL);
+    if (!same_rule)
         ps_log(PS_LOG_WARN, "resume.state",
                "the checkpoint is of rule %s: rule %s starts from its center, and the state of %s (%u "
                "vectors) is dropped",
                s->rule, c->rule->name, s->rule, s->n_state);
+    else if (!same && s->n_state > 0)
+        ps_log(PS_LOG_WARN, "resume.state",
+               "averaging %s starts: rule %s starts from the checkpoint's center, too, and its state (%u "
+               "vectors) is dropped",
+               c->averaging->name, c->rule->name, s->n_state);
     for (uint32_t i = 0; i < c->rule->n_state; i++) {
         c->state[i] = same ? s->state[i] : psd_vector_create(c->manifest->n_floats, c->own);
         if (c->state[i] == NULL)

@@ -77,9 +77,10 @@ static int read_real(const char *text, double *out)
     return 0;
 }
 
+/* Where the maximum itself is excluded so is what becomes it as a float, as which it is used. */
 static bool in_range(const struct psd_config_key *key, double value)
 {
-    return (key->below_max ? value < key->max : value <= key->max) &&
+    return (key->below_max ? (float)value < (float)key->max : value <= key->max) &&
            (key->above_min ? value > key->min : value >= key->min);
 }
 

@@ -182,10 +182,16 @@ static void note_overflow(struct psd_lane *lane, uint64_t round, size_t n_bad, u
                lane->index, round, n_bad, at);
 }
 
-static struct psd_move move_of(const struct psd_lane *lane, const struct psd_arrival *first, uint32_t n)
+/* The learning rate is that of the worker that has made the most steps: one that has joined later, or was
+ * away, does not set the schedule back for all. */
+static struct psd_move move_of(const struct psd_lane *lane, struct psd_arrival *const *arrivals, uint32_t n)
 {
     const struct psd_center *c = lane->center;
-    struct psd_move move = psd_lane_move_of(lane, first);
+    const struct psd_arrival *furthest = arrivals[0];
+    for (uint32_t i = 1; i < n; i++)
+        if (arrivals[i]->frame.clock > furthest->frame.clock)
+            furthest = arrivals[i];
+    struct psd_move move = psd_lane_move_of(lane, furthest);
     move.n_moves = n;
     if (c->info->uses & PS_USES_RATE)
         move.alpha = (float)ps_hyper_alpha(&c->hyper, n, true);
@@ -257,7 +263,7 @@ void psd_merge_round(struct psd_lane *lane, uint32_t chunk, uint32_t n)
                                .arrivals = r->gathered,
                                .m = r->bodies,
                                .n = n,
-                               .move = move_of(lane, r->gathered[0], n),
+                               .move = move_of(lane, r->gathered, n),
                                .scales = r->scales};
     for (uint32_t i = 0; i < n; i++) {
         assert(psd_lane_is_private(p.arrivals[i]));

@@ -335,6 +335,27 @@ START_TEST(the_first_step_of_a_changed_method_moves_the_center)
 }
 END_TEST
 
+/* The multipliers are of a center that was the mean of two workers' shares. */
+START_TEST(admm_begins_anew_with_another_number_of_workers)
+{
+    start_psd((const char *[]){"method=admm", "admission=fcfs", "workers=2", "rho=1", "learning_rate=0.5",
+                               "schedule={kind: constant, warmup_steps: 0}", NULL});
+    for (int i = 0; i < N; i++) {
+        x[0][i] = (float)(i % 100);
+        g[i] = (float)(i % 3);
+    }
+    struct psc *c = join(x[0]);
+    for (int step = 0; step < 3; step++)
+        step_ok(c, x[0], g);
+    ck_assert_int_eq(psc_pull(c, NULL, center), PSC_OK);
+    ck_assert_msg(psc_set_method(c, "workers=1") == PSC_OK, "%s", psc_error(c));
+    step_ok(c, x[0], g);
+    for (int i = 0; i < N; i++) /* the center - eta g / (1 + eta rho): a few roundings of values below 128 */
+        assert_quick(fabs((double)center[i] - (double)g[i] / 3 - (double)x[0][i]) <= 4 * 0x1p-17);
+    psc_close(c);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-step");
@@ -349,6 +370,7 @@ int main(void)
     tcase_add_test(tc, exchange_by_hand_gives_what_the_rule_answers);
     tcase_add_test(tc, diverged_worker_may_take_the_center_anew);
     tcase_add_loop_test(tc, the_first_step_of_a_changed_method_moves_the_center, 0, (int)ROWS(changes));
+    tcase_add_test(tc, admm_begins_anew_with_another_number_of_workers);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

@@ -107,6 +107,39 @@ START_TEST(elastic_overlap_changes_no_bit_for_one_worker)
 }
 END_TEST
 
+static void change_rate(struct psc *c)
+{
+    struct psc_info info = {.size = sizeof info};
+    double end_s = unit_now_s() + UNIT_HANG_S;
+    assert_ok(c, psc_wait(c, PSC_ALL)); /* what has begun has landed */
+    free(daemon_ask(&psd, "POST", "/set?lines=learning_rate%3D0.03125"));
+    for (; info.generation < 1; unit_nap_ms(5)) {
+        ck_assert(unit_now_s() < end_s);
+        psc_info(c, &info);
+    }
+}
+
+/* The exchange that belongs before the step was made under the method before: it is not made again. Weight
+ * decay without a lookahead is not compared: a change adds it where the exchange has moved x. */
+START_TEST(a_change_of_the_method_repeats_no_exchange)
+{
+    static const int rows[] = {0, 2, 3, 4, 5};
+    roll_start();
+    for (int overlap = 0; overlap < 2; overlap++) {
+        start_elastic(rows[_i], overlap);
+        struct psc *c = join(0);
+        for (int t = 0; t < STEPS; t++) {
+            if (t == 6)
+                change_rate(c);
+            step_overlapped(c, overlap, 0);
+        }
+        psc_close(c);
+        daemon_remove(&psd);
+    }
+    check_traces(1);
+}
+END_TEST
+
 /* Values of the center that differ from `from`, and those that differ from it now and not in `then`. */
 static int count_moved(const float *now, const float *from, const float *then)
 {
@@ -399,6 +432,7 @@ int main(void)
     TCase *tc = tcase_create("overlap");
     tcase_add_checked_fixture(tc, NULL, stop_psd);
     tcase_add_loop_test(tc, elastic_overlap_changes_no_bit_for_one_worker, 0, ROWS(elastic));
+    tcase_add_loop_test(tc, a_change_of_the_method_repeats_no_exchange, 0, 5);
     tcase_add_test(tc, a_worker_in_turn_sends_all_but_the_end);
     tcase_add_test(tc, elastic_overlap_changes_no_bit_for_two_workers_in_lockstep);
     tcase_add_test(tc, exchange_travels_while_the_caller_computes);

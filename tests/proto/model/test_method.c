@@ -298,6 +298,20 @@ START_TEST(the_other_tables_are_consistent)
 }
 END_TEST
 
+/* In float32, and however many updates a job has made. */
+START_TEST(a_mean_follows_after_any_number_of_updates)
+{
+    const struct ps_averaging *mean = ps_averaging_find("mean");
+    const uint64_t half = 1 << 23;
+    float z = 0;
+    for (uint64_t t = 0; t < 8191; t++)
+        ck_assert_double_eq(mean->rate(0, t), 1 / (double)(t + 1));
+    for (uint64_t t = 0; t < 2 * half; t++)
+        z += (float)mean->rate(0, t) * ((t < half ? 1 : 1.25f) - z);
+    ck_assert_double_eq_tol((double)z, 1.125, 1e-3); /* it has rounded 8,192 times at most since it moves */
+}
+END_TEST
+
 /* Methods of one worker have neither rule nor admission. */
 START_TEST(methods_name_rows_that_fit)
 {
@@ -340,6 +354,7 @@ int main(void)
     tcase_add_test(tc, averages_follow_at_their_rates);
     tcase_add_test(tc, rules_are_consistent);
     tcase_add_test(tc, the_other_tables_are_consistent);
+    tcase_add_test(tc, a_mean_follows_after_any_number_of_updates);
     tcase_add_test(tc, methods_name_rows_that_fit);
     suite_add_tcase(suite, tc);
     return unit_run(suite);

@@ -112,6 +112,7 @@ static const struct {
     {"parameters:\n  momentum: 1\n", 2, {"parameters.momentum: found 1; ", "from 0, below 1"}},
     {"parameters:\n  momentum: -0.1\n", 2, {"parameters.momentum: found -0.1; "}},
     {"parameters:\n  beta2: 1\n", 2, {"parameters.beta2: found 1; ", "from 0, below 1"}},
+    {"parameters:\n  beta2: 0.99999999\n", 2, {"parameters.beta2: found 0.99999999; ", "from 0, below 1"}},
     {"parameters:\n  epsilon: 0\n", 2, {"parameters.epsilon: found 0; ", "from 1e-30 to 1"}},
     {"parameters:\n  averaging_rate: 0\n", 2, {"parameters.averaging_rate: found 0; ", "above 0 up to 1"}},
     {"parameters:\n  outer_learning_rate: 0\n", 2, {"outer_learning_rate: found 0; ", "above 0 up to 1000"}},

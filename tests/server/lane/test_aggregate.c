@@ -285,6 +285,38 @@ START_TEST(a_message_of_0_samples_is_refused_where_samples_count)
 }
 END_TEST
 
+static const char *const halves[] = {"admission=sync",
+                                     "parameters.schedule.kind=step",
+                                     "parameters.schedule.gamma=0.5",
+                                     "parameters.schedule.step_steps=10",
+                                     "parameters.schedule.warmup_steps=0",
+                                     NULL};
+
+/* The rate of all is not that of the first step again because one has just joined, whatever its rank. */
+START_TEST(the_rate_is_that_of_the_worker_with_the_most_steps)
+{
+    struct rig r;
+    struct reply reply;
+    struct ps_frame f;
+    open_job(&r, halves, true);
+    rig_members(&r, 0, P, (const uint32_t[]){0, 1, 2, 3});
+    for (uint32_t i = 0; i < P; i++) {
+        f = rig_frame(&r, PS_FRAME_EXCHANGE, i, INC, 1, 0, 0);
+        f.samples = samples[i];
+        f.clock = i == (uint32_t)_i ? 0 : 20;
+        rig_send_vector(&r, 0, &f, m[i]);
+    }
+    for (uint32_t i = 0; i < P; i++) {
+        rig_recv(&r, 0, &reply);
+        ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER, "%s", reply.sentence);
+        ck_assert_float_eq(reply.f.rate, 0.25f);
+        for (uint32_t k = 0; k < f.count; k++)
+            assert_quick(fabs((double)reply.x[k] - ((double)center[k] - 0.25 * mean(k, P))) <= 2e-6);
+    }
+    rig_close(&r);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-merges");
@@ -292,6 +324,7 @@ int main(void)
     tcase_add_loop_test(tc, merges_are_what_they_say, 0, ROWS(rows));
     tcase_add_test(tc, nobody_moves_the_center_further_than_clip);
     tcase_add_loop_test(tc, a_message_of_0_samples_is_refused_where_samples_count, 0, ROWS(weightless));
+    tcase_add_loop_test(tc, the_rate_is_that_of_the_worker_with_the_most_steps, 0, P);
     tcase_add_loop_test(tc, what_was_checked_is_what_is_merged, 0, ROWS(shared_rows));
     suite_add_tcase(suite, tc);
     return unit_run(suite);

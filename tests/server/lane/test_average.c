@@ -197,11 +197,11 @@ START_TEST(average_starts_at_the_offer)
 END_TEST
 
 /* One vector, since the rig's snapshot copies one tensor. */
-static void open_plain(struct rig *r, const char *const *settings)
+static void open_plain(struct rig *r, const char *rule, const char *const *settings)
 {
     struct dice dice = {34};
     fill(&dice);
-    rig_open(r, "sgd", LANES, settings);
+    rig_open(r, rule, LANES, settings);
     rig_fill(r, N, start);
     rig_admit(r, CLIENT, INC, PSD_PHASE_ACTIVE, false);
 }
@@ -222,12 +222,12 @@ START_TEST(average_goes_on_after_a_checkpoint)
     static float want[N];
     struct psd_snapshot s;
     struct rig r, again;
-    open_plain(&r, mean);
+    open_plain(&r, "sgd", mean);
     move(&r, 1, 5);
     memcpy(want, rig_average(&r), sizeof want);
     rig_close(&r);
 
-    open_plain(&r, mean);
+    open_plain(&r, "sgd", mean);
     move(&r, 1, 3);
     rig_snapshot(&r, &s);
     ck_assert(s.has_average);
@@ -250,7 +250,7 @@ START_TEST(averaging_may_change_at_a_resume)
     static float center[N];
     struct psd_snapshot s;
     struct rig r, again;
-    open_plain(&r, before);
+    open_plain(&r, "sgd", before);
     move(&r, 1, 3);
     rig_snapshot(&r, &s);
     ck_assert_int_eq(s.has_average, _i);
@@ -263,6 +263,40 @@ START_TEST(averaging_may_change_at_a_resume)
         ck_assert_ptr_null(rig_average(&again));
     else
         ck_assert_mem_eq(rig_average(&again), center, sizeof center);
+    rig_close(&again);
+    rig_snapshot_free(&s);
+}
+END_TEST
+
+/* Whatever the center was before: the mean of the centers from then on. What the rule remembers counts the
+ * same moves, and begins with it. */
+START_TEST(an_average_that_starts_at_a_resume_counts_from_there)
+{
+    static const char *const none[] = {"averaging=none", NULL};
+    static double z[N];
+    struct psd_snapshot s;
+    struct rig r, again;
+    open_plain(&r, "momentum", none);
+    move(&r, 1, 3);
+    rig_snapshot(&r, &s);
+    s.state = calloc(PSD_MAX_STATE, sizeof *s.state);
+    s.state[0] = malloc(sizeof start);
+    memcpy(s.state[0], start, sizeof start);
+    rig_close(&r);
+    rig_open(&again, "momentum", LANES, mean);
+    rig_resume(&again, &s);
+    for (int i = 0; i < N; i++)
+        assert_quick(again.center->state[0][i] == 0);
+    rig_admit(&again, CLIENT, INC, PSD_PHASE_ACTIVE, true);
+    memset(z, 0, sizeof z);
+    for (int t = 0; t < 3; t++) {
+        const float *x = rig_center(&again);
+        for (int i = 0; i < N; i++)
+            z[i] += ((double)x[i] - z[i]) / (t + 1);
+        move(&again, (uint64_t)t + 4, (uint64_t)t + 4);
+        for (int i = 0; i < N; i++)
+            assert_quick(fabs((double)rig_average(&again)[i] - z[i]) <= 3 * 4 * 0x1p-21);
+    }
     rig_close(&again);
     rig_snapshot_free(&s);
 }
@@ -310,6 +344,7 @@ int main(void)
     tcase_add_test(tc, average_starts_at_the_offer);
     tcase_add_test(tc, average_goes_on_after_a_checkpoint);
     tcase_add_loop_test(tc, averaging_may_change_at_a_resume, 0, 2);
+    tcase_add_test(tc, an_average_that_starts_at_a_resume_counts_from_there);
     tcase_add_test(tc, average_is_counted);
     tcase_add_test(tc, the_memory_that_a_refusal_names_is_enough);
     suite_add_tcase(suite, tc);
