@@ -10,14 +10,12 @@ folder=$(mktemp -d)
 failed=0
 trap 'leave' EXIT
 slow=${PSD_TEST_SLOW:-1}
-started=() # groups of psruns in the background
 name=none  # of the case, and its run folder's
 
+# Only what runs still: the number of a process that has ended may be another's by now, of another test.
 leave() {
-    local pid
-    for pid in "${started[@]}"; do
-        kill -KILL "$pid" 2>/dev/null
-    done
+    # shellcheck disable=SC2046 # several
+    kill -KILL $(jobs -rp) 2>/dev/null
     sleep 1
     rm -rf "$folder"
 }
@@ -231,7 +229,6 @@ background() {
     : >"$folder/out"
     setsid "$root/scripts/psrun" --run-dir "$folder/$name" --data digits --grace 60 --set limits.silence_s=60 --set limits.drain_s=10 "$@" >"$folder/out" 2>&1 </dev/null &
     psrun_pid=$!
-    started+=("$psrun_pid")
     within 240 has_accuracy || fail "$name: nothing happens"
 }
 
@@ -279,11 +276,9 @@ name=later
 setsid "$root/scripts/psrun" --join "$folder/later" --workers 1 --data digits --start-timeout "$((240 * slow))" -- psworker --net linear \
     --steps 20 >"$folder/joins.out" 2>&1 </dev/null &
 joins=$!
-started+=("$joins")
 within 120 grep -q 'is not there yet' "$folder/joins.out" || fail "later: it does not wait: $(<"$folder/joins.out")"
 setsid "$root/scripts/psrun" --run-dir "$folder/later" --workers 0 --curve >"$folder/out" 2>&1 </dev/null &
 psrun_pid=$!
-started+=("$psrun_pid")
 within 240 is_gone "$joins" || fail "later: it does not end: $(<"$folder/joins.out")"
 wait "$joins" || fail "later: status $?: $(<"$folder/joins.out")"
 kill -TERM "$psrun_pid"
@@ -299,7 +294,6 @@ name=$(printf 'deep-%.0s' {1..40})
 : >"$folder/out"
 setsid "$root/scripts/psrun" --run-dir "$folder/$name" --workers 0 >"$folder/out" 2>&1 </dev/null &
 psrun_pid=$!
-started+=("$psrun_pid")
 within 240 says 'psd is ready: psctl' || fail "deep: psd is not ready"
 read -ra words < <(sed -nE 's/.*psd is ready: psctl (.*) top .*/\1/p' "$folder/out")
 "$PSD_BUILD/server/ctl/psctl" "${words[@]}" --timeout 120 drain >>"$folder/out" 2>&1 || fail "deep: psctl ${words[*]} drain"

@@ -145,7 +145,8 @@ swap_and_copy() { # METHOD NEXT_METHOD
     "$psctl" --socket swapped/psd.sock checkpoint >/dev/null || true
     await has_all_states swapped || true
     if [[ $(jobs -rp | wc -l) -lt 4 ]]; then # psd and three workers
-        kill -KILL "$server" "${workers[@]}" 2>/dev/null || true
+        # shellcheck disable=SC2046 # several
+        kill -KILL $(jobs -rp) 2>/dev/null || true
         wait "$server" "${workers[@]}" 2>/dev/null || true
         return 1
     fi
