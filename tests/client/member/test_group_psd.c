@@ -621,11 +621,10 @@ static int come_back_otherwise(struct member *m, int t)
 /* Else the members would go on with a learning rate each. */
 START_TEST(where_all_are_one_clique_another_method_ends_it)
 {
+    static const char *const settings[] = {RIG_CUT, RIG_SAME_ADDRESS, "checkpoint.every_s=0",
+                                           "clique.publish=1", NULL};
     clique_of_all = cliques_of_all[_i];
-    ck_assert_int_eq(daemon_prepare(&swapped, NULL,
-                                    (const char *const[]){RIG_CUT, RIG_SAME_ADDRESS, "checkpoint.every_s=0",
-                                                          "clique.publish=1", NULL}),
-                     0);
+    ck_assert_int_eq(daemon_prepare(&swapped, NULL, settings), 0);
     write_rate("0.1");
     ck_assert_int_eq(daemon_start(&swapped, NULL), 0);
     struct run *r = run_of("", 3);
