@@ -300,13 +300,16 @@ static void *bind_router(struct fake *f, char *url, size_t size)
     return socket;
 }
 
+/* With a codec nothing is refused, and only the last piece of a fragment is held. */
 static void fake_start(struct fake *f, uint32_t tracks, const char *admission, uint32_t drops,
-                       uint32_t window)
+                       uint32_t window, const char *codec)
 {
     memset(f, 0, sizeof *f);
     f->tracks = tracks;
     f->window = window;
-    f->refuses = window < MOST_HELD;
+    f->codec = codec;
+    f->holds_last = codec != NULL;
+    f->refuses = codec == NULL && window < MOST_HELD;
     f->admission = admission;
     f->drops = drops;
     zmq_msg_init(&f->worker);
@@ -318,7 +321,7 @@ static void fake_start(struct fake *f, uint32_t tracks, const char *admission, u
 
 static void fake_open(struct fake *f, uint32_t tracks, const char *admission, uint32_t drops)
 {
-    fake_start(f, tracks, admission, drops, MOST_HELD);
+    fake_start(f, tracks, admission, drops, MOST_HELD, NULL);
 }
 
 static void fake_close(struct fake *f)
@@ -453,7 +456,7 @@ END_TEST
  * one behind it may have begun: the server waits for that one. Here two chunks fill the window. */
 START_TEST(what_is_refused_holds_nothing_back)
 {
-    fake_start(&fake, FRAGMENTS, "fcfs", 0, PIECES);
+    fake_start(&fake, FRAGMENTS, "fcfs", 0, PIECES, NULL);
     struct psc *c = join();
     for (int i = 0; i < 2 * FRAGMENTS; i++)
         step(c);
@@ -497,10 +500,8 @@ END_TEST
 START_TEST(what_is_owed_is_owed_once)
 {
     enum { HELD = 2, STEPS = 6, MORE = 16 * FRAGMENTS };
-    fake_start(&fake, FRAGMENTS, "sync", 0, 1); /* the second piece comes when the first is answered */
-    fake.refuses = false;
-    fake.holds_last = true;
-    fake.codec = "topk:0.25";
+    fake_start(&fake, FRAGMENTS, "sync", 0, 1,
+               "topk:0.25"); /* the second piece comes when the first is answered */
     struct psc *c = join();
     for (int i = 0; i < STEPS + MORE; i++) {
         if (i == HELD) {
