@@ -318,6 +318,11 @@ stop_workers() {
     done
 }
 
+# Also a worker whose session psd has ended because its values, or the center that they make, are not finite.
+has_diverged() { # WORKER STATUS
+    (($2 == exit_diverged)) || grep -q '(VALUE)' "$run_dir/$1.log"
+}
+
 # Waits until every worker has finished. Any other exit of a child is a failure.
 job_wait_for_workers() {
     local pid name status left=$workers watch=
@@ -338,8 +343,10 @@ job_wait_for_workers() {
             continue
             ;;
         worker-*:0) ;;
-        worker-*:"$exit_diverged")
-            "$job_may_diverge" || fail_child "$name" "$status"
+        worker-*:"$exit_diverged" | worker-*:"$exit_server")
+            if ! "$job_may_diverge" || ! has_diverged "$name" "$status"; then
+                fail_child "$name" "$status"
+            fi
             echo "$name" >>"$run_dir/diverged"
             ;;
         *) fail_child "$name" "$status" ;;

@@ -333,7 +333,10 @@ static void faulted(struct psd_job *job, const struct psd_lane_message *msg)
         return;
     if (msg->a == PS__CODE__VALUE)
         psd_job_note_nonfinite(job, s, s->clock, msg->b, true);
-    snprintf(why, sizeof why, "a lane refused its data (%s)", name);
+    snprintf(why, sizeof why,
+             msg->a == PS__CODE__VALUE ? "its values, or the center with them, are not finite (%s)"
+                                       : "a lane refused its data (%s)",
+             name);
     psd_send_error(job->sender, s, (uint32_t)msg->a, true, why);
     psd_job_end(job, s, (uint32_t)msg->a, why);
 }

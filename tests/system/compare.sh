@@ -102,6 +102,20 @@ grep -q "$dir/out is in use by another compare" "$dir/log" || wrong "two in a fo
 
 compare sgd:learning_rate=1000,warmup=0 --net mlp --out "$dir/diverged" || wrong "exit $?: $(<"$dir/log")"
 grep -q '^| `sgd.*, diverged |' "$dir/table" || wrong "what diverged is not told: $(<"$dir/table")"
+# A worker whose session psd ends for its values has diverged, too; one that has lost its psd has not.
+diverged() { # WORKER STATUS
+    # shellcheck source=scripts/lib.sh
+    source "$root/scripts/lib.sh"
+    # shellcheck source=scripts/job.sh
+    source "$root/scripts/job.sh"
+    run_dir=$dir
+    has_diverged "$@"
+}
+echo 'training ended: its values, or the center with them, are not finite (VALUE) (PSC_EEVICTED)' >"$dir/worker-0.log"
+echo 'training ended: no answer in 60 s (PSC_EGONE)' >"$dir/worker-1.log"
+(diverged worker-0 6) || wrong "its values ended the session of worker 0"
+(diverged worker-1 6) && wrong "worker 1 has lost its psd"
+(diverged worker-1 7) || wrong "worker 1 says that it has diverged"
 compare async-easgd sgd --steps 100000000 --seconds 1 --out "$dir/cut" || wrong "exit $?: $(<"$dir/log")"
 [[ $(wc -l <"$dir/cut/runs.tsv") -eq 3 ]] || wrong "runs that are cut are no results: $(<"$dir/table")"
 compare async-easgd sgd --steps 100000000 --until 0.5 --out "$dir/until" || wrong "exit $?: $(<"$dir/log")"
