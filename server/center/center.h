@@ -66,9 +66,9 @@ int psd_center_count_fragments(struct psd_center *c);
 /* Whether the vector can be split into the method's fragments; -EINVAL with a sentence. */
 int psd_center_check_fragments(const struct ps_hyper *h, const struct ps_shard *shard, struct ps_error *err);
 /* Creates the center from a checkpoint and takes over its center, state, average and manifest; uses the
- * checkpoint's lane map. If the checkpoint has no average, a configured one starts at the center; if it has
- * another rule, the rule's state starts from zero. s must stay valid until the lanes have taken their slices.
- * -EINVAL if the lane map is not possible. */
+ * checkpoint's lane map. If the checkpoint has no average, or one of another averaging or rule, a configured
+ * one starts at the center; then, and if it has another rule, the rule's state starts from zero. s must stay
+ * valid until the lanes have taken their slices. -EINVAL if the lane map is not possible. */
 int psd_center_resume(const struct psd_config *cfg, const struct psd_admission *admission,
                       struct psd_snapshot *s, struct psd_center **out, struct ps_error *err);
 /* replace.c. Creates a center for cfg's method that will take over from `old`, and allocates what it needs in

@@ -62,6 +62,7 @@ int psd_center_replace(const struct psd_config *cfg, const struct psd_admission 
     c->generation = old->generation + 1;
     memcpy(c->snapshot.method, cfg->method, sizeof c->snapshot.method);
     memcpy(c->snapshot.rule, cfg->rule, sizeof c->snapshot.rule);
+    memcpy(c->snapshot.averaging, cfg->averaging, sizeof c->snapshot.averaging);
     *out = c;
     return 0;
 }
