@@ -223,14 +223,6 @@ int psd_center_create(const struct psd_config *cfg, const struct psd_admission *
     return 0;
 }
 
-static uint64_t most(const uint64_t *counts, uint32_t n)
-{
-    uint64_t most = 0;
-    for (uint32_t i = 0; i < n; i++)
-        most = counts[i] > most ? counts[i] : most;
-    return most;
-}
-
 static bool has_rule_of(const struct psd_center *c, const struct psd_snapshot *s)
 {
     return strcmp(s->rule, c->rule->name) == 0 && s->n_state == c->rule->n_state;
@@ -270,7 +262,7 @@ static int resume_state(struct psd_center *c, struct psd_snapshot *s, bool keeps
         free(s->state[i]); /* of another rule */
         s->state[i] = NULL;
     }
-    c->moves = same ? most(s->lane_moves, s->map.lanes) : 0;
+    c->moves = same ? psd_most(s->lane_moves, s->map.lanes) : 0;
     c->origin = c->version - c->moves;
     if (!same)
         memset(s->lane_moves, 0, s->map.lanes * sizeof *s->lane_moves);

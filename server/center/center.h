@@ -108,6 +108,15 @@ static inline uint32_t psd_center_sees(const struct psd_center *c)
     return c->rule->takes_seen || c->answer_codec.for_moves ? c->hyper.workers : 0;
 }
 
+/* The highest of n counts. */
+static inline uint64_t psd_most(const uint64_t *counts, uint32_t n)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < n; i++)
+        most = counts[i] > most ? counts[i] : most;
+    return most;
+}
+
 /* The row of the shard that the lane serves. */
 uint32_t psd_center_row(const struct psd_center *c, uint32_t lane);
 

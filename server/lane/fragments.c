@@ -110,8 +110,8 @@ static uint64_t moves_in(const struct psd_lane *lane, const struct psd_fragment 
 {
     uint64_t most = 0;
     for (uint32_t k = 0; k < lane->n_chunks; k++)
-        if (fragment_of(lane, k) == f && lane->moves[k] > most)
-            most = lane->moves[k];
+        if (fragment_of(lane, k) == f && psd_lane_moves_in(lane, k) > most)
+            most = psd_lane_moves_in(lane, k);
     return most;
 }
 
@@ -127,16 +127,6 @@ void psd_lane_fragment_moves(const struct psd_lane *lane, uint64_t *out)
 {
     for (uint32_t i = 0; i < lane->n_fragments; i++)
         out[i] = moves_in(lane, &lane->fragments[i]);
-}
-
-uint64_t psd_lane_moves(const struct psd_lane *lane)
-{
-    uint64_t moves = 0;
-    if (lane->center != NULL && lane->whole)
-        return atomic_load_explicit(&lane->shared->version, memory_order_relaxed) - lane->center->origin;
-    for (uint32_t k = 0; k < lane->n_chunks; k++)
-        moves = lane->moves[k] > moves ? lane->moves[k] : moves;
-    return moves;
 }
 
 uint64_t psd_lane_moves_to_save(const struct psd_lane *lane)
