@@ -68,7 +68,7 @@ int psd_center_check_fragments(const struct ps_hyper *h, const struct ps_shard *
 int psd_center_count_fragments(struct psd_center *c)
 {
     struct psd_snapshot *s = &c->snapshot;
-    if (c->hyper.fragments <= 1 || c->whole_lanes)
+    if (c->hyper.fragments <= 1)
         return 0;
     s->fragments = c->hyper.fragments;
     s->fragment_moves = calloc((size_t)c->cut.n_lanes * s->fragments, sizeof *s->fragment_moves);
@@ -223,6 +223,13 @@ int psd_center_create(const struct psd_config *cfg, const struct psd_admission *
     return 0;
 }
 
+/* How often the rule has moved the values. With fragments a lane's own count has all of theirs. */
+static uint64_t moves_of(const struct psd_snapshot *s)
+{
+    return s->fragment_moves != NULL ? psd_most(s->fragment_moves, s->map.lanes * s->fragments)
+                                     : psd_most(s->lane_moves, s->map.lanes);
+}
+
 static bool has_rule_of(const struct psd_center *c, const struct psd_snapshot *s)
 {
     return strcmp(s->rule, c->rule->name) == 0 && s->n_state == c->rule->n_state;
@@ -262,8 +269,7 @@ static int resume_state(struct psd_center *c, struct psd_snapshot *s, bool keeps
         free(s->state[i]); /* of another rule */
         s->state[i] = NULL;
     }
-    c->moves = same ? psd_most(s->lane_moves, s->map.lanes) : 0;
-    c->origin = c->version - c->moves;
+    c->moves = same ? moves_of(s) : 0;
     if (!same)
         memset(s->lane_moves, 0, s->map.lanes * sizeof *s->lane_moves);
     if (!same && s->fragment_moves != NULL)

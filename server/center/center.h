@@ -37,7 +37,6 @@ struct psd_center {
     uint32_t generation;     /* of the method */
     uint64_t version;        /* of the center when this method began, or psd was resumed */
     uint64_t moves;          /* of the rule's state until then */
-    uint64_t origin;         /* version - moves, modulo 2^64: the version at which the state began */
     float *x; /* [n_floats], owned; here and in all vectors only the range `own` is ever touched */
     float *state[PSD_MAX_STATE];
     /* [n_seen][n_floats], owned: what each client last saw, for rules that use it; with an answer_codec for
@@ -61,7 +60,7 @@ uint64_t psd_center_bytes(uint64_t n_floats, const struct psd_rule *rule,
  * fewer chunks than fragments. */
 int psd_center_create(const struct psd_config *cfg, const struct psd_admission *admission,
                       struct ps_manifest *manifest, struct psd_center **out, struct ps_error *err);
-/* Room in the snapshot for the moves of each fragment, where a lane counts them. -ENOMEM. */
+/* Room in the snapshot for the moves of each fragment. -ENOMEM. */
 int psd_center_count_fragments(struct psd_center *c);
 /* Whether the vector can be split into the method's fragments; -EINVAL with a sentence. */
 int psd_center_check_fragments(const struct ps_hyper *h, const struct ps_shard *shard, struct ps_error *err);

@@ -102,7 +102,6 @@ void psd_center_take_over(struct psd_center *c, struct psd_center *old, uint64_t
     s->range = c->own;
     c->version = version;
     c->moves = keeps ? moves : 0;
-    c->origin = version - c->moves;
     old->manifest = NULL;
     psd_center_destroy(old);
 }

@@ -42,10 +42,15 @@ static uint64_t most(const struct psd_lane *lane, uint32_t first, uint32_t end)
     return psd_most(lane->moves + first, end - first);
 }
 
-/* Where lanes share the center they count versions. */
+/* Where lanes share the center they count versions, one for each fragment of a cycle that moves. */
 static uint64_t moves_of_all(const struct psd_lane *lane)
 {
-    return atomic_load_explicit(&lane->shared->version, memory_order_relaxed) - lane->center->origin;
+    const struct psd_center *c = lane->center;
+    uint64_t versions = atomic_load_explicit(&lane->shared->version, memory_order_relaxed) - c->version,
+             n = 0;
+    for (uint32_t i = 0; i < lane->n_fragments; i++)
+        n += lane->fragments[i].moves;
+    return c->moves + (n > 1 ? versions / n : versions);
 }
 
 uint64_t psd_lane_moves_before(const struct psd_lane *lane, const struct psd_arrival *a)
