@@ -45,8 +45,9 @@ struct psd_center {
     uint32_t n_seen;
     const struct ps_averaging *averaging;
     float *z; /* the average that follows x, [n_floats], owned; NULL if averaging is none */
-    /* Lanes copy x to z, or to `seen`, when they take their slices. */
-    bool starts_average, starts_seen;
+    /* Lanes copy x to z, or to `seen`, when they take their slices; or zero the last vector of state, the sum
+     * of moves of a rule with another `delay` than before. */
+    bool starts_average, starts_seen, starts_sum;
     struct psd_snapshot snapshot; /* preallocated, so that a checkpoint never allocates this much memory */
     const struct psd_snapshot *resumed; /* has the replay entries to start from; NULL: a new job. Borrowed */
 };

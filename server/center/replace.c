@@ -93,6 +93,7 @@ void psd_center_take_over(struct psd_center *c, struct psd_center *old, uint64_t
     if (keeps)
         take_memory(c, old);
     c->starts_average = !keeps && c->z != NULL;
+    c->starts_sum = keeps && (c->info->uses & PS_USES_DELAY) != 0 && c->hyper.delay != old->hyper.delay;
     c->starts_seen = c->n_seen > 0 && c->rule->takes_seen;
     s->manifest = c->manifest;
     s->n_state = c->rule->n_state;
