@@ -3,7 +3,7 @@
  * The service thread receives a Welcome with another generation. A transfer in progress that has not landed
  * ends with PSC_METHOD_CHANGED (client/transfer/transfer.c); the step then changes to the new method and is
  * made again. The worker's own steps since the last answer are not lost: they are added to the center first,
- * whatever the new rule sends.
+ * as the rule before would have without its momentum, whatever the new rule sends.
  *
  * The worker's clock continues, and its velocity does if the optimizer stays the same. The multipliers of
  * admm begin at 0, with x at the center. */
@@ -45,15 +45,40 @@ void psc_take_method(struct psc *c, const struct psc_welcome *welcome)
     c->bucket_floats = welcome->bucket_floats;
 }
 
+/* Whether a round takes the mean of its messages. */
+static bool takes_mean(const struct psc *c)
+{
+    return c->admission != NULL && c->admission->merges && (c->rule_info->drops & PS_USES_MERGE) == 0;
+}
+
+/* The rule would have added the unsent steps at its rate, in rounds as one of p workers'. All p of them
+ * change over; added whole, their steps would move the center p times as far as a round. */
+static void weigh_unsent(struct psc *c, float *unsent)
+{
+    struct psc_shared *s = &c->session.shared;
+    pthread_mutex_lock(&s->lock);
+    uint32_t p = takes_mean(c) && s->workers > 1 ? s->workers : 1;
+    pthread_mutex_unlock(&s->lock);
+    float share = (float)(c->taken.unsent_rate / p);
+    psc_passes_begin(&c->work);
+    for (size_t i = 0; i < c->manifest->n_segments && share != 1; i++) {
+        const struct ps_segment *segment = &c->manifest->segments[i];
+        if (segment->role == PS_ROLE_PARAM)
+            psc_scale(&c->work, unsent + segment->range.begin, share, segment->range.count);
+    }
+    psc_passes_end(&c->work);
+}
+
 /* Adds the worker's unsent steps to the center; its own x becomes the center then. */
 static int flush_unsent(struct psc *c, float *x)
 {
     bool may_have_unsent = c->worker.stepped && c->rule->unsent != NULL && psc_vectors_are_there(c);
-    const float *unsent = may_have_unsent ? c->rule->unsent(c, x) : NULL;
+    float *unsent = may_have_unsent ? c->rule->unsent(c, x) : NULL;
     for (uint32_t i = 0; i < c->worker.n_prefetches; i++)
         c->worker.prefetch[i].lost = false;
     if (unsent == NULL)
         return PSC_OK;
+    weigh_unsent(c, unsent);
     struct psc_transfer t = psc_exchange_of(c, unsent, psc_own_x(c, x), 0);
     t.kind = PS_FRAME_ADD;
     t.landed = psc_land_moved;

@@ -215,7 +215,7 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 }
 
 /* The steps that the last answers do not include, and messages that were in flight. */
-static const float *unsent(struct psc *c, float *x)
+static float *unsent(struct psc *c, float *x)
 {
     for (uint32_t i = 0; i < c->worker.n_prefetches; i++)
         if (c->worker.prefetch[i].lost)

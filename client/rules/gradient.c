@@ -58,7 +58,7 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
 }
 
 /* The gradient that was in flight, as the addition that plain sgd would have made of it. */
-static const float *unsent(struct psc *c, float *x)
+static float *unsent(struct psc *c, float *x)
 {
     float *message = c->worker.vectors[PSC_VECTOR_GRADIENT];
     float eta = (float)ps_schedule_rate(&c->worker.hyper.schedule, c->worker.hyper.learning_rate,

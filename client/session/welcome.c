@@ -109,6 +109,7 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
         .publish = m->publish > 0 ? m->publish : 1,
         .bucket_floats = m->bucket_floats,
         .rho = m->rho,
+        .unsent_rate = m->unsent_rate > 0 ? m->unsent_rate : 1,
         .error_feedback = m->error_feedback,
         .takes_known = w->takes_known,
         .tracks = w->tracks > 1 ? w->tracks : 1,

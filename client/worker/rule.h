@@ -37,9 +37,9 @@ struct psc_rule {
     unsigned (*keeps_moved)(const struct psc *c);
     /* Applies the answer of an overlapped exchange; NULL: there is nothing to apply. */
     void (*take_over)(struct psc *c, float *x, struct psc_prefetch *a);
-    /* When the method changes: the part of the worker's steps that the center lacks, as an addition to it.
-     * NULL: there is never any. */
-    const float *(*unsent)(struct psc *c, float *x);
+    /* When the method changes: the part of the worker's steps that the center lacks, as an addition to it, in
+     * a vector of the library. NULL: there is never any. */
+    float *(*unsent)(struct psc *c, float *x);
     /* The server lost an overlapped exchange: its message becomes unsent again. NULL: nothing to do. */
     void (*take_back)(struct psc *c, const struct psc_prefetch *a);
     /* Collective rules: waits for the sum in progress and keeps it for the next step, to be saved. NULL: no

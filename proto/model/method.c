@@ -298,3 +298,10 @@ double ps_hyper_alpha(const struct ps_hyper *h, uint32_t p, bool sync)
         return h->learning_rate * h->rho;
     return h->beta / ((double)(p > 0 ? p : 1) * (sync ? 1.0 : (double)h->period));
 }
+
+double ps_hyper_unsent_rate(const struct ps_hyper *h, const struct ps_rule_info *rule)
+{
+    if ((rule->uses & PS_USES_OUTER) == 0)
+        return 1;
+    return h->outer_learning_rate / (rule->uses & PS_USES_DELAY ? h->delay : 1);
+}

@@ -228,4 +228,8 @@ const char *ps_overlap_text(uint32_t overlap, char text[PS_OVERLAP_TEXT]);
  * (sync), beta / (p * period) else, following live p (Zhang et al. 2015, section 3.1). p = 0 counts as 1. */
 double ps_hyper_alpha(const struct ps_hyper *h, uint32_t p, bool sync);
 
+/* The rate at which the rule adds one message to the center outside rounds, without its momentum: of a
+ * message of steps; else 1. */
+double ps_hyper_unsent_rate(const struct ps_hyper *h, const struct ps_rule_info *rule);
+
 #endif

@@ -68,7 +68,7 @@ int psd_center_check_fragments(const struct ps_hyper *h, const struct ps_shard *
 int psd_center_count_fragments(struct psd_center *c)
 {
     struct psd_snapshot *s = &c->snapshot;
-    if (c->hyper.fragments <= 1 || c->whole_lanes)
+    if (c->hyper.fragments <= 1)
         return 0;
     s->fragments = c->hyper.fragments;
     s->fragment_moves = calloc((size_t)c->cut.n_lanes * s->fragments, sizeof *s->fragment_moves);
@@ -86,6 +86,7 @@ static int snapshot_create(struct psd_center *c, const struct psd_config *cfg)
     s->range = c->own;
     memcpy(s->method, cfg->method, sizeof s->method);
     memcpy(s->rule, cfg->rule, sizeof s->rule);
+    memcpy(s->averaging, cfg->averaging, sizeof s->averaging);
     s->center = psd_vector_create(c->manifest->n_floats, c->own);
     s->state = calloc(PSD_MAX_STATE, sizeof *s->state);
     s->lane_clocks = calloc(s->map.lanes, sizeof *s->lane_clocks);
@@ -222,20 +223,31 @@ int psd_center_create(const struct psd_config *cfg, const struct psd_admission *
     return 0;
 }
 
-static uint64_t most(const uint64_t *counts, uint32_t n)
+/* How often the rule has moved the values. With fragments a lane's own count has all of theirs. */
+static uint64_t moves_of(const struct psd_snapshot *s)
 {
-    uint64_t most = 0;
-    for (uint32_t i = 0; i < n; i++)
-        most = counts[i] > most ? counts[i] : most;
-    return most;
+    return s->fragment_moves != NULL ? psd_most(s->fragment_moves, s->map.lanes * s->fragments)
+                                     : psd_most(s->lane_moves, s->map.lanes);
+}
+
+static bool has_rule_of(const struct psd_center *c, const struct psd_snapshot *s)
+{
+    return strcmp(s->rule, c->rule->name) == 0 && s->n_state == c->rule->n_state;
+}
+
+/* Whether the checkpoint's average goes on: it is of the same averaging, and counts the moves of the same
+ * rule. */
+static bool is_average_of(const struct psd_center *c, const struct psd_snapshot *s)
+{
+    bool same = s->averaging[0] == 0 || strcmp(s->averaging, c->averaging->name) == 0;
+    return c->averaging->rate != NULL && s->has_average && same && has_rule_of(c, s);
 }
 
 /* Keeps the rule's state if the rule is the same; else it starts from zero, as after a method change. So it
  * does where an average starts, because both count the same moves. */
-static int resume_state(struct psd_center *c, struct psd_snapshot *s)
+static int resume_state(struct psd_center *c, struct psd_snapshot *s, bool keeps_average)
 {
-    bool same_rule = strcmp(s->rule, c->rule->name) == 0 && s->n_state == c->rule->n_state,
-         same = same_rule && (s->has_average || c->averaging->rate == NULL);
+    bool same_rule = has_rule_of(c, s), same = same_rule && (c->averaging->rate == NULL || keeps_average);
     if (!same_rule)
         ps_log(PS_LOG_WARN, "resume.state",
                "the checkpoint is of rule %s: rule %s starts from its center, and the state of %s (%u "
@@ -257,8 +269,7 @@ static int resume_state(struct psd_center *c, struct psd_snapshot *s)
         free(s->state[i]); /* of another rule */
         s->state[i] = NULL;
     }
-    c->moves = same ? most(s->lane_moves, s->map.lanes) : 0;
-    c->origin = c->version - c->moves;
+    c->moves = same ? moves_of(s) : 0;
     if (!same)
         memset(s->lane_moves, 0, s->map.lanes * sizeof *s->lane_moves);
     if (!same && s->fragment_moves != NULL)
@@ -266,21 +277,23 @@ static int resume_state(struct psd_center *c, struct psd_snapshot *s)
     return 0;
 }
 
-/* Keeps the checkpoint's average if both have one. */
-static int resume_average(struct psd_center *c, struct psd_snapshot *s)
+/* Keeps the checkpoint's average, or starts one at its center. */
+static int resume_average(struct psd_center *c, struct psd_snapshot *s, bool keeps)
 {
-    if (c->averaging->rate == NULL && s->has_average) {
-        ps_log(PS_LOG_INFO, "resume.average", "averaging is none: the checkpoint's average is dropped");
-        free(s->average);
-    } else if (s->has_average) {
+    if (keeps) {
         c->z = s->average;
     } else if (c->averaging->rate != NULL) {
         if ((c->z = psd_vector_create(c->manifest->n_floats, c->own)) == NULL)
             return -ENOMEM;
         memcpy(c->z + c->own.begin, c->x + c->own.begin, c->own.count * sizeof *c->z);
-        ps_log(PS_LOG_INFO, "resume.average",
-               "the checkpoint has no average: averaging %s starts at its center", c->averaging->name);
+        ps_log(PS_LOG_INFO, "resume.average", "the checkpoint has %s: averaging %s starts at its center",
+               s->has_average ? "the average of another averaging or rule" : "no average",
+               c->averaging->name);
+    } else if (s->has_average) {
+        ps_log(PS_LOG_INFO, "resume.average", "averaging is none: the checkpoint's average is dropped");
     }
+    if (!keeps)
+        free(s->average);
     s->average = NULL;
     s->has_average = false;
     return 0;
@@ -307,7 +320,8 @@ int psd_center_resume(const struct psd_config *cfg, const struct psd_admission *
     }
     c->generation = s->generation;
     c->version = s->version;
-    if (resume_state(c, s) < 0 || resume_average(c, s) < 0 || seen_create(c, true) < 0 ||
+    bool keeps = is_average_of(c, s); /* before its state is taken */
+    if (resume_state(c, s, keeps) < 0 || resume_average(c, s, keeps) < 0 || seen_create(c, true) < 0 ||
         snapshot_create(c, cfg) < 0) {
         psd_center_destroy(c);
         return ps_fail(err, -ENOMEM, "no memory for a snapshot of the center");

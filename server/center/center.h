@@ -37,7 +37,6 @@ struct psd_center {
     uint32_t generation;     /* of the method */
     uint64_t version;        /* of the center when this method began, or psd was resumed */
     uint64_t moves;          /* of the rule's state until then */
-    uint64_t origin;         /* version - moves, modulo 2^64: the version at which the state began */
     float *x; /* [n_floats], owned; here and in all vectors only the range `own` is ever touched */
     float *state[PSD_MAX_STATE];
     /* [n_seen][n_floats], owned: what each client last saw, for rules that use it; with an answer_codec for
@@ -46,8 +45,9 @@ struct psd_center {
     uint32_t n_seen;
     const struct ps_averaging *averaging;
     float *z; /* the average that follows x, [n_floats], owned; NULL if averaging is none */
-    /* Lanes copy x to z, or to `seen`, when they take their slices. */
-    bool starts_average, starts_seen;
+    /* Lanes copy x to z, or to `seen`, when they take their slices; or zero the last vector of state, the sum
+     * of moves of a rule with another `delay` than before. */
+    bool starts_average, starts_seen, starts_sum;
     struct psd_snapshot snapshot; /* preallocated, so that a checkpoint never allocates this much memory */
     const struct psd_snapshot *resumed; /* has the replay entries to start from; NULL: a new job. Borrowed */
 };
@@ -61,14 +61,14 @@ uint64_t psd_center_bytes(uint64_t n_floats, const struct psd_rule *rule,
  * fewer chunks than fragments. */
 int psd_center_create(const struct psd_config *cfg, const struct psd_admission *admission,
                       struct ps_manifest *manifest, struct psd_center **out, struct ps_error *err);
-/* Room in the snapshot for the moves of each fragment, where a lane counts them. -ENOMEM. */
+/* Room in the snapshot for the moves of each fragment. -ENOMEM. */
 int psd_center_count_fragments(struct psd_center *c);
 /* Whether the vector can be split into the method's fragments; -EINVAL with a sentence. */
 int psd_center_check_fragments(const struct ps_hyper *h, const struct ps_shard *shard, struct ps_error *err);
 /* Creates the center from a checkpoint and takes over its center, state, average and manifest; uses the
- * checkpoint's lane map. If the checkpoint has no average, a configured one starts at the center; if it has
- * another rule, the rule's state starts from zero. s must stay valid until the lanes have taken their slices.
- * -EINVAL if the lane map is not possible. */
+ * checkpoint's lane map. If the checkpoint has no average, or one of another averaging or rule, a configured
+ * one starts at the center; then, and if it has another rule, the rule's state starts from zero. s must stay
+ * valid until the lanes have taken their slices. -EINVAL if the lane map is not possible. */
 int psd_center_resume(const struct psd_config *cfg, const struct psd_admission *admission,
                       struct psd_snapshot *s, struct psd_center **out, struct ps_error *err);
 /* replace.c. Creates a center for cfg's method that will take over from `old`, and allocates what it needs in
@@ -106,6 +106,15 @@ int psd_manifest_of(const struct psd_config *cfg, Ps__Tensor *const *tensors, si
 static inline uint32_t psd_center_sees(const struct psd_center *c)
 {
     return c->rule->takes_seen || c->answer_codec.for_moves ? c->hyper.workers : 0;
+}
+
+/* The highest of n counts. */
+static inline uint64_t psd_most(const uint64_t *counts, uint32_t n)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < n; i++)
+        most = counts[i] > most ? counts[i] : most;
+    return most;
 }
 
 /* The row of the shard that the lane serves. */

@@ -62,6 +62,7 @@ int psd_center_replace(const struct psd_config *cfg, const struct psd_admission 
     c->generation = old->generation + 1;
     memcpy(c->snapshot.method, cfg->method, sizeof c->snapshot.method);
     memcpy(c->snapshot.rule, cfg->rule, sizeof c->snapshot.rule);
+    memcpy(c->snapshot.averaging, cfg->averaging, sizeof c->snapshot.averaging);
     *out = c;
     return 0;
 }
@@ -92,6 +93,7 @@ void psd_center_take_over(struct psd_center *c, struct psd_center *old, uint64_t
     if (keeps)
         take_memory(c, old);
     c->starts_average = !keeps && c->z != NULL;
+    c->starts_sum = keeps && (c->info->uses & PS_USES_DELAY) != 0 && c->hyper.delay != old->hyper.delay;
     c->starts_seen = c->n_seen > 0 && c->rule->takes_seen;
     s->manifest = c->manifest;
     s->n_state = c->rule->n_state;
@@ -101,7 +103,6 @@ void psd_center_take_over(struct psd_center *c, struct psd_center *old, uint64_t
     s->range = c->own;
     c->version = version;
     c->moves = keeps ? moves : 0;
-    c->origin = version - c->moves;
     old->manifest = NULL;
     psd_center_destroy(old);
 }

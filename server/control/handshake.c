@@ -71,6 +71,7 @@ static void fill_method(const struct psd_control *control, Ps__Method *m, Ps__Sc
     m->pipeline = h->pipeline;
     m->pipeline_warmup = h->pipeline_warmup;
     m->pipeline_warmup_epochs = h->pipeline_warmup_epochs;
+    m->unsent_rate = ps_hyper_unsent_rate(h, ps_rule_find(control->cfg->rule));
     m->averaging = (char *)(uintptr_t)control->cfg->averaging;
     m->admission = (char *)(uintptr_t)control->cfg->admission;
     schedule->kind = h->schedule.kind;

@@ -10,7 +10,7 @@
  *
  * Every client gets a Welcome with the next generation, which names its last complete exchange: nothing that
  * it sent after that has landed. The library repeats that part of its step under the new method, and sends
- * its unsent delta unchanged (PS_FRAME_ADD), so that no update is lost and none lands twice.
+ * its unsent delta, which is added as it is (PS_FRAME_ADD), so that no update is lost and none lands twice.
  *
  * With several servers, an exchange may have begun at one of them and not at another. All other servers first
  * try the change (try_others), so that it cannot fail later. When all their lanes have closed too, each

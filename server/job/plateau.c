@@ -24,6 +24,14 @@ static const struct ps_schedule *schedule_of(const struct psd_job *job)
     return &job->cfg->hyper.schedule;
 }
 
+/* After a change of what is watched: the best of one loss says nothing of the other's. */
+static void follow_watch(struct psd_job *job)
+{
+    if (job->plateau.watch != job->cfg->schedule.watch)
+        job->plateau =
+            (struct psd_plateau){.watch = job->cfg->schedule.watch, .best = NAN, .drops = job->plateau.drops};
+}
+
 static bool watches(const struct psd_job *job, enum psd_watch what)
 {
     return schedule_of(job)->kind == PS_SCHEDULE_PLATEAU && job->cfg->schedule.watch == what &&
@@ -41,7 +49,8 @@ void psd_plateau_resume(struct psd_job *job)
     struct ps_schedule *s = &job->cfg->hyper.schedule;
     if (s->kind != PS_SCHEDULE_PLATEAU || !was->known)
         return;
-    job->plateau = (struct psd_plateau){.best = was->best, .since = was->since, .drops = was->drops};
+    job->plateau = (struct psd_plateau){
+        .watch = job->cfg->schedule.watch, .best = was->best, .since = was->since, .drops = was->drops};
     s->drops = psd_plateau_drops(job, s->n_factors);
 }
 
@@ -67,6 +76,7 @@ void psd_plateau_reported(struct psd_job *job, double loss)
     struct psd_plateau *p = &job->plateau;
     if (!watches(job, PSD_WATCH_TRAIN) || !isfinite(loss))
         return;
+    follow_watch(job);
     if (p->n == 0)
         p->begin_ms = psd_loop_now_ms(job->loop);
     p->sum += loss;
@@ -77,6 +87,7 @@ void psd_plateau_evaluated(struct psd_job *job, const struct psd_evaluation *e)
 {
     if (!watches(job, PSD_WATCH_TEST) || !psd_evaluation_counts(job, e) || e->version == job->plateau.version)
         return;
+    follow_watch(job);
     job->plateau.version = e->version;
     observe(job, e->loss);
 }
@@ -111,6 +122,7 @@ void psd_plateau_tick(struct psd_job *job)
         job->plateau = (struct psd_plateau){.best = NAN};
         return;
     }
+    follow_watch(job);
     if (watches(job, PSD_WATCH_TRAIN))
         end_window(job);
     put_in_force(job);

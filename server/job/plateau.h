@@ -12,14 +12,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "server/config/config.h"
+
 struct psd_job;
 struct psd_evaluation;
 
 struct psd_plateau {
-    double best;    /* NaN: no observation yet */
-    uint32_t since; /* observations since the best */
-    uint32_t drops; /* so far; hyper.schedule.drops follows */
-    double sum;     /* sum and number of finite losses reported since begin_ms */
+    enum psd_watch watch; /* the loss that `best` is of */
+    double best;          /* NaN: no observation yet */
+    uint32_t since;       /* observations since the best */
+    uint32_t drops;       /* so far; hyper.schedule.drops follows */
+    double sum;           /* sum and number of finite losses reported since begin_ms */
     uint64_t n, begin_ms;
     uint64_t version; /* of the center that was last evaluated */
 };

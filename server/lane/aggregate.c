@@ -276,7 +276,7 @@ void psd_merge_round(struct psd_lane *lane, uint32_t chunk, uint32_t n)
     for (uint32_t i = 0; i < n; i++)
         psd_lane_open_norms(lane, p.arrivals[i]);
     size_t n_bad = move_round(&p, piece, &at);
-    lane->moves[chunk] += psd_rounds_closes(lane, chunk, psd_end_of(p.arrivals[0]));
+    psd_lane_moves_count(lane, p.arrivals[0]);
     if (n_bad > 0)
         note_overflow(lane, r->done[chunk], n_bad, at);
     land_and_answer(lane, chunk, n, lane->center->rule->rate(&p.move));

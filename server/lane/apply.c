@@ -124,26 +124,12 @@ void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a)
     }
 }
 
-/* Whether the rule has moved the chunk once more with this message: with the last key of it that moves. */
-static bool counts(const struct psd_lane *lane, const struct psd_arrival *a)
-{
-    return lane->rounds == NULL || psd_rounds_closes(lane, a->chunk, psd_end_of(a));
-}
-
-/* How often the rule has moved the values of the message. */
-static uint64_t moves_before(const struct psd_lane *lane, const struct psd_arrival *a)
-{
-    if (lane->whole)
-        return atomic_load_explicit(&lane->shared->version, memory_order_relaxed) - lane->center->origin;
-    return lane->moves[a->chunk] + (counts(lane, a) ? 0 : lane->rounds->turn[a->chunk]);
-}
-
 struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_arrival *a)
 {
     const struct ps_hyper *h = &lane->center->hyper;
     double eta = a->client->weight * ps_schedule_rate(&h->schedule, h->learning_rate, a->frame.clock);
     double pull = eta * h->rho;
-    uint64_t t = moves_before(lane, a);
+    uint64_t t = psd_lane_moves_before(lane, a);
     float follow = lane->center->z != NULL ? (float)lane->center->averaging->rate(h->averaging_rate, t) : 0;
     return (struct psd_move){.vec = lane->vec,
                              .rule = a->frame.kind == PS_FRAME_ADD ? &psd_rule_add : lane->center->rule,
@@ -357,7 +343,8 @@ bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
         return false;
     if (a->frame.kind != PS_FRAME_PUSH)
         psd_lane_see(lane, a->frame.client, piece, psd_lane_center_of(lane, a));
-    lane->moves[a->chunk] += !move.is_delta && counts(lane, a);
+    if (!move.is_delta)
+        psd_lane_moves_count(lane, a);
     psd_lane_land(lane, a);
     return true;
 }

@@ -23,6 +23,7 @@ static void free_tables(struct psd_lane *lane)
     free(lane->snap_replay);
     free(lane->snap.left);
     free(lane->moves);
+    free(lane->parts);
     free(lane->offered);
     free(lane->scratch);
     free(lane->fragments);
@@ -32,6 +33,7 @@ static void free_tables(struct psd_lane *lane)
     lane->snap_replay = NULL;
     lane->snap.left = NULL;
     lane->scratch = NULL;
+    lane->parts = NULL;
 }
 
 /* Also records how often the rule has moved these values, for the next method. */
@@ -102,7 +104,7 @@ static void restore_replay(struct psd_lane *lane, const struct psd_snapshot *s)
         return;
     atomic_store(&lane->stats.clock, s->lane_clocks[lane->index]);
     for (uint32_t k = 0; k < lane->n_chunks; k++)
-        lane->moves[k] = psd_lane_moves_at(lane, k, s);
+        psd_lane_moves_set(lane, k, psd_lane_moves_at(lane, k, s));
 }
 
 /* The method has changed, and with it possibly the chunks. Every exchange that had begun under the previous
@@ -126,7 +128,7 @@ static void restore_whole(struct psd_lane *lane)
         atomic_store_explicit(&c->last_squares, NAN, memory_order_relaxed);
     }
     for (uint32_t k = 0; k < lane->n_chunks; k++)
-        lane->moves[k] = lane->center->moves;
+        psd_lane_moves_set(lane, k, lane->center->moves);
 }
 
 /* Setup of a job, the only place where a lane's thread allocates. Without memory the slice is not served, and
@@ -158,16 +160,15 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
     lane->snap_bitmaps = calloc(n_exchanges * lane->n_words, sizeof(uint64_t));
     lane->snap_replay = calloc(n_exchanges, sizeof *lane->snap_replay);
     lane->snap.left = calloc(lane->n_words, sizeof *lane->snap.left);
-    lane->moves = calloc(lane->n_chunks, sizeof(uint64_t));
     lane->offered = calloc(lane->n_words, sizeof(uint64_t));
     lane->scratch = aligned_alloc(64, center->shard.chunk_floats * sizeof(float));
     lane->center = center;
-    int rc = psd_lane_fragments_create(lane);
+    int rc = psd_lane_moves_create(lane);
+    rc = rc == 0 ? psd_lane_fragments_create(lane) : rc;
     if (rc == 0 && center->admission->members)
         lane->rounds = psd_rounds_create(lane, center->version);
-    if (!lane->bitmaps || !lane->snap_bitmaps || !lane->snap_replay || !lane->snap.left || !lane->moves ||
-        !lane->offered || !lane->scratch ||
-        (center->answer_codec.for_moves && (!lane->based || !lane->bases)) || rc < 0 ||
+    if (!lane->bitmaps || !lane->snap_bitmaps || !lane->snap_replay || !lane->snap.left || !lane->offered ||
+        !lane->scratch || (center->answer_codec.for_moves && (!lane->based || !lane->bases)) || rc < 0 ||
         (center->admission->members && lane->rounds == NULL)) {
         ps_log(PS_LOG_ERROR, "lane.memory", "lane %u: no memory for its tables; it refuses data",
                lane->index);

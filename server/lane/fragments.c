@@ -110,8 +110,8 @@ static uint64_t moves_in(const struct psd_lane *lane, const struct psd_fragment 
 {
     uint64_t most = 0;
     for (uint32_t k = 0; k < lane->n_chunks; k++)
-        if (fragment_of(lane, k) == f && lane->moves[k] > most)
-            most = lane->moves[k];
+        if (fragment_of(lane, k) == f && psd_lane_moves_in(lane, k) > most)
+            most = psd_lane_moves_in(lane, k);
     return most;
 }
 
@@ -126,17 +126,7 @@ static uint64_t fragment_moves(const struct psd_lane *lane)
 void psd_lane_fragment_moves(const struct psd_lane *lane, uint64_t *out)
 {
     for (uint32_t i = 0; i < lane->n_fragments; i++)
-        out[i] = moves_in(lane, &lane->fragments[i]);
-}
-
-uint64_t psd_lane_moves(const struct psd_lane *lane)
-{
-    uint64_t moves = 0;
-    if (lane->center != NULL && lane->whole)
-        return atomic_load_explicit(&lane->shared->version, memory_order_relaxed) - lane->center->origin;
-    for (uint32_t k = 0; k < lane->n_chunks; k++)
-        moves = lane->moves[k] > moves ? lane->moves[k] : moves;
-    return moves;
+        out[i] = lane->whole ? psd_lane_moves(lane) : moves_in(lane, &lane->fragments[i]);
 }
 
 uint64_t psd_lane_moves_to_save(const struct psd_lane *lane)
@@ -148,9 +138,11 @@ uint64_t psd_lane_moves_to_save(const struct psd_lane *lane)
 uint64_t psd_lane_moves_at(const struct psd_lane *lane, uint32_t chunk, const struct psd_snapshot *s)
 {
     uint64_t moves = s->lane_moves[lane->index], here = 0, before = 0;
-    if (s->fragment_moves != NULL && lane->n_fragments > 0 && s->fragments == lane->n_fragments)
-        return s->fragment_moves[(size_t)lane->index * s->fragments +
-                                 (size_t)(fragment_of(lane, chunk) - lane->fragments)];
+    if (s->fragment_moves != NULL) {
+        const uint64_t *of = s->fragment_moves + (size_t)lane->index * s->fragments;
+        return s->fragments == lane->n_fragments ? of[fragment_of(lane, chunk) - lane->fragments]
+                                                 : psd_most(of, s->fragments);
+    }
     if (lane->n_fragments == 0 || lane->center->admission->merges)
         return moves;
     const struct psd_fragment *own = fragment_of(lane, chunk);

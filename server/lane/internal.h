@@ -45,17 +45,29 @@ void psd_lane_forget_fragment(const struct psd_lane *lane, struct psd_lane_clien
 /* Copies to `landed` the chunks of the exchange on the track that have landed. */
 void psd_lane_copy_landed(const struct psd_lane *lane, const struct psd_lane_client *c, uint32_t track,
                           uint64_t *landed);
-/* psd_lane_moves: how often the rule has moved the lane's values; chunks may differ by one while they are
- * served. psd_lane_moves_to_save: that count as a checkpoint stores it; with fragments, the exchanges of
- * fragments that have moved the slice. psd_lane_fragment_moves: the same for each fragment, [n_fragments].
+/* psd_lane_moves_to_save: psd_lane_moves as a checkpoint stores it; with fragments, the exchanges of
+ * fragments that have moved the slice. psd_lane_fragment_moves: the moves of each fragment, [n_fragments].
  * psd_lane_moves_at: how often the rule has moved the chunk, by a checkpoint; one that does not count
  * fragments tells their share of the lane's count, which is exact if there was only one client. */
-uint64_t psd_lane_moves(const struct psd_lane *lane);
 uint64_t psd_lane_moves_to_save(const struct psd_lane *lane);
 void psd_lane_fragment_moves(const struct psd_lane *lane, uint64_t *out);
 uint64_t psd_lane_moves_at(const struct psd_lane *lane, uint32_t chunk, const struct psd_snapshot *s);
 /* The first float of the last fragment that moves: a round ends with it. */
 uint64_t psd_lane_closing(const struct psd_lane *lane);
+
+/* moves.c. Creates the counts of a lane that has its slice; -ENOMEM. */
+int psd_lane_moves_create(struct psd_lane *lane);
+/* How often the rule has moved the values of the message; of several tensors, the one that it has moved most
+ * often. */
+uint64_t psd_lane_moves_before(const struct psd_lane *lane, const struct psd_arrival *a);
+/* It has moved them once more. */
+void psd_lane_moves_count(struct psd_lane *lane, const struct psd_arrival *a);
+/* How often it has moved the values of the chunk, of the lane; chunks may differ by one while they are
+ * served. */
+uint64_t psd_lane_moves_in(const struct psd_lane *lane, uint32_t chunk);
+uint64_t psd_lane_moves(const struct psd_lane *lane);
+/* All of the chunk were moved that often. */
+void psd_lane_moves_set(struct psd_lane *lane, uint32_t chunk, uint64_t moves);
 
 /* reply.c: each of these consumes the message. */
 void psd_lane_refuse(struct psd_lane *lane, struct psd_arrival *a, uint32_t code, const char *fmt, ...)

@@ -234,6 +234,7 @@ void psd_lane_destroy(struct psd_lane *lane)
     free(lane->snap_replay);
     free(lane->snap.left);
     free(lane->moves);
+    free(lane->parts);
     free(lane->offered);
     free(lane->scratch);
     free(lane->fragments);

@@ -123,6 +123,12 @@ struct psd_arrival {
     uint64_t version;
 };
 
+/* The parts of tensors that a chunk consists of, in order: those before them in the lane, and the tensor of
+ * the first. */
+struct psd_tensor_parts {
+    uint32_t first, tensor;
+};
+
 /* The extent of an exchange of one fragment. */
 struct psd_fragment {
     bool moves; /* some of it moves, in any lane */
@@ -165,9 +171,10 @@ struct psd_lane {
     uint64_t *based;                        /* [n_slots][n_words]; NULL: answers are not moves */
     uint64_t *bases;                        /* [n_seen][n_chunks]; NULL: answers are not moves */
     uint64_t last_base;                     /* the highest number in `bases` */
-    uint64_t whole_base; /* of all whole answers, while those of a merged round are sent; else 0 */
-    uint64_t *moves;     /* [n_chunks]: how often the rule has moved values of the chunk */
-    uint64_t *offered;   /* [n_words]: chunks of the first worker's x that have arrived */
+    uint64_t whole_base;            /* of all whole answers, while those of a merged round are sent; else 0 */
+    struct psd_tensor_parts *parts; /* [n_chunks + 1] */
+    uint64_t *moves;   /* [parts[n_chunks].first]: how often the rule has moved the part of a tensor */
+    uint64_t *offered; /* [n_words]: chunks of the first worker's x that have arrived */
     uint32_t n_offered;
     struct {
         bool open; /* chunks of it are still missing */

@@ -2,6 +2,7 @@
  * exchange waits for more than a few pages. */
 #include "server/lane/internal.h"
 
+#include <string.h>
 #include <sys/mman.h>
 
 enum { PIECE_BYTES = 2 << 20, BEAT_FLOATS = 16 << 20 };
@@ -76,6 +77,8 @@ void psd_lane_memory_start(struct psd_lane *lane, const struct psd_center *c)
     struct ps_range own = ps_shard_slice(&c->cut, lane->index);
     if (c->starts_average)
         copy_x(lane, c, c->z, own);
+    if (c->starts_sum)
+        memset(c->state[c->rule->n_state - 1] + own.begin, 0, own.count * sizeof(float));
     for (uint32_t i = 0; c->starts_seen && i < c->n_seen; i++)
         copy_x(lane, c, c->seen[i], own);
     if (lane->whole && (c->starts_average || c->starts_seen))

@@ -94,7 +94,8 @@ struct psd_staged *psd_rounds_due(struct psd_lane *lane, uint32_t client, uint32
     return s;
 }
 
-bool psd_rounds_closes(const struct psd_lane *lane, uint32_t chunk, uint64_t end)
+/* Whether nothing moves in the chunk from `end` on. */
+static bool closes(const struct psd_lane *lane, uint32_t chunk, uint64_t end)
 {
     struct ps_range r = chunk_of(lane, chunk);
     return next_moving(lane->center->manifest, end, r.begin + r.count) == r.begin + r.count;
@@ -105,7 +106,7 @@ void psd_rounds_pass(struct psd_lane *lane, uint32_t chunk, uint64_t end)
     struct psd_rounds *r = lane->rounds;
     struct ps_range of = chunk_of(lane, chunk);
     r->keys[chunk].known = false;
-    if (psd_rounds_closes(lane, chunk, end)) {
+    if (closes(lane, chunk, end)) {
         psd_rounds_finish(lane, chunk);
         return;
     }

@@ -121,8 +121,6 @@ struct psd_staged *psd_rounds_due(struct psd_lane *lane, uint32_t client, uint32
 /* Every member has been served the piece of the chunk that ends at `end`: the next piece is due, or the chunk
  * has completed the round. */
 void psd_rounds_pass(struct psd_lane *lane, uint32_t chunk, uint64_t end);
-/* Whether nothing moves in the chunk from `end` on. */
-bool psd_rounds_closes(const struct psd_lane *lane, uint32_t chunk, uint64_t end);
 uint32_t psd_rounds_last_key(const struct ps_manifest *m);
 /* The key of a message: index of its tensor; PSD_WHOLE_VECTOR. */
 static inline uint32_t psd_key_of(const struct ps_frame *f)

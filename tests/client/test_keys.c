@@ -303,8 +303,9 @@ static const struct {
     const char *method, *more;
     int workers, members;
 } lists[] = {
-    {"sync-sgd", "workers=2", 2, 1}, {"async-sgd", "lanes=3", 1, 1},  {"sync-sgd", "workers=1", 2, 2},
-    {"async-msgd", "lanes=3", 2, 2}, {"sync-sgd", "workers=2", 4, 2}, {"ssp-sgd", "slack=0", 1, 1},
+    {"sync-sgd", "workers=2", 2, 1},  {"async-sgd", "lanes=3", 1, 1},  {"sync-sgd", "workers=1", 2, 2},
+    {"async-msgd", "lanes=3", 2, 2},  {"sync-sgd", "workers=2", 4, 2}, {"ssp-sgd", "slack=0", 1, 1},
+    {"async-sgd", "rule=adam", 1, 1},
 };
 
 START_TEST(lists_are_the_method_of_the_server)

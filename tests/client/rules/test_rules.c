@@ -272,6 +272,66 @@ START_TEST(steps_follow_their_equations)
 }
 END_TEST
 
+#define LOCAL_STEPS                                                                                          \
+    "method=custom", "averaging=none", "schedule={kind: constant, warmup_steps: 0}", "learning_rate=0.0625", \
+        RIG_CUT
+#define OUTER  LOCAL_STEPS, "optimizer=sgd", "period=4", "outer_learning_rate=0.5", "outer_momentum=0.5"
+#define ROUNDS "admission=sync", "workers=2"
+
+/* What a worker has not sent moves the center as far as its rule would have without its momentum. */
+static const struct {
+    const char *settings[20];
+    double share;
+    bool in_flight; /* a gradient, whose round has not begun */
+} unsent_rows[] = {
+    {{LOCAL_STEPS, "optimizer=sgd", "period=4", "rule=add", ROUNDS, NULL}, 1, false},
+    {{OUTER, "rule=outer-nesterov", ROUNDS, NULL}, 0.25, false},
+    {{OUTER, "rule=outer-nesterov", "admission=fcfs", NULL}, 0.5, false},
+    {{OUTER, "rule=delayed-nesterov", "admission=fcfs", "delay=4", NULL}, 0.125, false},
+    {{LOCAL_STEPS, "optimizer=none", "rule=sgd", ROUNDS, "overlap=true", NULL}, 0.5, true},
+};
+
+static void await_change(struct psc *c)
+{
+    struct psc_info info = {.size = sizeof info};
+    for (double end = unit_now_s() + UNIT_HANG_S; psc_info(c, &info), info.generation < 1;) {
+        ck_assert_msg(unit_now_s() < end, "the method does not change");
+        unit_nap_ms(2);
+    }
+}
+
+START_TEST(unsent_steps_move_the_center_as_their_rule_would)
+{
+    const bool in_flight = unsent_rows[_i].in_flight;
+    struct psc *c[WORKERS];
+    roll_start();
+    rig_start(&psd, unsent_rows[_i].settings);
+    sim_init();
+    for (int w = 0; w < WORKERS; w++)
+        c[w] = join(w);
+    for (int w = 0; w < (in_flight ? 1 : WORKERS); w++) {
+        gradient(start, (uint64_t)w);
+        assert_ok(c[w], psc_step(c[w], x[w], g, 1));
+        for (int i = 0; i < N; i++)
+            sim.center[i] -= is_param(i) ? unsent_rows[_i].share * parameters[ETA] * (double)g[i] : 0;
+    }
+    free(daemon_ask(&psd, "POST", "/set?lines=learning_rate%3D0.125"));
+    memset(g, 0, sizeof g);
+    for (int w = 0; w < WORKERS; w++) {
+        await_change(c[w]);
+        assert_ok(c[w], psc_step(c[w], x[w], g, 1));
+    }
+    for (int w = 0; w < WORKERS && in_flight; w++)
+        assert_ok(c[w], psc_wait(c[w], PSC_ALL));
+    assert_ok(c[0], psc_pull(c[0], NULL, found));
+    for (int i = 0; i < N; i++)
+        found[i] = is_param(i) ? found[i] : (float)sim.center[i];
+    check_close("center", found, sim.center, 2);
+    for (int w = 0; w < WORKERS; w++)
+        psc_close(c[w]);
+}
+END_TEST
+
 /* A worker that takes the center anew owes nothing, and what others did is not taken for its own. */
 START_TEST(pull_into_x_starts_over_from_the_center)
 {
@@ -431,6 +491,7 @@ int main(void)
     TCase *tc = tcase_create("halves");
     tcase_add_checked_fixture(tc, NULL, stop_psd);
     tcase_add_loop_test(tc, steps_follow_their_equations, 0, ROWS(rows));
+    tcase_add_loop_test(tc, unsent_steps_move_the_center_as_their_rule_would, 0, ROWS(unsent_rows));
     tcase_add_loop_test(tc, pull_into_x_starts_over_from_the_center, 0, 3);
     tcase_add_test(tc, pull_before_the_first_step_is_no_move);
     tcase_add_test(tc, exchange_by_hand_adds_the_move);

@@ -28,6 +28,7 @@ static void assert_same(const struct psd_snapshot *a, const struct psd_snapshot 
         ck_assert_mem_eq(a->average, b->average, a->manifest->n_floats * sizeof(float));
     ck_assert_str_eq(a->method, b->method);
     ck_assert_str_eq(a->rule, b->rule);
+    ck_assert_str_eq(a->averaging, b->averaging);
     ck_assert_uint_eq(a->generation, b->generation);
     ck_assert_uint_eq(a->incarnation, b->incarnation);
     ck_assert_uint_eq(a->version, b->version);
@@ -104,6 +105,7 @@ END_TEST
 static void add_average(struct psd_snapshot *s)
 {
     s->has_average = true;
+    strcpy(s->averaging, "moving");
     s->average = malloc(s->manifest->n_floats * sizeof(float));
     for (uint64_t i = 0; i < s->manifest->n_floats; i++)
         s->average[i] = 0.5f - (float)i;
@@ -299,6 +301,8 @@ static const struct {
      "psd.test_accuracy is not a string"},
     {"\"psd.rule\"", "\"psd.plateau\":\"-1 0 0.5\",\"psd.rule\"",
      "psd.plateau is '-1 0 0.5'; allowed are two counts"},
+    {"\"psd.rule\"", "\"psd.averaging\":\"eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee\",\"psd.rule\"",
+     "psd.averaging has 41 bytes"},
     {"\"psd.rule\"", "\"psd.plateau\":\"1 0 nan\",\"psd.rule\"", "psd.plateau is '1 0 nan'"},
     {"\"psd.rule\"", "\"psd.plateau\":\"1 0 0.5 \",\"psd.rule\"", "psd.plateau is '1 0 0.5 '"},
     {"\"psd.rule\"", "\"psd.rates\":\"{\\\"bn.mean\\\":5}\",\"psd.rule\"", "'bn.mean': rate 5e-06; allowed"},

@@ -58,6 +58,30 @@ START_TEST(a_drop_that_a_resume_undoes_is_a_new_generation)
 }
 END_TEST
 
+/* A training loss is below the best test loss, or above it for ever. The rate that has dropped stays. */
+START_TEST(another_loss_has_a_best_of_its_own)
+{
+    static struct job_fixture d;
+    job_fixture_wire(&d);
+    psd_config_defaults(&d.cfg);
+    d.job.state = PSD_STATE_READY;
+    d.cfg.hyper.schedule.kind = PS_SCHEDULE_PLATEAU;
+    d.cfg.hyper.schedule.n_factors = 2;
+    d.cfg.hyper.schedule.drops = 1;
+    d.cfg.schedule.watch = PSD_WATCH_TRAIN;
+    d.job.resumed.plateau = (struct psd_saved_plateau){.known = true, .drops = 1, .since = 2, .best = 0.5};
+    psd_plateau_resume(&d.job);
+    psd_plateau_tick(&d.job);
+    ck_assert_double_eq(d.job.plateau.best, 0.5);
+    ck_assert_uint_eq(d.job.plateau.since, 2);
+    d.cfg.schedule.watch = PSD_WATCH_TEST;
+    psd_plateau_tick(&d.job);
+    ck_assert_double_nan(d.job.plateau.best);
+    ck_assert_uint_eq(d.job.plateau.since, 0);
+    ck_assert_uint_eq(d.job.plateau.drops, 1);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("plateau");
@@ -65,6 +89,7 @@ int main(void)
     tcase_add_test(t, a_loss_that_gets_no_better_is_a_plateau);
     tcase_add_test(t, a_threshold_of_nothing_wants_less_than_the_best);
     tcase_add_loop_test(t, a_drop_that_a_resume_undoes_is_a_new_generation, 0, 3);
+    tcase_add_test(t, another_loss_has_a_best_of_its_own);
     suite_add_tcase(s, t);
     return unit_run(s);
 }

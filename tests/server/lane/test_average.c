@@ -302,6 +302,43 @@ START_TEST(an_average_that_starts_at_a_resume_counts_from_there)
 }
 END_TEST
 
+/* What has the name of another averaging, or counts the moves of another rule, is no average of this job: it
+ * would be taken for the mean of as many centers as the rule has moves, or vanish with the next. */
+static const struct {
+    const char *rule, *averaging, *then, *is;
+    bool keeps;
+} followed[] = {
+    {"sgd", "moving", "sgd", "mean", false},  {"sgd", "mean", "sgd", "moving", false},
+    {"add", "mean", "sgd", "mean", false},    {"add", "moving", "sgd", "moving", false},
+    {"sgd", "moving", "sgd", "moving", true}, {"sgd", "mean", "sgd", "mean", true},
+};
+
+START_TEST(an_average_of_another_kind_starts_at_the_center)
+{
+    char averaging[2][40];
+    const char *const before[] = {averaging[0], NULL}, *const after[] = {averaging[1], NULL};
+    static float center[N], average[N];
+    struct psd_snapshot s;
+    struct rig r, again;
+    snprintf(averaging[0], sizeof averaging[0], "averaging=%s", followed[_i].averaging);
+    snprintf(averaging[1], sizeof averaging[1], "averaging=%s", followed[_i].is);
+    open_plain(&r, followed[_i].rule, before);
+    move(&r, 1, 3);
+    rig_snapshot(&r, &s);
+    memcpy(center, s.center, sizeof center);
+    memcpy(average, s.average, sizeof average);
+    rig_close(&r);
+    rig_open(&again, followed[_i].then, LANES, after);
+    rig_resume(&again, &s);
+    ck_assert_mem_eq(rig_center(&again), center, sizeof center);
+    ck_assert_mem_eq(rig_average(&again), followed[_i].keeps ? average : center, sizeof center);
+    rig_admit(&again, CLIENT, INC, PSD_PHASE_ACTIVE, true);
+    ck_assert_uint_eq(again.center->moves, followed[_i].keeps ? 3 : 0);
+    rig_close(&again);
+    rig_snapshot_free(&s);
+}
+END_TEST
+
 /* limits.memory_gib counts it: center and snapshot of each vector. */
 START_TEST(average_is_counted)
 {
@@ -345,6 +382,7 @@ int main(void)
     tcase_add_test(tc, average_goes_on_after_a_checkpoint);
     tcase_add_loop_test(tc, averaging_may_change_at_a_resume, 0, 2);
     tcase_add_test(tc, an_average_that_starts_at_a_resume_counts_from_there);
+    tcase_add_loop_test(tc, an_average_of_another_kind_starts_at_the_center, 0, (int)ROWS(followed));
     tcase_add_test(tc, average_is_counted);
     tcase_add_test(tc, the_memory_that_a_refusal_names_is_enough);
     suite_add_tcase(suite, tc);

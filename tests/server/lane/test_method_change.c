@@ -334,6 +334,25 @@ START_TEST(the_rules_state_goes_on_with_the_rule_alone)
 }
 END_TEST
 
+/* What was gathered for one momentum of four moves would be twice too much for one of two. */
+START_TEST(a_sum_of_other_moves_starts_anew)
+{
+    static const char *const four[] = {"delay=4", "outer_learning_rate=1", "outer_momentum=0.5",
+                                       "optimizer=sgd", NULL},
+                             *const two[] = {"delay=2", "outer_learning_rate=1", "outer_momentum=0.5",
+                                             "optimizer=sgd", NULL};
+    struct rig r;
+    open_job(&r, "delayed-nesterov", four);
+    for (uint64_t seq = 1; seq <= 3; seq++)
+        rig_exchange(&r, PS_FRAME_EXCHANGE, 0, INC, seq, x[0], 0);
+    rig_shut(&r);
+    rig_swap(&r, "delayed-nesterov", two);
+    rig_exchange(&r, PS_FRAME_EXCHANGE, 0, INC, 4, x[0], 0);
+    assert_center(&r, (const double[]){0.75 + 0.5 + 0.5 * 0.5, 0});
+    rig_close(&r);
+}
+END_TEST
+
 /* z is the mean of the centers before each update; it goes on where rule and averaging stay, in step. */
 START_TEST(the_average_goes_on_in_step)
 {
@@ -421,6 +440,7 @@ int main(void)
     tcase_add_test(tcase, a_serial_answer_is_given);
     tcase_add_loop_test(tcase, what_is_owed_is_added_whatever_the_method, 0, 8);
     tcase_add_test(tcase, the_rules_state_goes_on_with_the_rule_alone);
+    tcase_add_test(tcase, a_sum_of_other_moves_starts_anew);
     tcase_add_test(tcase, the_average_goes_on_in_step);
     tcase_add_test(tcase, lanes_become_whole_and_back);
     tcase_add_test(tcase, a_checkpoint_after_a_swap_knows_what_has_landed);

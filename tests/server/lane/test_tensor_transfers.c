@@ -202,6 +202,40 @@ START_TEST(answer_of_a_mixed_chunk_follows_the_roles)
 }
 END_TEST
 
+/* Rules and averages that count moves. */
+static const struct {
+    const char *rule, *settings[6];
+} counting[] = {
+    {"adam", {"averaging=mean", "learning_rate=0.125"}},
+    {"delayed-nesterov",
+     {"averaging=mean", "delay=3", "outer_learning_rate=0.5", "outer_momentum=0.5", "optimizer=sgd"}},
+};
+
+/* Sent by itself, in whatever order, a tensor moves as if all of the vector had been sent. */
+START_TEST(a_tensor_counts_its_own_moves)
+{
+    static const uint32_t orders[][3] = {{HEAD, STAT, WIDE}, {WIDE, STAT, HEAD}};
+    enum { STEPS = 5 };
+    static float center[N], average[N];
+    struct rig r;
+    open_job(&r, counting[_i].rule, counting[_i].settings);
+    for (uint64_t t = 0; t < STEPS; t++)
+        move_whole(&r, PS_FRAME_EXCHANGE, t + 1);
+    memcpy(center, rig_center(&r), sizeof center);
+    memcpy(average, rig_average(&r), sizeof average);
+    rig_close(&r);
+    for (size_t k = 0; k < ROWS(orders); k++) {
+        open_job(&r, counting[_i].rule, counting[_i].settings);
+        for (uint64_t t = 0; t < STEPS; t++)
+            for (uint32_t i = 0; i < 3; i++)
+                move_tensor(&r, PS_FRAME_EXCHANGE, 3 * t + i + 1, orders[k][i], 0);
+        ck_assert_mem_eq(rig_center(&r), center, sizeof center);
+        ck_assert_mem_eq(rig_average(&r), average, sizeof average);
+        rig_close(&r);
+    }
+}
+END_TEST
+
 static void assert_norms(const struct rig *r, double squares, double center)
 {
     double found = 0, found_center = 0;
@@ -249,6 +283,7 @@ int main(void)
     tcase_add_test(tc, elastic_rule_averages_buffers_and_leaves_what_is_frozen);
     tcase_add_test(tc, gradient_rule_keeps_a_mean_of_buffers);
     tcase_add_test(tc, answer_of_a_mixed_chunk_follows_the_roles);
+    tcase_add_loop_test(tc, a_tensor_counts_its_own_moves, 0, ROWS(counting));
     tcase_add_test(tc, whole_exchanges_are_measured);
     suite_add_tcase(suite, tc);
     return unit_run(suite);

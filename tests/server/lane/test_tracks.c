@@ -165,6 +165,62 @@ START_TEST(flags_that_lie_are_refused)
 }
 END_TEST
 
+/* One exchange of each value; where lanes share the center, by the lane of client 0. */
+static void make_cycle(struct rig *r, uint64_t t)
+{
+    bool whole = r->center->whole_lanes, in_fragments = r->center->hyper.fragments > 1;
+    struct reply reply;
+    for (uint32_t k = 0; k < CHUNKS; k++) {
+        uint32_t lane = whole ? 0 : lane_of(k), at = whole ? k : k % (CHUNKS / LANES);
+        uint64_t seq = FRAGMENTS * t + 1 + (in_fragments ? k / PIECES : 0);
+        struct ps_frame f = rig_frame(r, PS_FRAME_EXCHANGE, 0, INC, seq, lane, at);
+        f.flags = in_fragments ? PS_FLAG_FRAGMENT : 0;
+        f.code = (uint16_t)(in_fragments ? k / PIECES : 0);
+        rig_ask_vector(r, lane, &f, ones, &reply);
+        ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER, "chunk %u: %s", k, reply.sentence);
+    }
+}
+
+/* Whatever makes a cycle of exchanges, each value has moved once in it: so the average counts, also when the
+ * job is resumed with other fragments. */
+static const char *const averaged[][2][5] = {
+    {{"averaging=mean", "fragments=5", "period=5"}, {"averaging=mean", "fragments=5", "period=5"}},
+    {{"averaging=mean", "fragments=5", "period=5"}, {"averaging=mean", "period=5"}},
+    {{"averaging=mean", "fragments=5", "period=5", "admission=hogwild"},
+     {"averaging=mean", "fragments=5", "period=5", "admission=hogwild"}},
+    {{"averaging=mean", "fragments=5", "period=5"},
+     {"averaging=mean", "fragments=5", "period=5", "admission=hogwild"}},
+    {{"averaging=mean", "fragments=5", "period=5", "admission=hogwild"}, {"averaging=mean", "period=5"}},
+    {{"averaging=mean", "fragments=5", "period=5", "admission=hogwild"},
+     {"averaging=mean", "fragments=5", "period=5"}},
+};
+
+START_TEST(an_average_counts_the_moves_of_its_own_values)
+{
+    enum { CYCLES = 3, MORE = 2 };
+    struct psd_snapshot s;
+    struct rig r, again;
+    open_job(&r, averaged[_i][0], 1);
+    for (uint64_t t = 0; t < CYCLES; t++)
+        make_cycle(&r, t);
+    rig_snapshot(&r, &s);
+    rig_close(&r);
+    rig_open(&again, "add", LANES, averaged[_i][1]);
+    rig_resume(&again, &s);
+    rig_admit(&again, 0, INC, PSD_PHASE_ACTIVE, true);
+    for (uint64_t t = CYCLES; t < CYCLES + MORE; t++)
+        make_cycle(&again, t);
+    rig_center(&again);
+    for (uint32_t i = 0; i < N; i++) { /* of start + t at cycle t */
+        float want = start[i] + (CYCLES + MORE - 1) / 2.0f, off = rig_average(&again)[i] - want;
+        if (off > 1e-3f || off < -1e-3f)
+            ck_abort_msg("float %u of chunk %u: the mean is off by %g", i, i / RIG_CHUNK, (double)off);
+    }
+    rig_close(&again);
+    rig_snapshot_free(&s);
+}
+END_TEST
+
 /* An exchange of the whole vector is alone: the fragments' are over. */
 START_TEST(a_whole_exchange_ends_those_before)
 {
@@ -385,6 +441,7 @@ int main(void)
     TCase *tc = tcase_create("tracks");
     tcase_add_test(tc, fragments_lie_as_the_test_thinks);
     tcase_add_test(tc, each_exchange_lands_once);
+    tcase_add_loop_test(tc, an_average_counts_the_moves_of_its_own_values, 0, ROWS(averaged));
     tcase_add_test(tc, an_answer_tells_the_version_of_its_own_exchange);
     tcase_add_test(tc, what_was_given_up_is_refused);
     tcase_add_test(tc, flags_that_lie_are_refused);
