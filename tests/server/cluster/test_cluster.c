@@ -481,6 +481,29 @@ START_TEST(a_server_that_still_writes_has_not_saved)
 }
 END_TEST
 
+/* It missed an order, and may still write what was ordered before. */
+START_TEST(a_server_that_is_back_is_not_waited_for)
+{
+    struct psd_center *center = give_center_to_other();
+    struct ps_error err = {""};
+    center->admission = psd_admission_find("fcfs");
+    p.head.job.center = center;
+    order_checkpoint();
+    assert_told(PSD_COMMAND_SNAPSHOT, 0);
+    lose_server();
+    order_checkpoint();
+    set_silence(3600);
+    pair_stand(&p, false);
+    find_place();
+    pair_pass_ms(&p, 1000);
+    ck_assert(psd_cluster_has_saved(&p.head.cluster));
+    ck_assert_int_eq(psd_method_change_try(&p.other.job, "", 1, &err), -EBUSY);
+    ck_assert_msg(strstr(err.text, "is still being written") != NULL, "%s", err.text);
+    p.head.job.center = p.other.job.center = NULL;
+    free(center);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-cluster");
@@ -504,6 +527,7 @@ int main(void)
     tcase_add_test(c, a_server_without_its_head_waits_for_no_round);
     tcase_add_test(c, a_checkpoint_of_version_0_is_one_that_all_have);
     tcase_add_test(c, a_server_that_still_writes_has_not_saved);
+    tcase_add_test(c, a_server_that_is_back_is_not_waited_for);
     suite_add_tcase(suite, c);
     return unit_run(suite);
 }
