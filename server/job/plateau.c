@@ -8,7 +8,7 @@
 
 bool psd_plateau_observe(struct psd_plateau *p, double loss, uint32_t patience, double threshold)
 {
-    if (isnan(p->best) || loss < p->best - threshold * fabs(p->best)) {
+    if (!isfinite(p->best) || loss < p->best - threshold * fabs(p->best)) {
         p->best = loss;
         p->since = 0;
         return false;

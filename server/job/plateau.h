@@ -16,7 +16,7 @@ struct psd_job;
 struct psd_evaluation;
 
 struct psd_plateau {
-    double best;    /* NaN: no observation yet */
+    double best;    /* NaN: no observation yet; infinite: losses whose sum was too large for a double */
     uint32_t since; /* observations since the best */
     uint32_t drops; /* so far; hyper.schedule.drops follows */
     double sum;     /* sum and number of finite losses reported since begin_ms */

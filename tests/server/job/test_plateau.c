@@ -33,6 +33,28 @@ START_TEST(a_threshold_of_nothing_wants_less_than_the_best)
 }
 END_TEST
 
+/* Two losses of a run that diverges, and a sum that no double holds. */
+START_TEST(losses_whose_sum_is_infinite_are_no_best_for_ever)
+{
+    static struct job_fixture d;
+    job_fixture_wire(&d);
+    d.cfg.hyper.schedule.kind = PS_SCHEDULE_PLATEAU;
+    d.cfg.schedule.watch = PSD_WATCH_TRAIN;
+    d.cfg.schedule.patience = 2;
+    d.cfg.schedule.threshold = 0.01;
+    d.job.state = PSD_STATE_READY;
+    d.job.plateau.best = NAN;
+    const double seen[] = {1.5e308, 2, 2, 1.5e308, 1};
+    for (size_t i = 0; i < ROWS(seen); i++) {
+        psd_plateau_reported(&d.job, seen[i]);
+        psd_plateau_reported(&d.job, seen[i]);
+        psd_plateau_tick(&d.job);
+    }
+    ck_assert_double_eq(d.job.plateau.best, 1);
+    ck_assert_uint_eq(d.job.plateau.since, 0);
+}
+END_TEST
+
 /* Workers take a learning rate with a generation of the method. They know of the drop since the checkpoint.
  */
 START_TEST(a_drop_that_a_resume_undoes_is_a_new_generation)
@@ -64,6 +86,7 @@ int main(void)
     TCase *t = tcase_create("plateau");
     tcase_add_test(t, a_loss_that_gets_no_better_is_a_plateau);
     tcase_add_test(t, a_threshold_of_nothing_wants_less_than_the_best);
+    tcase_add_test(t, losses_whose_sum_is_infinite_are_no_best_for_ever);
     tcase_add_loop_test(t, a_drop_that_a_resume_undoes_is_a_new_generation, 0, 3);
     suite_add_tcase(s, t);
     return unit_run(s);
