@@ -21,7 +21,8 @@ struct psd_plateau {
     uint32_t drops; /* so far; hyper.schedule.drops follows */
     double sum;     /* sum and number of finite losses reported since begin_ms */
     uint64_t n, begin_ms;
-    uint64_t version; /* of the center that was last evaluated */
+    uint64_t version;    /* of the center that was last evaluated */
+    uint64_t refused_ms; /* when a drop was last refused, for lack of memory; 0: never */
 };
 
 /* Adds an observation: returns whether the rate is to drop. */
