@@ -1,8 +1,11 @@
 /* Where members of a ring meet: who is told what, and what peers cannot do. */
 #include <stdio.h>
 #include <string.h>
+#include <zmq.h>
 
+#include "proto/wire/control.h"
 #include "server/control/rendezvous.h"
+#include "server/psd.h"
 #include "tests/support/unit.h"
 
 enum { PEERS = 2100 };
@@ -324,6 +327,26 @@ START_TEST(floods_end_at_the_bounds)
 }
 END_TEST
 
+/* Messages of one peer, which may be anybody, that have arrived and wait for the loop. */
+START_TEST(a_peer_cannot_fill_the_memory_with_what_is_unread)
+{
+    static struct psd d;
+    struct ps_error err = {""};
+    int most = 0;
+    size_t size = sizeof most;
+    psd_config_defaults(&d.cfg);
+    psd_wire(&d);
+    ck_assert_int_eq(uv_loop_init(&d.loop), 0);
+    ck_assert_msg(psd_control_open(&d.control, "", &err) == 0, "%s", err.text);
+    ck_assert_int_eq(zmq_getsockopt(d.sender.socket, ZMQ_RCVHWM, &most, &size), 0);
+    ck_assert_int_gt(most, 0);
+    ck_assert_int_le(most, (64 << 20) / (int)PS_CONTROL_MAX_BYTES);
+    psd_control_close(&d.control);
+    uv_run(&d.loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(uv_loop_close(&d.loop), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-meeting");
@@ -340,6 +363,7 @@ int main(void)
     tcase_add_test(tc, a_late_one_gives_way_to_itself);
     tcase_add_test(tc, what_cannot_be_is_refused);
     tcase_add_test(tc, floods_end_at_the_bounds);
+    tcase_add_test(tc, a_peer_cannot_fill_the_memory_with_what_is_unread);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }
