@@ -165,6 +165,19 @@ START_TEST(the_file_is_its_owners)
 }
 END_TEST
 
+/* Files of sysfs end before their size, as one does that is cut while it is read. */
+START_TEST(a_file_that_ends_early_is_no_list)
+{
+    static const char path[] = "/sys/devices/system/cpu/online";
+    struct psd_allow list;
+    struct ps_error err = {""};
+    if (access(path, R_OK) != 0)
+        return;
+    ck_assert_int_eq(psd_allow_read(path, &own, &list, &err), -EIO);
+    assert_says(err.text, "it was changed while it was read");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("allow");
@@ -173,6 +186,7 @@ int main(void)
     tcase_add_test(c, rights_are_what_it_says);
     tcase_add_test(c, numbers_are_never_given_twice);
     tcase_add_test(c, the_file_is_its_owners);
+    tcase_add_test(c, a_file_that_ends_early_is_no_list);
     suite_add_tcase(suite, c);
     return unit_run(suite);
 }
