@@ -13,8 +13,10 @@
 #include "proto/error.h"
 
 #define PS_MUNGE_NONCE_BYTES 16
-/* Larger than any payload: the nonce, a Hello and a key. */
+/* Larger than any payload of a client: the nonce, a Hello and a key. */
 #define PS_MUNGE_MAX_BYTES 4096
+/* Of a server: the nonce, an Enlist, which has its configuration, settings and lanes, and a key. */
+#define PS_MUNGE_SERVER_MAX_BYTES (1 << 17)
 
 /* Whether this build supports MUNGE; else a sentence that says what to install. */
 bool ps_munge_built(struct ps_error *err);

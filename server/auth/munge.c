@@ -222,11 +222,12 @@ static int expect(struct job *j, const struct psd_munge_nonce *n, const struct p
                   const ProtobufCMessage *bare)
 {
     char key[PS_CURVE_KEY_CHARS + 1] = "";
+    size_t most = j->of_server ? PS_MUNGE_SERVER_MAX_BYTES : PS_MUNGE_MAX_BYTES;
     j->message_bytes = protobuf_c_message_get_packed_size(bare);
     if (peer->grant != NULL)
         zmq_z85_encode(key, peer->grant->key, PS_CURVE_KEY_BYTES);
     j->expected_bytes = PS_MUNGE_NONCE_BYTES + j->message_bytes + strlen(key);
-    if (!j->of_server && j->expected_bytes > PS_MUNGE_MAX_BYTES)
+    if (j->expected_bytes > most)
         return -E2BIG;
     if ((j->expected = malloc(j->expected_bytes)) == NULL)
         return -ENOMEM;
