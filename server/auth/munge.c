@@ -217,9 +217,9 @@ static void decoded(uv_work_t *work, int status)
     free(j);
 }
 
-/* Builds the expected payload. -E2BIG. */
+/* Builds the expected payload. -E2BIG: it is too long, or the credential is too long to be one over it. */
 static int expect(struct job *j, const struct psd_munge_nonce *n, const struct psd_peer *peer,
-                  const ProtobufCMessage *bare)
+                  const ProtobufCMessage *bare, size_t credential_bytes)
 {
     char key[PS_CURVE_KEY_CHARS + 1] = "";
     size_t most = j->of_server ? PS_MUNGE_SERVER_MAX_BYTES : PS_MUNGE_MAX_BYTES;
@@ -227,7 +227,7 @@ static int expect(struct job *j, const struct psd_munge_nonce *n, const struct p
     if (peer->grant != NULL)
         zmq_z85_encode(key, peer->grant->key, PS_CURVE_KEY_BYTES);
     j->expected_bytes = PS_MUNGE_NONCE_BYTES + j->message_bytes + strlen(key);
-    if (j->expected_bytes > most)
+    if (j->expected_bytes > most || credential_bytes > 2 * most)
         return -E2BIG;
     if ((j->expected = malloc(j->expected_bytes)) == NULL)
         return -ENOMEM;
@@ -244,7 +244,7 @@ static void queue_check(struct psd_auth *a, const struct psd_peer *peer, struct 
     struct job *j = calloc(1, sizeof *j);
     if (j != NULL)
         j->of_server = bare->descriptor == &ps__enlist__descriptor;
-    int rc = j != NULL ? expect(j, n, peer, bare) : -ENOMEM;
+    int rc = j != NULL ? expect(j, n, peer, bare, credential->len) : -ENOMEM;
     n->peer_bytes = 0;
     if (rc == 0 && (j->credential = strndup((const char *)credential->data, credential->len)) == NULL)
         rc = -ENOMEM;
@@ -262,7 +262,7 @@ static void queue_check(struct psd_auth *a, const struct psd_peer *peer, struct 
         return;
     }
     psd_send_refusal(a->sender, peer, PS__CODE__AUTH,
-                     rc == -E2BIG ? "a Hello too long for a munge credential"
+                     rc == -E2BIG ? "too long for a munge credential, or with a credential that is too long"
                                   : "no memory for a munge credential");
     free(j != NULL ? j->expected : NULL);
     free(j != NULL ? j->credential : NULL);

@@ -141,12 +141,31 @@ START_TEST(a_key_that_a_reload_removes_meanwhile_stays_out)
 }
 END_TEST
 
+/* It would be kept, with as many others as there may be clients, until munged has refused it. */
+START_TEST(a_credential_that_is_too_long_is_not_kept)
+{
+    static uint8_t bytes[1 << 20];
+    Ps__Hello hello = PS__HELLO__INIT;
+    struct psd_peer peer = {.id = (const unsigned char *)"peer", .id_bytes = 4, .address = "127.0.0.1"};
+    open_auth();
+    psd_munge_hello(&auth, &peer, &hello);
+    memset(bytes, 'x', sizeof bytes);
+    hello.credential = (ProtobufCBinaryData){sizeof bytes, bytes};
+    psd_munge_hello(&auth, &peer, &hello);
+    ck_assert_uint_eq(auth.munge.at_work, 0);
+    ck_assert_msg(strstr(refused, "a credential that is too long") != NULL, "%s", refused);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    close_auth();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-munge");
     TCase *tc = tcase_create("munge");
     tcase_add_test(tc, a_credential_lets_its_key_in);
     tcase_add_test(tc, a_key_that_a_reload_removes_meanwhile_stays_out);
+    tcase_add_test(tc, a_credential_that_is_too_long_is_not_kept);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }
