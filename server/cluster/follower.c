@@ -378,6 +378,13 @@ static void on_error(struct psd_cluster *cluster, const Ps__Error *m)
         f->placed = false;
         return;
     }
+    if (m->code == PS__CODE__AUTH && f->served) { /* the head's munged, which has vouched for it, fails */
+        if (ps_log_allows(&f->log_limit, "server.refused", "servers"))
+            ps_log(PS_LOG_WARN, "server.refused", "the head at %s: %s; asking again", f->head_url,
+                   m->sentence);
+        f->placed = false;
+        return;
+    }
     psd_job_fail(cluster->job, m->code == PS__CODE__MANIFEST ? PSD_EXIT_CHECKPOINT : PSD_EXIT_CONFIG,
                  m->sentence);
 }

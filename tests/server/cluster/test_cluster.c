@@ -295,6 +295,20 @@ START_TEST(an_enlist_that_was_said_to_another_head_is_passed_by)
 }
 END_TEST
 
+/* The head's munged fails when a server that was lost proves again who it is. */
+START_TEST(a_server_of_the_job_outlives_a_munged_that_fails)
+{
+    struct psd_peer peer = {.id = server()->peer, .id_bytes = server()->peer_bytes, .address = "the wire"};
+    psd_send_refusal(&p.head.sender, &peer, PS__CODE__AUTH, "munge: Socket communication error");
+    PAIR_WHILE(&p, p.n_refused == 0, "the server does not hear of it");
+    PAIR_WHILE(&p, p.other.cluster.follower.placed && p.other.job.exit_code == 0,
+               "the server thinks that it has its place");
+    ck_assert_int_eq(p.other.job.exit_code, 0);
+    find_place();
+    ck_assert_uint_eq(server()->n_lost, 0);
+}
+END_TEST
+
 /* Of a job under rounds, whose center is not looked at. */
 static struct psd_center *make_center(void)
 {
@@ -519,6 +533,10 @@ int main(void)
     tcase_add_test(c, a_head_that_slept_loses_nobody);
     tcase_add_test(c, a_server_that_stands_still_silences_nobody);
     tcase_add_test(c, an_enlist_that_was_said_to_another_head_is_passed_by);
+    suite_add_tcase(suite, c);
+    c = tcase_create("proof");
+    tcase_add_checked_fixture(c, open_pair, close_pair);
+    tcase_add_test(c, a_server_of_the_job_outlives_a_munged_that_fails);
     suite_add_tcase(suite, c);
     c = tcase_create("drain");
     tcase_add_checked_fixture(c, open_pair, close_pair);
