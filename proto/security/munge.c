@@ -47,8 +47,9 @@ int ps_munge_decode(const char *credential, void **payload, size_t *len, uid_t *
     munge_err_t rc = munge_decode(credential, ctx, &found, &n, &who, &group);
     munge_ctx_destroy(ctx);
     if (rc != EMUNGE_SUCCESS || n < 0) {
+        bool unasked = rc == EMUNGE_SOCKET || rc == EMUNGE_TIMEOUT || rc == EMUNGE_NO_MEMORY;
         free(found);
-        return ps_fail(err, -EACCES, "munge: %s", munge_strerror(rc));
+        return ps_fail(err, unasked ? -EAGAIN : -EACCES, "munge: %s", munge_strerror(rc));
     }
     *payload = found;
     *len = (size_t)n;

@@ -25,7 +25,7 @@ bool ps_munge_built(struct ps_error *err);
  * reason; -ENOTSUP. */
 int ps_munge_encode(const void *payload, size_t len, char **credential, struct ps_error *err);
 /* Decodes a credential: its payload and its user. munged accepts a credential only once. The caller frees
- * *payload (NULL if empty). -EACCES, -ENOTSUP. */
+ * *payload (NULL if empty). -EACCES; -EAGAIN: munged does not answer; -ENOTSUP. */
 int ps_munge_decode(const char *credential, void **payload, size_t *len, uid_t *uid, struct ps_error *err);
 
 #endif

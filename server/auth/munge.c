@@ -21,6 +21,7 @@ struct job {
     uint64_t identity_id;
     char *credential;
     bool of_server;
+    bool goes_on; /* the peer is in the job already: it repeats what is not answered */
     /* The payload that the credential must have; it contains the Hello, or the Enlist. */
     unsigned char *expected;
     size_t expected_bytes, message_bytes;
@@ -181,6 +182,11 @@ static void answer_peer(struct psd_auth *a, const struct job *j)
     struct psd_peer peer = {.id = j->peer, .id_bytes = j->peer_bytes, .address = j->address};
     peer.grant = psd_auth_grant(a, j->identity_id);
     peer.identity = peer.grant != NULL ? peer.grant->name : j->user;
+    if (j->rc == -EAGAIN && j->goes_on) { /* a refusal would end a worker of the job */
+        if (ps_log_allows(&a->sender->log_limit, "auth.munge", "control socket"))
+            ps_log(PS_LOG_WARN, "auth.munge", "%s: %s; it will be asked again", peer.address, j->why.text);
+        return;
+    }
     if (j->rc < 0) {
         psd_send_refusal(a->sender, &peer, PS__CODE__AUTH, j->why.text);
         return;
@@ -242,8 +248,11 @@ static void queue_check(struct psd_auth *a, const struct psd_peer *peer, struct 
                         const ProtobufCMessage *bare, const ProtobufCBinaryData *credential)
 {
     struct job *j = calloc(1, sizeof *j);
-    if (j != NULL)
+    if (j != NULL) {
         j->of_server = bare->descriptor == &ps__enlist__descriptor;
+        j->goes_on = j->of_server ? ((const Ps__Enlist *)(const void *)bare)->has_center != 0
+                                  : ((const Ps__Hello *)(const void *)bare)->incarnation != 0;
+    }
     int rc = j != NULL ? expect(j, n, peer, bare, credential->len) : -ENOMEM;
     n->peer_bytes = 0;
     if (rc == 0 && (j->credential = strndup((const char *)credential->data, credential->len)) == NULL)
