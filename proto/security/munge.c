@@ -24,8 +24,8 @@ static munge_ctx_t make_context(void)
 int ps_munge_encode(const void *payload, size_t len, char **credential, struct ps_error *err)
 {
     char *made = NULL;
-    if (len > PS_MUNGE_MAX_BYTES)
-        return ps_fail(err, -E2BIG, "munge: %zu bytes; allowed are %d", len, PS_MUNGE_MAX_BYTES);
+    if (len > PS_MUNGE_SERVER_MAX_BYTES)
+        return ps_fail(err, -E2BIG, "munge: %zu bytes; allowed are %d", len, PS_MUNGE_SERVER_MAX_BYTES);
     munge_ctx_t ctx = make_context();
     munge_err_t rc = munge_encode(&made, ctx, payload, (int)len);
     munge_ctx_destroy(ctx);
@@ -47,8 +47,9 @@ int ps_munge_decode(const char *credential, void **payload, size_t *len, uid_t *
     munge_err_t rc = munge_decode(credential, ctx, &found, &n, &who, &group);
     munge_ctx_destroy(ctx);
     if (rc != EMUNGE_SUCCESS || n < 0) {
+        bool unasked = rc == EMUNGE_SOCKET || rc == EMUNGE_TIMEOUT || rc == EMUNGE_NO_MEMORY;
         free(found);
-        return ps_fail(err, -EACCES, "munge: %s", munge_strerror(rc));
+        return ps_fail(err, unasked ? -EAGAIN : -EACCES, "munge: %s", munge_strerror(rc));
     }
     *payload = found;
     *len = (size_t)n;

@@ -50,19 +50,43 @@ void ps_control_free_to_client(Ps__ToClient *m)
     ps__to_client__free_unpacked(m, NULL);
 }
 
-int ps_control_send(void *socket, const ProtobufCMessage *m)
+static int pack(const ProtobufCMessage *m, zmq_msg_t *msg)
 {
-    zmq_msg_t msg;
     size_t len_bytes = protobuf_c_message_get_packed_size(m);
     if (len_bytes > PS_CONTROL_MAX_BYTES)
         return -EMSGSIZE;
-    if (zmq_msg_init_size(&msg, len_bytes) != 0)
+    if (zmq_msg_init_size(msg, len_bytes) != 0)
         return -ENOMEM;
-    protobuf_c_message_pack(m, zmq_msg_data(&msg));
-    if (zmq_msg_send(&msg, socket, ZMQ_DONTWAIT) < 0) {
-        int rc = -zmq_errno();
-        zmq_msg_close(&msg);
-        return rc;
-    }
+    protobuf_c_message_pack(m, zmq_msg_data(msg));
     return 0;
+}
+
+/* Takes over the message. */
+static int send_body(void *socket, zmq_msg_t *msg)
+{
+    if (zmq_msg_send(msg, socket, ZMQ_DONTWAIT) >= 0)
+        return 0;
+    int rc = -zmq_errno();
+    zmq_msg_close(msg);
+    return rc;
+}
+
+int ps_control_send(void *socket, const ProtobufCMessage *m)
+{
+    zmq_msg_t msg;
+    int rc = pack(m, &msg);
+    return rc == 0 ? send_body(socket, &msg) : rc;
+}
+
+int ps_control_send_to(void *socket, const void *peer, size_t peer_bytes, const ProtobufCMessage *m)
+{
+    zmq_msg_t msg;
+    int rc = pack(m, &msg);
+    if (rc < 0)
+        return rc;
+    if (zmq_send(socket, peer, peer_bytes, ZMQ_DONTWAIT | ZMQ_SNDMORE) >= 0)
+        return send_body(socket, &msg);
+    rc = -zmq_errno();
+    zmq_msg_close(&msg);
+    return rc;
 }

@@ -18,5 +18,8 @@ void ps_control_free_to_client(Ps__ToClient *m);
 /* Sends m as one part of a message on a ZeroMQ socket, without waiting. 0 or -errno (EAGAIN, EHOSTUNREACH,
  * EMSGSIZE). */
 int ps_control_send(void *socket, const ProtobufCMessage *m);
+/* The same to a peer of a ROUTER socket. The message is packed before the peer's identity is sent: an
+ * identity that no message follows would make the next one, of another peer, this peer's. */
+int ps_control_send_to(void *socket, const void *peer, size_t peer_bytes, const ProtobufCMessage *m);
 
 #endif

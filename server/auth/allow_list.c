@@ -214,6 +214,14 @@ int psd_allow_parse(const char *place, const char *text, size_t len, const struc
     return 0;
 }
 
+/* Of a list that is being written a part would take the rights of all others. */
+static bool is_unchanged(FILE *f, const struct stat *before)
+{
+    struct stat now;
+    return fstat(fileno(f), &now) == 0 && now.st_size == before->st_size &&
+           now.st_mtim.tv_sec == before->st_mtim.tv_sec && now.st_mtim.tv_nsec == before->st_mtim.tv_nsec;
+}
+
 /* Reads the text, which the caller frees; NULL with *rc and a sentence. */
 static char *read_all(FILE *f, const char *path, size_t *len, int *rc, struct ps_error *err)
 {
@@ -233,9 +241,12 @@ static char *read_all(FILE *f, const char *path, size_t *len, int *rc, struct ps
         *rc = ps_fail(err, -ENOMEM, "allow-list '%s': no memory", path);
     else
         *len = fread(text, 1, (size_t)st.st_size, f);
-    if (text == NULL || !ferror(f))
+    if (text == NULL)
+        return NULL;
+    if (!ferror(f) && *len == (size_t)st.st_size && is_unchanged(f, &st))
         return text;
-    *rc = ps_fail(err, -EIO, "allow-list '%s': cannot read it", path);
+    *rc = ps_fail(err, -EIO, "allow-list '%s': %s", path,
+                  ferror(f) ? "cannot read it" : "it was changed while it was read; try again");
     free(text);
     return NULL;
 }

@@ -278,6 +278,13 @@ int psd_auth_reread(const struct psd_auth *a, struct psd_allow *list, struct ps_
     if (!a->curve)
         return 0;
     int rc = psd_allow_read(a->cfg->auth.allow, &a->pair, list, &why);
+    if (rc == 0 && list->n == 0 && a->list.n > 0) { /* a program has truncated it, and writes it now */
+        psd_allow_finish(list);
+        rc = ps_fail(&why, -EINVAL,
+                     "%s: found no key, which would end every session; allowed is one or more (psctl drain "
+                     "ends the job)",
+                     a->cfg->auth.allow);
+    }
     return rc < 0 ? ps_fail(err, rc, "auth.allow: %s", why.text) : 0;
 }
 

@@ -21,6 +21,7 @@ struct job {
     uint64_t identity_id;
     char *credential;
     bool of_server;
+    bool goes_on; /* the peer is in the job already: it repeats what is not answered */
     /* The payload that the credential must have; it contains the Hello, or the Enlist. */
     unsigned char *expected;
     size_t expected_bytes, message_bytes;
@@ -181,6 +182,11 @@ static void answer_peer(struct psd_auth *a, const struct job *j)
     struct psd_peer peer = {.id = j->peer, .id_bytes = j->peer_bytes, .address = j->address};
     peer.grant = psd_auth_grant(a, j->identity_id);
     peer.identity = peer.grant != NULL ? peer.grant->name : j->user;
+    if (j->rc == -EAGAIN && j->goes_on) { /* a refusal would end a worker of the job */
+        if (ps_log_allows(&a->sender->log_limit, "auth.munge", "control socket"))
+            ps_log(PS_LOG_WARN, "auth.munge", "%s: %s; it will be asked again", peer.address, j->why.text);
+        return;
+    }
     if (j->rc < 0) {
         psd_send_refusal(a->sender, &peer, PS__CODE__AUTH, j->why.text);
         return;
@@ -217,16 +223,17 @@ static void decoded(uv_work_t *work, int status)
     free(j);
 }
 
-/* Builds the expected payload. -E2BIG. */
+/* Builds the expected payload. -E2BIG: it is too long, or the credential is too long to be one over it. */
 static int expect(struct job *j, const struct psd_munge_nonce *n, const struct psd_peer *peer,
-                  const ProtobufCMessage *bare)
+                  const ProtobufCMessage *bare, size_t credential_bytes)
 {
     char key[PS_CURVE_KEY_CHARS + 1] = "";
+    size_t most = j->of_server ? PS_MUNGE_SERVER_MAX_BYTES : PS_MUNGE_MAX_BYTES;
     j->message_bytes = protobuf_c_message_get_packed_size(bare);
     if (peer->grant != NULL)
         zmq_z85_encode(key, peer->grant->key, PS_CURVE_KEY_BYTES);
     j->expected_bytes = PS_MUNGE_NONCE_BYTES + j->message_bytes + strlen(key);
-    if (!j->of_server && j->expected_bytes > PS_MUNGE_MAX_BYTES)
+    if (j->expected_bytes > most || credential_bytes > 2 * most)
         return -E2BIG;
     if ((j->expected = malloc(j->expected_bytes)) == NULL)
         return -ENOMEM;
@@ -241,9 +248,12 @@ static void queue_check(struct psd_auth *a, const struct psd_peer *peer, struct 
                         const ProtobufCMessage *bare, const ProtobufCBinaryData *credential)
 {
     struct job *j = calloc(1, sizeof *j);
-    if (j != NULL)
+    if (j != NULL) {
         j->of_server = bare->descriptor == &ps__enlist__descriptor;
-    int rc = j != NULL ? expect(j, n, peer, bare) : -ENOMEM;
+        j->goes_on = j->of_server ? ((const Ps__Enlist *)(const void *)bare)->has_center != 0
+                                  : ((const Ps__Hello *)(const void *)bare)->incarnation != 0;
+    }
+    int rc = j != NULL ? expect(j, n, peer, bare, credential->len) : -ENOMEM;
     n->peer_bytes = 0;
     if (rc == 0 && (j->credential = strndup((const char *)credential->data, credential->len)) == NULL)
         rc = -ENOMEM;
@@ -261,7 +271,7 @@ static void queue_check(struct psd_auth *a, const struct psd_peer *peer, struct 
         return;
     }
     psd_send_refusal(a->sender, peer, PS__CODE__AUTH,
-                     rc == -E2BIG ? "a Hello too long for a munge credential"
+                     rc == -E2BIG ? "too long for a munge credential, or with a credential that is too long"
                                   : "no memory for a munge credential");
     free(j != NULL ? j->expected : NULL);
     free(j != NULL ? j->credential : NULL);

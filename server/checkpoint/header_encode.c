@@ -78,9 +78,23 @@ static json_t *entry_to_json(const uint64_t *shape, uint32_t n_dims, uint64_t fi
                      (json_int_t)(first + n) * (json_int_t)sizeof(float));
 }
 
+/* -EINVAL: the name is taken. */
+static int add_entry(json_t *root, const char *name, json_t *entry, struct ps_error *err)
+{
+    if (json_object_get(root, name) != NULL) {
+        json_decref(entry);
+        return ps_fail(err, -EINVAL,
+                       "'%.80s' is a tensor, and the name of another one's piece in this part: allowed is "
+                       "another name",
+                       name);
+    }
+    return json_object_set_new(root, name, entry) == 0 ? 0 : -ENOMEM;
+}
+
 /* The tensor's values in the snapshot: all of them under the tensor's name and shape, a piece as a vector
  * under NAME[FIRST:END], or nothing. */
-static int add_tensor(json_t *root, const struct psd_snapshot *s, const struct ps_tensor *t)
+static int add_tensor(json_t *root, const struct psd_snapshot *s, const struct ps_tensor *t,
+                      struct ps_error *err)
 {
     struct ps_range all = ps_tensor_range(t), have = ps_range_intersect(all, s->range);
     uint64_t at = have.begin - s->range.begin, first = have.begin - all.begin;
@@ -88,19 +102,20 @@ static int add_tensor(json_t *root, const struct psd_snapshot *s, const struct p
     if (have.count == 0)
         return 0;
     if (have.count == all.count)
-        return json_object_set_new(root, t->name, entry_to_json(t->shape, t->n_dims, at, all.count));
+        return add_entry(root, t->name, entry_to_json(t->shape, t->n_dims, at, all.count), err);
     snprintf(name, sizeof name, "%s[%" PRIu64 ":%" PRIu64 "]", t->name, first, first + have.count);
-    return json_object_set_new(root, name, entry_to_json(&have.count, 1, at, have.count));
+    return add_entry(root, name, entry_to_json(&have.count, 1, at, have.count), err);
 }
 
-static int add_tensors(json_t *root, const struct psd_snapshot *s)
+static int add_tensors(json_t *root, const struct psd_snapshot *s, struct ps_error *err)
 {
     uint64_t n = s->range.count;
     char name[32];
+    int rc;
 
     for (size_t i = 0; i < s->manifest->n_tensors; i++)
-        if (add_tensor(root, s, &s->manifest->tensors[i]) < 0)
-            return -ENOMEM;
+        if ((rc = add_tensor(root, s, &s->manifest->tensors[i], err)) < 0)
+            return rc;
     for (uint32_t k = 0; k < s->n_state; k++) {
         snprintf(name, sizeof name, PSD_CHECKPOINT_STATE "%u", k);
         if (json_object_set_new(root, name, entry_to_json(&n, 1, (k + 1) * n, n)) < 0)
@@ -270,9 +285,12 @@ int psd_checkpoint_encode(const struct psd_snapshot *s, uint64_t checksum, char 
     int rc = -ENOMEM;
 
     if (metadata != NULL && json_object_set_new(root, "__metadata__", metadata) == 0 &&
-        add_tensors(root, s) == 0)
+        (rc = add_tensors(root, s, err)) == 0)
         dump = json_dumps(root, JSON_COMPACT);
     json_decref(root);
+    if (rc == -EINVAL)
+        return rc;
+    rc = -ENOMEM;
     if (dump == NULL)
         return ps_fail(err, rc, "no memory for a checkpoint's header of %zu tensors", s->manifest->n_tensors);
     size_t n = strlen(dump), n_padded = (n + 7) / 8 * 8;

@@ -106,6 +106,7 @@ struct psd_follower {
     struct psd_members members, cut; /* as received; lanes read them */
     uint32_t lanes_released, lanes_filled;
     uint64_t saved_number, ordered;
+    bool skipped;      /* a snapshot was ordered during the present write */
     char unsaved[200]; /* why the snapshot of saved_number was not written; "": it was */
     uint64_t change;   /* the last one tried */
     char refused[400]; /* why it cannot be applied; "": it can */

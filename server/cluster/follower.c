@@ -230,10 +230,14 @@ static void take_snapshot(struct psd_cluster *cluster, const Ps__Note *n, const 
         f->has_waiting = true;
         return;
     }
-    snprintf(f->unsaved, sizeof f->unsaved, "%s",
-             cluster->job->center_whole ? "the previous one is still being written"
-                                        : "there is no center yet");
-    ps_log(PS_LOG_WARN, "checkpoint.skipped", "%s", f->unsaved);
+    bool busy = cluster->job->center_whole;
+    const char *why = busy ? "the previous one is still being written" : "there is no center yet";
+    ps_log(PS_LOG_WARN, "checkpoint.skipped", "%s", why);
+    if (busy) { /* the head hears of it when that one is written: until then the snapshot is in use */
+        f->skipped = true;
+        return;
+    }
+    snprintf(f->unsaved, sizeof f->unsaved, "%s", why);
     f->saved_number = s->number;
 }
 
@@ -247,13 +251,15 @@ void psd_follower_saved(struct psd_cluster *cluster)
     struct psd_follower *f = &cluster->follower;
     if (psd_is_head(cluster->cfg))
         return;
-    bool again = f->has_waiting;
-    f->has_waiting = false;
+    bool again = f->has_waiting, skipped = f->skipped;
+    f->has_waiting = f->skipped = false;
     if (again && psd_checkpointer_order(cluster->job, &f->waiting, 0) == 0)
         return;
     f->saved_number = f->ordered;
     snprintf(f->unsaved, sizeof f->unsaved, "%.*s", (int)sizeof f->unsaved - 1,
-             cluster->job->checkpointer.rc < 0 ? cluster->job->checkpointer.error.text : "");
+             cluster->job->checkpointer.rc < 0 ? cluster->job->checkpointer.error.text
+             : skipped                         ? "the previous one was still being written"
+                                               : "");
     send_news(cluster, NULL, 0, false);
 }
 
@@ -369,6 +375,13 @@ static void on_error(struct psd_cluster *cluster, const Ps__Error *m)
         return;
     }
     if (m->code == PS__CODE__NO_SESSION) { /* the connection broke, or another head answers */
+        f->placed = false;
+        return;
+    }
+    if (m->code == PS__CODE__AUTH && f->served) { /* the head's munged, which has vouched for it, fails */
+        if (ps_log_allows(&f->log_limit, "server.refused", "servers"))
+            ps_log(PS_LOG_WARN, "server.refused", "the head at %s: %s; asking again", f->head_url,
+                   m->sentence);
         f->placed = false;
         return;
     }

@@ -394,8 +394,10 @@ void psd_cluster_news(struct psd_cluster *cluster, const struct psd_peer *peer, 
     s->version = m->version;
     s->change = m->change;
     snprintf(s->refused, sizeof s->refused, "%s", m->refused);
-    s->saved_number = m->saved_number;
-    snprintf(s->unsaved, sizeof s->unsaved, "%s", m->unsaved);
+    if (m->saved_number >= s->saved_number) { /* not of a snapshot before its slot */
+        s->saved_number = m->saved_number;
+        snprintf(s->unsaved, sizeof s->unsaved, "%s", m->unsaved);
+    }
     if (m->has_saved && (!s->has_saved || m->saved_version != s->saved_version)) {
         s->has_saved = true;
         s->saved_version = m->saved_version;

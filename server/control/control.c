@@ -18,7 +18,9 @@
 #include "server/config/endpoint.h"
 #include "server/job/dynamic_period.h"
 
-enum { BATCH = 256 };
+/* UNREAD: messages of one peer that psd holds and has not read, each of at most PS_CONTROL_MAX_BYTES. A peer
+ * that sends faster than the loop reads waits. */
+enum { BATCH = 256, BATCH_BYTES = 1 << 20, UNREAD = 4 };
 
 static void on_hello(struct psd_control *control, const struct psd_peer *peer, struct psd_session *s,
                      const Ps__ToServer *m)
@@ -375,10 +377,11 @@ void psd_control_take_early(struct psd_control *control)
 }
 
 /* Receives at most a batch of messages, so that a peer that floods the control socket cannot keep the loop
- * from its other work. False: there may be more. */
+ * from its other work. A MiB may take 50 ms to unpack. False: there may be more. */
 static bool receive(struct psd_control *control)
 {
-    for (int taken = 0; taken < BATCH; taken++) {
+    size_t bytes = 0;
+    for (int taken = 0; taken < BATCH && bytes < BATCH_BYTES; taken++) {
         zmq_msg_t id, body, extra;
         int n = 1, more;
         zmq_msg_init(&id);
@@ -395,6 +398,7 @@ static bool receive(struct psd_control *control)
             zmq_msg_close(&extra);
             n = 3;
         }
+        bytes += zmq_msg_size(&body);
         if (n == 2)
             receive_one(control, &id, &body);
         else
@@ -446,11 +450,11 @@ static void say_refused(void *arg, const struct psd_peer *peer, uint32_t code, c
 
 static int set_options(void *socket)
 {
-    int zero = 0, one = 1, mark = 4096;
+    int zero = 0, one = 1, mark = 4096, unread = UNREAD;
     int64_t max_bytes = PS_CONTROL_MAX_BYTES;
     return zmq_setsockopt(socket, ZMQ_LINGER, &zero, sizeof zero) |
            zmq_setsockopt(socket, ZMQ_ROUTER_MANDATORY, &one, sizeof one) |
-           zmq_setsockopt(socket, ZMQ_RCVHWM, &mark, sizeof mark) |
+           zmq_setsockopt(socket, ZMQ_RCVHWM, &unread, sizeof unread) |
            zmq_setsockopt(socket, ZMQ_SNDHWM, &mark, sizeof mark) |
            zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &max_bytes, sizeof max_bytes);
 }

@@ -16,6 +16,8 @@ int psd_method_change_try(struct psd_job *job, const char *settings, uint32_t ge
     struct psd_method_change *w = &job->method_change;
     bool others;
     psd_method_change_drop(job);
+    if (job->checkpointer.busy) /* ordered in an earlier slot, of which the head knows nothing */
+        return ps_fail(err, -EBUSY, "a checkpoint is still being written; try again");
     w->layers.base = job->reload.layers.base;
     if (strlen(settings) >= sizeof w->layers.settings)
         return ps_fail(err, -EINVAL, "the settings are too long for this psd");

@@ -408,6 +408,17 @@ static void discount(uint64_t *since_ms, uint64_t slept_ms, uint64_t now)
     *since_ms = *since_ms < now ? *since_ms : now;
 }
 
+/* Where every iteration is a little late, once a minute. */
+static void tell_pause(struct psd_job *job, uint64_t slept_ms, uint64_t now)
+{
+    enum { LONG_MS = 2000, EVERY_MS = 60000 };
+    if (slept_ms < LONG_MS && job->slept_said_ms != 0 && now - job->slept_said_ms < EVERY_MS)
+        return;
+    job->slept_said_ms = now;
+    ps_log(PS_LOG_WARN, "job.slept",
+           "psd was paused for %.1f s, which does not count as silence of its peers", (double)slept_ms / 1e3);
+}
+
 /* While psd was paused (a stopped process, an overloaded machine) it received no messages, so the pause
  * beyond one tick does not count as silence of the peers, nor as time that a change of the method or a
  * restart has waited for them. The tick does count, so that a psd whose every iteration is late still evicts
@@ -418,8 +429,7 @@ static void discount_own_pause(struct psd_job *job, uint64_t now)
     job->checked_ms = now;
     if (slept_ms < PSD_SLEPT_MS)
         return;
-    ps_log(PS_LOG_WARN, "job.slept",
-           "psd was paused for %.1f s, which does not count as silence of its peers", (double)slept_ms / 1e3);
+    tell_pause(job, slept_ms, now);
     for (uint32_t i = 0; i < job->sessions->n_slots; i++) {
         struct psd_session *s = &job->sessions->slots[i];
         discount(&s->last_heard_ms, slept_ms, now);

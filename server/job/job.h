@@ -128,8 +128,9 @@ struct psd_job {
     uint32_t n_stops;       /* number of SIGTERMs and drains */
     struct ps_error end;    /* why the job ended with an error; "": it did not, or has not ended */
     uint64_t started_ms, started_unix_ms, drain_deadline_ms;
-    uint64_t ready_ms;   /* when the center became ready */
-    uint64_t checked_ms; /* last check for silence */
+    uint64_t ready_ms;      /* when the center became ready */
+    uint64_t checked_ms;    /* last check for silence */
+    uint64_t slept_said_ms; /* when the log last said that psd was paused; 0: never */
 };
 
 /* job.c: the center's life cycle and membership; informs the lanes. */

@@ -74,8 +74,8 @@ void psd_method_change_released(struct psd_job *job, const struct psd_lane *lane
 void psd_method_change_cancel(struct psd_job *job);
 
 /* another_server.c, at a server that is not the head. Tries the head's settings and keeps them for
- * psd_method_change_make and the lanes' events; drops them; applies them. -EINVAL and others: it cannot apply
- * them. */
+ * psd_method_change_make and the lanes' events; drops them; applies them. -EBUSY: a checkpoint is being
+ * written; -EINVAL and others: it cannot apply them. */
 int psd_method_change_try(struct psd_job *job, const char *settings, uint32_t generation,
                           struct ps_error *err);
 void psd_method_change_drop(struct psd_job *job);

@@ -6,9 +6,11 @@
 #include "proto/log.h"
 #include "server/job/job.h"
 
+enum { RETRY_MS = 60000 }; /* after a drop that was refused */
+
 bool psd_plateau_observe(struct psd_plateau *p, double loss, uint32_t patience, double threshold)
 {
-    if (isnan(p->best) || loss < p->best - threshold * fabs(p->best)) {
+    if (!isfinite(p->best) || loss < p->best - threshold * fabs(p->best)) {
         p->best = loss;
         p->since = 0;
         return false;
@@ -106,14 +108,19 @@ static void end_window(struct psd_job *job)
 /* If another method change is in progress it finishes first; it includes the drops. */
 static void put_in_force(struct psd_job *job)
 {
+    struct psd_plateau *p = &job->plateau;
     struct psd_config next = *job->cfg;
     struct ps_error err;
+    uint64_t now = psd_loop_now_ms(job->loop);
     next.hyper.schedule.drops = psd_plateau_drops(job, schedule_of(job)->n_factors);
     if (next.hyper.schedule.drops == schedule_of(job)->drops ||
-        job->method_change.phase != PSD_METHOD_CHANGE_NONE || job->state != PSD_STATE_READY)
+        job->method_change.phase != PSD_METHOD_CHANGE_NONE || job->state != PSD_STATE_READY ||
+        (p->refused_ms != 0 && now - p->refused_ms < RETRY_MS))
         return;
-    if (psd_method_change_begin(job, &next, &job->reload.layers, &err) < 0)
+    if (psd_method_change_begin(job, &next, &job->reload.layers, &err) < 0) {
+        p->refused_ms = now;
         ps_log(PS_LOG_WARN, "schedule.plateau", "the learning rate cannot drop yet: %s", err.text);
+    }
 }
 
 void psd_plateau_tick(struct psd_job *job)

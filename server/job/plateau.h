@@ -19,12 +19,13 @@ struct psd_evaluation;
 
 struct psd_plateau {
     enum psd_watch watch; /* the loss that `best` is of */
-    double best;          /* NaN: no observation yet */
+    double best;          /* NaN: no observation yet; infinite: losses whose sum was too large for a double */
     uint32_t since;       /* observations since the best */
     uint32_t drops;       /* so far; hyper.schedule.drops follows */
     double sum;           /* sum and number of finite losses reported since begin_ms */
     uint64_t n, begin_ms;
-    uint64_t version; /* of the center that was last evaluated */
+    uint64_t version;    /* of the center that was last evaluated */
+    uint64_t refused_ms; /* when a drop was last refused, for lack of memory; 0: never */
 };
 
 /* Adds an observation: returns whether the rate is to drop. */

@@ -10,9 +10,8 @@
 
 int psd_send_now(struct psd_sender *out, const unsigned char *peer, size_t peer_bytes, const Ps__ToClient *m)
 {
-    if (zmq_send(out->socket, peer, peer_bytes, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0)
-        return -zmq_errno(); /* the peer is gone or does not read: its session will end for silence */
-    return ps_control_send(out->socket, &m->base);
+    /* A peer that is gone or does not read: its session will end for silence. */
+    return ps_control_send_to(out->socket, peer, peer_bytes, &m->base);
 }
 
 int psd_send_bytes(struct psd_sender *out, const unsigned char *peer, size_t peer_bytes, const void *bytes,

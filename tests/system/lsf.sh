@@ -17,12 +17,13 @@ trap 'stop' EXIT
 trap 'exit 130' HUP INT TERM
 cd "$folder" || exit 1
 
+# All that jobs have started has this variable in its environment. The number in a job's folder is not asked: that of a
+# process that has ended may be another's by now, of another test.
 stop() {
-    local job
-    for job in "$LSF_FAKE"/job-*; do
-        [[ ! -e $job/pid ]] || kill -KILL -- "-$(<"$job/pid")" 2>/dev/null
+    local pid
+    for pid in $(grep -lszxF -- "LSF_FAKE=$LSF_FAKE" /proc/[0-9]*/environ | tr -dc '0-9\n'); do
+        kill -KILL "$pid" 2>/dev/null
     done
-    pkill -KILL -f -- "$folder/"
     rm -rf "$folder"
 }
 

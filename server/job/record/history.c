@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
@@ -160,15 +161,25 @@ static void write_lines(uv_work_t *work)
 
 static void start_write(struct psd_job *job);
 
+/* A disk that is full may be so for days, and a line is written every second. */
+static void log_result(struct psd_history *h)
+{
+    if (h->rc < 0 && !h->fails)
+        ps_log(PS_LOG_WARN, "history.write", "history.jsonl: %s: lines are lost", strerror(-h->rc));
+    else if (h->rc == 0 && h->fails)
+        ps_log(PS_LOG_INFO, "history.written",
+               "history.jsonl can be written again: it lacks %" PRIu64 " lines", h->dropped);
+    h->fails = h->rc < 0;
+}
+
 static void written(uv_work_t *work, int status)
 {
     struct psd_job *job = work->data;
     struct psd_history *h = &job->history;
     (void)status;
     h->writing = false;
-    if (h->rc < 0)
-        ps_log(PS_LOG_WARN, "history.write", "history.jsonl: %s: lines are lost", strerror(-h->rc));
     h->dropped += h->n_lost;
+    log_result(h);
     if (h->n_bytes > 0)
         start_write(job);
 }

@@ -45,6 +45,7 @@ struct psd_history {
     uv_work_t work;
     bool writing;
     int rc;           /* of the last write: -errno */
+    bool fails;       /* the log has said so, and not yet that it can be written again */
     uint64_t n_lost;  /* lines that it has not written */
     uint64_t dropped; /* lines missing from the file, in this run of psd */
     uint64_t last_version, last_ms;

@@ -375,6 +375,51 @@ START_TEST(sending_waits_for_nobody)
 }
 END_TEST
 
+static void *open_peer(void *context, void *router, const char *name)
+{
+    char id[8];
+    void *peer = zmq_socket(context, ZMQ_DEALER);
+    zmq_setsockopt(peer, ZMQ_ROUTING_ID, name, strlen(name));
+    ck_assert_int_eq(zmq_connect(peer, "inproc://peers"), 0);
+    ck_assert_int_eq(zmq_send(peer, "here", 4, 0), 4);
+    ck_assert_int_eq(zmq_recv(router, id, sizeof id, 0), (int)strlen(name));
+    ck_assert_int_eq(zmq_recv(router, id, sizeof id, 0), 4);
+    return peer;
+}
+
+/* What a peer cannot be sent is nobody's, and the next message is the next peer's. */
+START_TEST(a_message_that_is_too_long_leaves_no_part_behind)
+{
+    void *context = zmq_ctx_new(), *router = zmq_socket(context, ZMQ_ROUTER);
+    struct sample s;
+    char bytes[1024];
+    int patience_ms = PATIENCE_S * 1000;
+    fill(&s);
+    ck_assert_int_eq(zmq_bind(router, "inproc://peers"), 0);
+    void *first = open_peer(context, router, "first"), *second = open_peer(context, router, "second");
+    char *sentence = malloc(PS_CONTROL_MAX_BYTES + 1);
+    memset(sentence, 'x', PS_CONTROL_MAX_BYTES);
+    sentence[PS_CONTROL_MAX_BYTES] = 0;
+    s.error.sentence = sentence;
+    const ProtobufCMessage *error = &to_client(&s, PS__TO_CLIENT__WHAT_ERROR)->base;
+    ck_assert_int_eq(ps_control_send_to(router, "first", 5, error), -EMSGSIZE);
+    s.error.sentence = (char *)"go";
+    ck_assert_int_eq(ps_control_send_to(router, "second", 6, error), 0);
+    zmq_setsockopt(second, ZMQ_RCVTIMEO, &patience_ms, sizeof patience_ms);
+    int n = zmq_recv(second, bytes, sizeof bytes, 0);
+    Ps__ToClient *m = n > 0 ? ps_control_unpack_to_client(bytes, (size_t)n) : NULL;
+    ck_assert_ptr_nonnull(m);
+    ck_assert_str_eq(m->error->sentence, "go");
+    ck_assert_int_eq(zmq_recv(first, bytes, sizeof bytes, ZMQ_DONTWAIT), -1);
+    ps_control_free_to_client(m);
+    free(sentence);
+    zmq_close(first);
+    zmq_close(second);
+    zmq_close(router);
+    zmq_ctx_term(context);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("proto-control");
@@ -388,6 +433,7 @@ int main(void)
     tcase_add_test(tc, largest_manifest_fits);
     tcase_add_test(tc, random_bytes_are_unpacked_or_refused);
     tcase_add_test(tc, sending_waits_for_nobody);
+    tcase_add_test(tc, a_message_that_is_too_long_leaves_no_part_behind);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#include "server/auth/allow_list.h"
+#include "server/auth/auth.h"
 #include "tests/support/unit.h"
 
 #define A   "Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID"
@@ -165,6 +165,39 @@ START_TEST(the_file_is_its_owners)
 }
 END_TEST
 
+/* Files of sysfs end before their size, as one does that is cut while it is read. */
+START_TEST(a_file_that_ends_early_is_no_list)
+{
+    static const char path[] = "/sys/devices/system/cpu/online";
+    struct psd_allow list;
+    struct ps_error err = {""};
+    if (access(path, R_OK) != 0)
+        return;
+    ck_assert_int_eq(psd_allow_read(path, &own, &list, &err), -EIO);
+    assert_says(err.text, "it was changed while it was read");
+}
+END_TEST
+
+/* Between truncation and the new text. At the start nobody has a session to lose. */
+START_TEST(a_reload_takes_no_list_without_a_key)
+{
+    static struct psd_config cfg;
+    struct psd_auth auth = {.cfg = &cfg, .curve = true, .pair = own};
+    struct psd_allow list;
+    struct ps_error err = {""};
+    char path[] = "/tmp/psd-allow-XXXXXX";
+    close(mkstemp(path));
+    snprintf(cfg.auth.allow, sizeof cfg.auth.allow, "%s", path);
+    ck_assert_int_eq(psd_auth_reread(&auth, &list, &err), 0);
+    psd_allow_finish(&list);
+    ck_assert_int_eq(psd_allow_parse("list", A " w0", strlen(A " w0"), &own, &auth.list, &err), 0);
+    ck_assert_int_eq(psd_auth_reread(&auth, &list, &err), -EINVAL);
+    assert_says(err.text, "found no key, which would end every session");
+    psd_allow_finish(&auth.list);
+    unlink(path);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("allow");
@@ -173,6 +206,8 @@ int main(void)
     tcase_add_test(c, rights_are_what_it_says);
     tcase_add_test(c, numbers_are_never_given_twice);
     tcase_add_test(c, the_file_is_its_owners);
+    tcase_add_test(c, a_file_that_ends_early_is_no_list);
+    tcase_add_test(c, a_reload_takes_no_list_without_a_key);
     suite_add_tcase(suite, c);
     return unit_run(suite);
 }

@@ -18,6 +18,7 @@ static struct ps_curve_pair pair;
 static unsigned char proof[PS_MUNGE_MAX_BYTES],
     nonce[PS_MUNGE_NONCE_BYTES]; /* proof: the payload of every credential */
 static size_t proof_bytes;
+static bool munged_is_down;
 static char refused[400], let_in[PS_CURVE_NAME_MAX + 1];
 
 bool ps_munge_built(struct ps_error *err)
@@ -34,7 +35,9 @@ int ps_munge_encode(const void *payload, size_t len, char **credential, struct p
 
 int ps_munge_decode(const char *credential, void **payload, size_t *len, uid_t *uid, struct ps_error *err)
 {
-    (void)credential, (void)err;
+    (void)credential;
+    if (munged_is_down)
+        return ps_fail(err, -EAGAIN, "munge: Socket communication error");
     *payload = memcpy(malloc(proof_bytes), proof, proof_bytes);
     *len = proof_bytes;
     *uid = geteuid();
@@ -95,9 +98,10 @@ static void close_auth(void)
 }
 
 /* w0's Hello, and the same again with a credential over its nonce. */
-static void say_hello(void)
+static void say_hello_of(uint32_t incarnation)
 {
     Ps__Hello hello = PS__HELLO__INIT;
+    hello.incarnation = incarnation;
     struct psd_peer peer = {.id = (const unsigned char *)"peer", .id_bytes = 4, .address = "127.0.0.1"};
     peer.grant = psd_allow_find_name(&auth.list, "w0");
     peer.identity = peer.grant->name;
@@ -109,6 +113,11 @@ static void say_hello(void)
     hello.credential = (ProtobufCBinaryData){4, (uint8_t *)"cred"};
     psd_munge_hello(&auth, &peer, &hello);
     ck_assert_uint_eq(auth.munge.at_work, 1);
+}
+
+static void say_hello(void)
+{
+    say_hello_of(0);
 }
 
 START_TEST(a_credential_lets_its_key_in)
@@ -141,12 +150,51 @@ START_TEST(a_key_that_a_reload_removes_meanwhile_stays_out)
 }
 END_TEST
 
+/* A worker of the job says Hello again until it is answered; a new one is told what is wrong. */
+START_TEST(a_munged_that_is_down_ends_no_worker_of_the_job)
+{
+    open_auth();
+    munged_is_down = true;
+    say_hello_of(5);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_str_eq(refused, "");
+    say_hello_of(0);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_str_eq(refused, "munge: Socket communication error");
+    munged_is_down = false;
+    say_hello_of(5);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_str_eq(let_in, "w0");
+    close_auth();
+}
+END_TEST
+
+/* It would be kept, with as many others as there may be clients, until munged has refused it. */
+START_TEST(a_credential_that_is_too_long_is_not_kept)
+{
+    static uint8_t bytes[1 << 20];
+    Ps__Hello hello = PS__HELLO__INIT;
+    struct psd_peer peer = {.id = (const unsigned char *)"peer", .id_bytes = 4, .address = "127.0.0.1"};
+    open_auth();
+    psd_munge_hello(&auth, &peer, &hello);
+    memset(bytes, 'x', sizeof bytes);
+    hello.credential = (ProtobufCBinaryData){sizeof bytes, bytes};
+    psd_munge_hello(&auth, &peer, &hello);
+    ck_assert_uint_eq(auth.munge.at_work, 0);
+    ck_assert_msg(strstr(refused, "a credential that is too long") != NULL, "%s", refused);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    close_auth();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-munge");
     TCase *tc = tcase_create("munge");
     tcase_add_test(tc, a_credential_lets_its_key_in);
     tcase_add_test(tc, a_key_that_a_reload_removes_meanwhile_stays_out);
+    tcase_add_test(tc, a_credential_that_is_too_long_is_not_kept);
+    tcase_add_test(tc, a_munged_that_is_down_ends_no_worker_of_the_job);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

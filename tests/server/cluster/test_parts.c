@@ -116,6 +116,21 @@ START_TEST(a_part_reads_as_it_was_written)
 }
 END_TEST
 
+/* The second tensor is called as the piece of the first one is. */
+START_TEST(a_part_with_two_entries_of_one_name_is_not_written)
+{
+    struct psd_snapshot s;
+    struct ps_error err = {""};
+    char path[256];
+    make_part(&s, 1, 40);
+    free(s.manifest->tensors[1].name);
+    s.manifest->tensors[1].name = strdup("a[288:400]");
+    ck_assert_int_eq(psd_checkpoint_write(".", &s, 10, NULL, path, sizeof path, &err), -EINVAL);
+    ck_assert_msg(strstr(err.text, "'a[288:400]' is a tensor, and") != NULL, "%s", err.text);
+    psd_snapshot_finish(&s);
+}
+END_TEST
+
 /* Replaces `from` by `to`, of the same length, in the header, and seals it again. */
 static const struct {
     const char *from, *to, *says;
@@ -238,6 +253,7 @@ int main(void)
     TCase *files = tcase_create("files"), *c = tcase_create("words");
     tcase_add_checked_fixture(files, enter, leave);
     tcase_add_loop_test(files, a_part_reads_as_it_was_written, 0, PARTS);
+    tcase_add_test(files, a_part_with_two_entries_of_one_name_is_not_written);
     tcase_add_loop_test(files, a_part_that_is_not_what_it_says_is_damaged, 0, ROWS(damages));
     tcase_add_test(files, parts_become_the_whole);
     tcase_add_test(c, members_that_cannot_be_are_not_taken);

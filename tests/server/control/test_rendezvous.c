@@ -1,8 +1,11 @@
 /* Where members of a ring meet: who is told what, and what peers cannot do. */
 #include <stdio.h>
 #include <string.h>
+#include <zmq.h>
 
+#include "proto/wire/control.h"
 #include "server/control/rendezvous.h"
+#include "server/psd.h"
 #include "tests/support/unit.h"
 
 enum { PEERS = 2100 };
@@ -324,6 +327,63 @@ START_TEST(floods_end_at_the_bounds)
 }
 END_TEST
 
+static struct psd d;
+
+static void open_control(void)
+{
+    struct ps_error err = {""};
+    psd_config_defaults(&d.cfg);
+    psd_wire(&d);
+    ck_assert_int_eq(uv_loop_init(&d.loop), 0);
+    ck_assert_msg(psd_control_open(&d.control, "", &err) == 0, "%s", err.text);
+}
+
+static void close_control(void)
+{
+    psd_control_close(&d.control);
+    uv_run(&d.loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(uv_loop_close(&d.loop), 0);
+}
+
+/* Messages of one peer, which may be anybody, that have arrived and wait for the loop. */
+START_TEST(a_peer_cannot_fill_the_memory_with_what_is_unread)
+{
+    int most = 0;
+    size_t size = sizeof most;
+    open_control();
+    ck_assert_int_eq(zmq_getsockopt(d.sender.socket, ZMQ_RCVHWM, &most, &size), 0);
+    ck_assert_int_gt(most, 0);
+    ck_assert_int_le(most, (64 << 20) / (int)PS_CONTROL_MAX_BYTES);
+    close_control();
+}
+END_TEST
+
+/* A turn of the loop looks twice at the socket. */
+START_TEST(a_peer_with_long_messages_leaves_the_loop_time)
+{
+    enum { MESSAGES = 4, BYTES = 1 << 20, ARRIVED_MS = 200 };
+    static char bytes[BYTES];
+    int linger_ms = 0;
+    open_control();
+    void *context = zmq_ctx_new(), *peer = zmq_socket(context, ZMQ_DEALER);
+    zmq_setsockopt(peer, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
+    ck_assert_int_eq(zmq_connect(peer, d.control.url), 0);
+    for (int i = 0; i < MESSAGES; i++)
+        ck_assert_int_eq(zmq_send(peer, bytes, sizeof bytes, 0), BYTES);
+    unit_nap_ms(ARRIVED_MS);
+    const uint64_t *refused = &d.sender.rejected[PS__CODE__MALFORMED];
+    for (double end = unit_now_s() + UNIT_HANG_S; *refused < MESSAGES && unit_now_s() < end; unit_nap_ms(1)) {
+        uint64_t before = *refused;
+        uv_run(&d.loop, UV_RUN_NOWAIT);
+        ck_assert_uint_le(*refused - before, 2);
+    }
+    ck_assert_uint_eq(*refused, MESSAGES);
+    zmq_close(peer);
+    zmq_ctx_term(context);
+    close_control();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-meeting");
@@ -340,6 +400,8 @@ int main(void)
     tcase_add_test(tc, a_late_one_gives_way_to_itself);
     tcase_add_test(tc, what_cannot_be_is_refused);
     tcase_add_test(tc, floods_end_at_the_bounds);
+    tcase_add_test(tc, a_peer_cannot_fill_the_memory_with_what_is_unread);
+    tcase_add_test(tc, a_peer_with_long_messages_leaves_the_loop_time);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

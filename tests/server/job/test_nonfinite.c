@@ -1,7 +1,11 @@
-/* The first value that is not finite, and what psd answers with where a number is not known. */
+/* The first value that is not finite, what psd answers with where a number is not known, and a history that
+ * cannot be written. */
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "proto/model/manifest.h"
 #include "tests/server/job/job_fixture.h"
@@ -85,6 +89,45 @@ START_TEST(evaluations_that_decide)
 }
 END_TEST
 
+static void write_lines(struct job_fixture *d, const char *path, int n)
+{
+    d->job.history.fd = open(path, O_WRONLY | O_CLOEXEC);
+    for (int i = 0; i < n; i++) {
+        psd_history_add(&d->job);
+        uv_run(&d->loop, UV_RUN_DEFAULT);
+    }
+    close(d->job.history.fd);
+}
+
+/* A disk may be full for days: two lines of the log are enough for that. */
+START_TEST(a_full_disk_is_named_once)
+{
+    static struct job_fixture d;
+    enum { LINES_BYTES = 1 << 18 }; /* as psd_history_open has it */
+    char text[4096] = "";
+    int log = memfd_create("log", 0), was = dup(2);
+    unsigned lines = 0;
+    job_fixture_wire(&d);
+    ck_assert_int_eq(uv_loop_init(&d.loop), 0);
+    d.job.history = (struct psd_history){.records = calloc(10, sizeof *d.job.history.records),
+                                         .max = 10,
+                                         .lines = malloc(LINES_BYTES),
+                                         .written = malloc(LINES_BYTES)};
+    dup2(log, 2);
+    write_lines(&d, "/dev/full", 4);
+    write_lines(&d, "/dev/null", 2);
+    dup2(was, 2);
+    for (ssize_t i = 0, len = pread(log, text, sizeof text - 1, 0); i < len; i++)
+        lines += text[i] == '\n';
+    ck_assert_msg(lines == 2 && strstr(text, "it lacks 4 lines") != NULL, "%s", text);
+    d.job.history.fd = -1;
+    psd_history_close(&d.job);
+    ck_assert_int_eq(uv_loop_close(&d.loop), 0);
+    close(log);
+    close(was);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-watch");
@@ -92,6 +135,7 @@ int main(void)
     tcase_add_loop_test(tc, the_tensor_is_found, 0, (int)(sizeof places / sizeof *places));
     tcase_add_test(tc, only_the_first_is_remembered);
     tcase_add_test(tc, evaluations_that_decide);
+    tcase_add_test(tc, a_full_disk_is_named_once);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

@@ -1,5 +1,8 @@
 /* When a loss stagnates, against a count by hand. */
 #include <math.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "server/job/plateau.h"
 #include "tests/server/job/job_fixture.h"
@@ -30,6 +33,65 @@ START_TEST(a_threshold_of_nothing_wants_less_than_the_best)
     ck_assert(!psd_plateau_observe(&p, -1, 1, 0)); /* a loss of somebody's own */
     ck_assert(!psd_plateau_observe(&p, -2, 1, 0.5));
     ck_assert(psd_plateau_observe(&p, -2.5, 1, 0.5));
+}
+END_TEST
+
+/* Two losses of a run that diverges, and a sum that no double holds. */
+START_TEST(losses_whose_sum_is_infinite_are_no_best_for_ever)
+{
+    static struct job_fixture d;
+    job_fixture_wire(&d);
+    d.cfg.hyper.schedule.kind = PS_SCHEDULE_PLATEAU;
+    d.cfg.schedule.watch = PSD_WATCH_TRAIN;
+    d.cfg.schedule.patience = 2;
+    d.cfg.schedule.threshold = 0.01;
+    d.job.state = PSD_STATE_READY;
+    d.job.plateau.best = NAN;
+    const double seen[] = {1.5e308, 2, 2, 1.5e308, 1};
+    for (size_t i = 0; i < ROWS(seen); i++) {
+        psd_plateau_reported(&d.job, seen[i]);
+        psd_plateau_reported(&d.job, seen[i]);
+        psd_plateau_tick(&d.job);
+    }
+    ck_assert_double_eq(d.job.plateau.best, 1);
+    ck_assert_uint_eq(d.job.plateau.since, 0);
+}
+END_TEST
+
+static unsigned lines_of(int log)
+{
+    char text[4096];
+    unsigned n = 0;
+    ssize_t len = pread(log, text, sizeof text, 0);
+    for (ssize_t i = 0; i < len; i++)
+        n += text[i] == '\n';
+    return n;
+}
+
+/* The next center's vectors do not fit into the memory. */
+START_TEST(a_drop_that_is_refused_is_tried_again_once_a_minute)
+{
+    static struct job_fixture d;
+    static struct psd_center center = {.own = {0, 1000}};
+    int log = memfd_create("log", 0), was = dup(2);
+    job_fixture_wire(&d);
+    psd_config_defaults(&d.cfg);
+    snprintf(d.cfg.rule, sizeof d.cfg.rule, "sgd");
+    snprintf(d.cfg.averaging, sizeof d.cfg.averaging, "none");
+    d.cfg.hyper.schedule.kind = PS_SCHEDULE_PLATEAU;
+    d.cfg.hyper.schedule.n_factors = 1;
+    d.cfg.limits.memory_gib = 0;
+    d.job.state = PSD_STATE_READY;
+    d.job.center = &center;
+    d.job.plateau.drops = 1;
+    dup2(log, 2);
+    for (d.loop.time = 1000; d.loop.time < 180000; d.loop.time += PSD_TICK_MS)
+        psd_plateau_tick(&d.job);
+    dup2(was, 2);
+    ck_assert_uint_eq(lines_of(log), 3);
+    ck_assert_uint_eq(d.cfg.hyper.schedule.drops, 0);
+    close(log);
+    close(was);
 }
 END_TEST
 
@@ -88,6 +150,8 @@ int main(void)
     TCase *t = tcase_create("plateau");
     tcase_add_test(t, a_loss_that_gets_no_better_is_a_plateau);
     tcase_add_test(t, a_threshold_of_nothing_wants_less_than_the_best);
+    tcase_add_test(t, losses_whose_sum_is_infinite_are_no_best_for_ever);
+    tcase_add_test(t, a_drop_that_is_refused_is_tried_again_once_a_minute);
     tcase_add_loop_test(t, a_drop_that_a_resume_undoes_is_a_new_generation, 0, 3);
     tcase_add_test(t, another_loss_has_a_best_of_its_own);
     suite_add_tcase(s, t);

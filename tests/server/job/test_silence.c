@@ -1,6 +1,8 @@
 /* Who is silent is given up, also by a psd that is never in time; who could not be heard is not. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "proto/log.h"
 #include "tests/server/job/job_fixture.h"
@@ -83,6 +85,29 @@ START_TEST(a_psd_that_is_always_late_gives_up_who_is_silent)
     ck_assert(!is_in(d));
     ck_assert_uint_gt(turns * PSD_TICK_MS, SILENCE_S * 1000 - PSD_TICK_MS);
     end(d);
+}
+END_TEST
+
+/* For as long as the machine is overloaded: of pauses that matter it says each. */
+START_TEST(a_psd_that_is_always_late_says_so_once_a_minute)
+{
+    static struct job_fixture d;
+    char text[4096];
+    unsigned n = 0;
+    int log = memfd_create("log", 0), was = dup(2);
+    job_fixture_wire(&d);
+    d.job.checked_ms = psd_loop_now_ms(&d.loop);
+    dup2(log, 2);
+    for (uint64_t ms = 0; ms < 180000; ms += 750)
+        look_after(&d, 750);
+    look_after(&d, 5000);
+    dup2(was, 2);
+    ssize_t len = pread(log, text, sizeof text, 0);
+    for (ssize_t i = 0; i < len; i++)
+        n += text[i] == '\n';
+    ck_assert_uint_eq(n, 4);
+    close(log);
+    close(was);
 }
 END_TEST
 
@@ -194,6 +219,7 @@ int main(void)
     tcase_add_test(tcase, silence_ends_a_session);
     tcase_add_test(tcase, what_psd_slept_counts_for_nobody);
     tcase_add_test(tcase, a_psd_that_is_always_late_gives_up_who_is_silent);
+    tcase_add_test(tcase, a_psd_that_is_always_late_says_so_once_a_minute);
     tcase_add_test(tcase, who_is_silent_is_not_counted);
     tcase_add_test(tcase, silence_is_measured_in_heartbeats);
     tcase_add_test(tcase, who_is_heard_after_a_sleep_is_silent_from_then_on);

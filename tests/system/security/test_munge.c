@@ -299,10 +299,11 @@ START_TEST(a_whole_job_may_come_at_once)
 }
 END_TEST
 
-/* A server that munged does not vouch for gets no place. */
+/* A server that munged does not vouch for gets no place. What munged vouches for is longer than a Hello: it
+ * has the configuration and the addresses of all lanes. */
 START_TEST(servers_prove_their_user)
 {
-    static const char *const settings[] = {"method=async-sgd", "auth.munge=true", NULL};
+    static const char *const settings[] = {"method=async-sgd", "auth.munge=true", "lanes=32", NULL};
     struct site site;
     struct servers t;
     char socket[128];
@@ -314,7 +315,8 @@ START_TEST(servers_prove_their_user)
     while (t.settings[1][k] != NULL)
         k++;
     t.settings[1][k] = "servers.wait_s=2";
-    t.settings[1][k + 1] = NULL;
+    t.settings[1][k + 1] = "advertise=node-1234567890.of-a-cluster-with-a-long-name.somewhere.example.org";
+    t.settings[1][k + 2] = NULL;
     setenv("PSD_MUNGE_SOCKET", "/nowhere", 1);
     ck_assert_int_eq(daemon_run(&t.d[1], NULL, TEST_HANG_S), 6);
     ck_assert_uint_gt(daemon_logged(&t.d[1], "asks for a munge credential"), 0);
