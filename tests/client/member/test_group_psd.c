@@ -420,6 +420,7 @@ START_TEST(a_drain_before_the_begin_is_the_end_for_all_members)
 END_TEST
 
 static struct daemon swapped;
+static const char *const without_checkpoints[] = {RIG_CUT, "checkpoint.every_s=0", NULL};
 
 static void write_config(const char *text)
 {
@@ -460,8 +461,7 @@ static int same_generation(struct member *m)
 /* The members keep the same bits through all of it. */
 START_TEST(members_follow_their_leader_through_changes_of_the_method)
 {
-    ck_assert_int_eq(
-        daemon_prepare(&swapped, NULL, (const char *const[]){RIG_CUT, "checkpoint.every_s=0", NULL}), 0);
+    ck_assert_int_eq(daemon_prepare(&swapped, NULL, without_checkpoints), 0);
     write_config("method: mpi-asgd\n");
     ck_assert_int_eq(daemon_start(&swapped, NULL), 0);
     struct run *r = run_of("", 3);
@@ -519,8 +519,7 @@ static int both_follow(struct member *m)
 START_TEST(members_follow_into_a_method_whose_first_step_fails)
 {
     next_method = followers[_i];
-    ck_assert_int_eq(
-        daemon_prepare(&swapped, NULL, (const char *const[]){RIG_CUT, "checkpoint.every_s=0", NULL}), 0);
+    ck_assert_int_eq(daemon_prepare(&swapped, NULL, without_checkpoints), 0);
     write_config("method: downpour\nparameters: {period: 4}\n");
     ck_assert_int_eq(daemon_start(&swapped, NULL), 0);
     struct run *r = run_of("", 2);
@@ -687,8 +686,7 @@ static int is_second(struct member *m)
 /* Else the velocity that the leader sends has no place at the others. */
 START_TEST(members_take_the_method_that_their_leader_has)
 {
-    ck_assert_int_eq(
-        daemon_prepare(&swapped, NULL, (const char *const[]){RIG_CUT, "checkpoint.every_s=0", NULL}), 0);
+    ck_assert_int_eq(daemon_prepare(&swapped, NULL, without_checkpoints), 0);
     write_config("method: mpi-asgd\n");
     ck_assert_int_eq(daemon_start(&swapped, NULL), 0);
     struct run *r = run_of("", 3);
