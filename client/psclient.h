@@ -508,7 +508,8 @@ int psc_ended_fd(struct psc *c, int *fd);
  * changed, so that center and workers are of the same round. An exchange that overlaps is waited for and
  * becomes part of the state. The file is written to PATH.tmp and renamed, so a complete file exists at any
  * time. Errors: PSC_EVALUE: a vector is not finite; PSC_ECLIQUE: the clique has failed, and with it sums that
- * a step had begun; PSC_EINVAL, PSC_ENOMEM, PSC_ESYSTEM. */
+ * a step had begun; or it has lost members meanwhile and goes on (clique.on_loss: shrink), and nothing is
+ * saved: the next call may save; PSC_EINVAL, PSC_ENOMEM, PSC_ESYSTEM. */
 int psc_save(struct psc *c, const char *path, const float *x, const void *extra, size_t extra_bytes);
 
 /* Loads a saved state, after psc_begin and before the first psc_step. x, [n_floats], receives the saved

@@ -287,6 +287,7 @@ int psc_losses_go_on(struct psc *c, float *x)
             fail(c, rc);
             return end(c);
         }
+        p->losses.formed++;
         drop_sums(p);
         take_ranks(c);
         lost += left.lost;

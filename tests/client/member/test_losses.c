@@ -297,6 +297,45 @@ START_TEST(those_left_are_asked_to_save)
 }
 END_TEST
 
+static atomic_int waiting;
+
+/* The sum of the step before has begun without the member that is lost. Another may have it, and save it. */
+static int save_after_the_loss(struct member *m, int t)
+{
+    double end = unit_now_s() + UNIT_HANG_S;
+    char path[100];
+    if (t != LOST_AT + 1)
+        return PSC_OK;
+    snprintf(path, sizeof path, "%s/state-%d", dir, m->rank);
+    atomic_fetch_add(&waiting, 1);
+    while (atomic_load(&waiting) < 2 && unit_now_s() < end)
+        unit_nap_ms(1);
+    atomic_store(&may_leave, true);
+    if (psc_save(m->c, path, m->x, NULL, 0) != PSC_ECLIQUE || unlink(path) == 0)
+        return PSC_EINVAL;
+    return psc_save(m->c, path, m->x, NULL, 0) == PSC_OK && unlink(path) == 0 ? PSC_OK : PSC_EINVAL;
+}
+
+START_TEST(a_member_that_loses_sums_saves_nothing)
+{
+    static float center[N];
+    struct run *r = clique_of("", 3, 2);
+    atomic_store(&may_leave, false);
+    atomic_store(&waiting, 0);
+    r->salt = 7;
+    r->step = step_and_await_leader;
+    r->before = save_after_the_loss;
+    r->after = _i > 0 ? pull : NULL;
+    if (_i > 0)
+        train(SETTINGS("method=sync-easgd", "clique.mode=vectors", "parameters.period=1",
+                       "parameters.overlap=true"),
+              r, center);
+    else
+        train(SETTINGS("method=pipe-sgd", "parameters.pipeline_warmup=0"), r, center);
+    x_of_those_left(r);
+}
+END_TEST
+
 /* The session is the leader's. */
 START_TEST(without_its_leader_a_clique_ends)
 {
@@ -408,6 +447,7 @@ int main(void)
     tcase_add_loop_test(tcase, those_left_share_x, 0, 4);
     tcase_add_loop_test(tcase, those_left_share_the_center, 0, 2);
     tcase_add_test(tcase, those_left_are_asked_to_save);
+    tcase_add_loop_test(tcase, a_member_that_loses_sums_saves_nothing, 0, 2);
     tcase_add_loop_test(tcase, without_its_leader_a_clique_ends, 0, 2);
     tcase_add_loop_test(tcase, a_clique_that_cannot_is_refused, 0, 2);
     tcase_add_test(tcase, a_clique_that_is_to_end_ends);
