@@ -35,7 +35,8 @@ int psc_exchanges_gather(struct psc *c)
     do
         rc = c->rule->gather(c); /* a vector that is not finite is not saved */
     while (rc != PSC_OK && psc_sum_is_pending(&c->group));
-    if (c->group.losses.formed != formed) /* others may have the sums that are dropped here, and saved them */
+    /* Others may have the sums that are dropped here, and saved them. A file does not say exchange_made. */
+    if (c->group.losses.formed != formed || c->group.losses.exchange_made)
         return ps_fail(&c->error, PSC_ECLIQUE,
                        "the clique has lost members while it waited for sums in progress, which are dropped: "
                        "the state would not be of the same point as those of the other members");
