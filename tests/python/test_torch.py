@@ -810,6 +810,24 @@ class Vector(Case):
         self.assertEqual(worker.worker.clock, 3)
         self.assertTrue(path.exists())
 
+    def test_a_drain_before_the_state_is_resumed(self) -> None:
+        """psd lets nobody in any more: the state stays as it is for the next run."""
+        psd = self.psd("async-sgd", "learning_rate=0.1")
+        path = psd.folder / "worker"
+        path.write_bytes(b"state")
+        first, begin = self.trainer(psd, make_net()), psclient.Worker.begin
+
+        def drain_first(worker: psclient.Worker, *args: Any) -> None:
+            psd.drain()
+            self.train(first, range(10**9))  # until it is told
+            begin(worker, *args)
+
+        with mock.patch.object(psclient.Worker, "begin", drain_first):
+            worker = self.trainer(psd, make_net(), state=path)
+        self.assertTrue(worker.draining)
+        self.assertEqual(list(worker.steps(range(3))), [])
+        self.assertEqual(path.read_bytes(), b"state")
+
     def test_the_state_that_belongs_to_the_center_is_resumed(self) -> None:
         """The newest, or that before it where psd, or this worker, ended while it saved."""
         psd = self.psd("async-sgd", "learning_rate=0.1")

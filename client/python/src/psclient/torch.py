@@ -225,7 +225,8 @@ class Trainer:
         self._take_over()
         self._state = state
         self._saved = self.info.save_version
-        found = None if state is None else self._state_to_resume(state)
+        # A psd that drains as the worker joins lets it in no more: the state stays as it is, for the next run.
+        found = None if state is None or self.draining else self._state_to_resume(state)
         if found is not None:
             try:
                 self.resume(found)
