@@ -810,6 +810,16 @@ class Vector(Case):
         self.assertEqual(worker.worker.clock, 3)
         self.assertTrue(path.exists())
 
+    def test_a_save_elsewhere_is_not_what_psd_asked_for(self) -> None:
+        psd = self.psd("async-sgd", "learning_rate=0.1")
+        path = psd.folder / "worker"
+        worker = self.trainer(psd, make_net(), state=path)
+        self.train(worker, range(1))
+        worker._saved = -1  # as if psd had asked
+        worker.save(psd.folder / "mine")
+        self.train(worker, range(1, 2))
+        self.assertTrue(path.exists())
+
     def test_a_drain_before_the_state_is_resumed(self) -> None:
         """psd lets nobody in any more: the state stays as it is for the next run."""
         psd = self.psd("async-sgd", "learning_rate=0.1")

@@ -479,7 +479,6 @@ class Trainer:
         )
         with self._place.call(back=False):
             self.worker.save(path, self._x_array, out.getvalue())
-        self._saved = self.worker.save_version
 
     def _save_state(self, state: _Path) -> None:
         """Saves what psd has asked for. The step is made: an exception would say that it is not."""
