@@ -820,6 +820,21 @@ class Vector(Case):
         self.train(worker, range(1, 2))
         self.assertTrue(path.exists())
 
+    def test_a_drain_leaves_the_last_state(self) -> None:
+        """psd's last checkpoint is newer than any for which it has asked."""
+        psd = self.psd("async-sgd", "learning_rate=0.1")
+        path = psd.folder / "worker"
+        worker = self.trainer(psd, make_net(), state=path)
+        self.train(worker, range(2))
+        psd.drain()
+        self.train(worker, range(10**9))  # until it is told
+        clock = worker.worker.clock
+        worker.close()
+        psd.process.wait(HANG_S)
+        psd.start("--resume")
+        again = self.trainer(psd, make_net(), state=path)
+        self.assertEqual(again.worker.clock, clock)
+
     def test_a_drain_before_the_state_is_resumed(self) -> None:
         """psd lets nobody in any more: the state stays as it is for the next run."""
         psd = self.psd("async-sgd", "learning_rate=0.1")

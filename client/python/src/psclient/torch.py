@@ -171,9 +171,10 @@ class Trainer:
     optimizer: makes the local step if the job's optimizer is external; None: psd's optimizer or rule makes the step.
     Unsupported is raised if this does not match the job; its message says what to pass. rank: the requested rank; None:
     torchrun's RANK if set, otherwise any. state: a file with this worker's part of the job: resumed from if it exists, and
-    saved at each checkpoint of psd; the one saved before it is FILE.before, which a psd that resumed from an older checkpoint
-    is resumed with. A state that cannot be saved, as on a full disk, is a warning of the logger "psclient"; OSError if its
-    folder is not there or not writable at the start. Other options are those of Worker, but for its stream.
+    saved at each checkpoint of psd and in the step in which psd says that it drains; the one saved before it is FILE.before,
+    which a psd that resumed from an older checkpoint is resumed with. A state that cannot be saved, as on a full disk, is a
+    warning of the logger "psclient"; OSError if its folder is not there or not writable at the start. Other options are those
+    of Worker, but for its stream.
 
     A model on a GPU: memory="cuda" lets libpsclient compute on the GPU, and memory="pinned" on the host, with copies of the
     model's vectors and the gradients in pinned memory. None: "cuda" where libpsclient has it for this worker, else "pinned"; a
@@ -224,7 +225,7 @@ class Trainer:
             raise
         self._take_over()
         self._state = state
-        self._saved = self.info.save_version
+        self._saved, self._saved_last = self.info.save_version, False
         # A psd that drains as the worker joins lets it in no more: the state stays as it is, for the next run.
         found = None if state is None or self.draining else self._state_to_resume(state)
         if found is not None:
@@ -356,7 +357,9 @@ class Trainer:
                     self.worker.step(self._x_array, self._g_array, 1 if n_samples is None else n_samples)
         except NotFinite as why:
             raise self._name_bad(why) from why
-        if self._state is not None and self.worker.save_version != self._saved:
+        ends = self.draining and not self._saved_last
+        if self._state is not None and (ends or self.worker.save_version != self._saved):
+            self._saved_last = self.draining
             self._save_state(self._state)
 
     def _sample(self) -> tuple[int, list[torch.Tensor | None], torch.Tensor]:
@@ -481,14 +484,17 @@ class Trainer:
             self.worker.save(path, self._x_array, out.getvalue())
 
     def _save_state(self, state: _Path) -> None:
-        """Saves what psd has asked for. The step is made: an exception would say that it is not."""
+        """Saves what psd has asked for, or the last state. The step is made: an exception would say that it is not."""
         self._saved = self.worker.save_version
         try:
             if os.path.exists(state):
                 os.replace(state, _before(state))
             self.save(state)
         except (OSError, NotFinite) as why:
-            _log.warning("the state is not saved, and training goes on; the next checkpoint of psd saves it: %s", why)
+            then = "training goes on; the next checkpoint of psd saves it"
+            if self.draining:
+                then = "a resume uses the one before it, if any"
+            _log.warning("the state is not saved, and %s: %s", then, why)
 
     def _state_to_resume(self, state: _Path) -> _Path | None:
         """The newest one, unless only that before it belongs to the center: psd, or this process, ended while it saved."""
