@@ -736,6 +736,14 @@ class Vector(Case):
             psclient.torch.export_checkpoint(net, center, path)
         self.assertFalse(path.with_name("model.safetensors.new").exists())
 
+    def test_an_export_that_fails_leaves_nothing(self) -> None:
+        net, path = self.exported()
+        center = max((path.parent / "state" / "checkpoints").glob("center-*.safetensors"))
+        path.with_name("folder").mkdir()
+        with self.assertRaises(OSError):
+            psclient.torch.export_checkpoint(net, center, path.with_name("folder"))
+        self.assertFalse(path.with_name("folder.new").exists())
+
     def test_torchruns_rank_is_taken(self) -> None:
         psd = self.psd("async-sgd")
         with mock.patch.dict(os.environ, {"RANK": "6", "WORLD_SIZE": "8", "LOCAL_RANK": "2"}):
