@@ -861,6 +861,22 @@ class Vector(Case):
         self.assertEqual(list(worker.steps(range(3))), [])
         self.assertEqual(path.read_bytes(), b"state")
 
+    def test_a_state_that_another_process_replaces_is_a_warning(self) -> None:
+        psd = self.psd("async-sgd", "learning_rate=0.1")
+        path, other = psd.folder / "worker", psd.folder / "other"
+        worker = self.trainer(psd, make_net(), state=path)
+        for t in range(2):
+            worker._saved = -1  # as if psd had asked
+            with self.assertNoLogs("psclient", "WARNING"):
+                self.train(worker, range(t, t + 1))
+        other.write_bytes(path.read_bytes())
+        os.utime(other, (1, 1))
+        other.replace(path)
+        worker._saved = -1
+        with self.assertLogs("psclient", "WARNING") as log:
+            self.train(worker, range(2, 3))
+        self.assertIn("another process has saved", log.output[0])
+
     def test_the_state_that_belongs_to_the_center_is_resumed(self) -> None:
         """The newest, or that before it where psd, or this worker, ended while it saved."""
         psd = self.psd("async-sgd", "learning_rate=0.1")

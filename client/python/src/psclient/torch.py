@@ -48,6 +48,15 @@ def _before(state: _Path) -> str:
     return f"{os.fspath(state)}.before"
 
 
+def _mark(state: _Path) -> tuple[int, int] | None:
+    """Inode and time of the file, which differ if another process has replaced it; None: there is none."""
+    try:
+        found = os.stat(state)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
 def _check_folder(state: _Path) -> None:
     folder = os.path.dirname(os.path.abspath(state))
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -172,9 +181,9 @@ class Trainer:
     Unsupported is raised if this does not match the job; its message says what to pass. rank: the requested rank; None:
     torchrun's RANK if set, otherwise any. state: a file with this worker's part of the job: resumed from if it exists, and
     saved at each checkpoint of psd and in the step in which psd says that it drains; the one saved before it is FILE.before,
-    which a psd that resumed from an older checkpoint is resumed with. A state that cannot be saved, as on a full disk, is a
-    warning of the logger "psclient"; OSError if its folder is not there or not writable at the start. Other options are those
-    of Worker, but for its stream.
+    which a psd that resumed from an older checkpoint is resumed with. Each worker needs a file of its own. A state that cannot
+    be saved, as on a full disk, is a warning of the logger "psclient"; OSError if its folder is not there or not writable at
+    the start. Other options are those of Worker, but for its stream.
 
     A model on a GPU: memory="cuda" lets libpsclient compute on the GPU, and memory="pinned" on the host, with copies of the
     model's vectors and the gradients in pinned memory. None: "cuda" where libpsclient has it for this worker, else "pinned"; a
@@ -226,6 +235,7 @@ class Trainer:
         self._take_over()
         self._state = state
         self._saved, self._saved_last = self.info.save_version, False
+        self._mine: tuple[int, int] | None = None  # _mark of the state that this worker has saved
         # A psd that drains as the worker joins lets it in no more: the state stays as it is, for the next run.
         found = None if state is None or self.draining else self._state_to_resume(state)
         if found is not None:
@@ -482,12 +492,22 @@ class Trainer:
         )
         with self._place.call(back=False):
             self.worker.save(path, self._x_array, out.getvalue())
+        if self._state is not None and os.fspath(path) == os.fspath(self._state):
+            self._mine = _mark(path)
 
     def _save_state(self, state: _Path) -> None:
         """Saves what psd has asked for, or the last state. The step is made: an exception would say that it is not."""
         self._saved = self.worker.save_version
+        mine, found = self._mine, _mark(state)
+        if mine is not None and found is not None and mine[0] != found[0] and mine[1] != found[1]:
+            _log.warning(
+                "another process has saved to the state %r since this worker did: a resume would take the state of one for "
+                "both; allowed: a file for each worker",
+                os.fspath(state),
+            )
+        self._mine = None
         try:
-            if os.path.exists(state):
+            if found is not None:
                 os.replace(state, _before(state))
             self.save(state)
         except (OSError, NotFinite) as why:
