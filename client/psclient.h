@@ -523,8 +523,9 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
 
 /* Reads the version of the center that a saved state belongs to, from the head of the file. Under rounds,
  * resuming is equivalent to never having stopped only if the center has this version after psc_begin
- * (center_version of psc_info). The checksum is not verified. Errors: PSC_EINVAL, PSC_EDAMAGED,
- * PSC_ESYSTEM. */
+ * (center_version of psc_info). Where the workers of a server are one clique, whose state has the center, it
+ * is t, the same at all members that have saved after the same step. The checksum is not verified. Errors:
+ * PSC_EINVAL, PSC_EDAMAGED, PSC_ESYSTEM. */
 int psc_saved_version(struct psc *c, const char *path, uint64_t *center_version);
 
 /* Reports metrics, without waiting for an answer. One case waits: an observer reports test_loss,
