@@ -295,7 +295,13 @@ class Ready(Case):
 
     SMALL = ("learning_rate=0.01", "chunk_floats=16384")  # many chunks
 
-    def clique(self, psd: Psd, run: Callable[[psclient.torch.Trainer, int], None], external: bool) -> list[nn.Module]:
+    def clique(
+        self,
+        psd: Psd,
+        run: Callable[[psclient.torch.Trainer, int], None],
+        external: bool,
+        states: list[pathlib.Path] | None = None,
+    ) -> list[nn.Module]:
         nets: list[nn.Module] = []
         failures: list[BaseException] = []
         for _ in range(2):
@@ -307,7 +313,9 @@ class Ready(Case):
                 trained = [p for p in nets[rank].parameters() if p.requires_grad]
                 optimizer = torch.optim.AdamW(trained, lr=0.001) if external else None
                 with psclient.Ring(f"psd:{psd.endpoint}", 2, rank=rank) as ring:
-                    worker = psclient.torch.Trainer(nets[rank], optimizer, server=psd.endpoint, clique=ring, **PATIENT)
+                    worker = psclient.torch.Trainer(
+                        nets[rank], optimizer, server=psd.endpoint, clique=ring, state=states[rank] if states else None, **PATIENT
+                    )
                     with worker:
                         run(worker, rank)
             except BaseException as why:
@@ -343,6 +351,27 @@ class Ready(Case):
             worker.wait()
 
         return self.clique(self.psd(*settings), run, external)
+
+    def test_members_resume_states_of_one_step(self) -> None:
+        """As where the clique is killed while it saves: member 1 lacks the newest."""
+        psd = self.psd("d-sync", *self.SMALL)
+        states = [psd.folder / "member-0", psd.folder / "member-1"]
+        clocks = [-1, -1]
+
+        def run(worker: psclient.torch.Trainer, rank: int) -> None:
+            clocks[rank] = worker.worker.clock
+            for t in range(2):
+                worker._saved = -1  # as if psd had asked
+                self.train(worker, range(t, t + 1))
+
+        self.clique(psd, run, False, states)
+        states[1].with_name("member-1.before").replace(states[1])
+        self.clique(psd, run, False, states)
+        self.assertEqual(clocks, [1, 1])
+        states[1].unlink()
+        states[1].with_name("member-1.before").unlink()
+        with self.assertRaisesRegex(ValueError, "not saved together"):
+            self.clique(psd, run, False, states)
 
     def test_reported_ranges_change_no_bit(self) -> None:
         ways = (
