@@ -508,7 +508,8 @@ int psc_ended_fd(struct psc *c, int *fd);
  * changed, so that center and workers are of the same round. An exchange that overlaps is waited for and
  * becomes part of the state. The file is written to PATH.tmp and renamed, so a complete file exists at any
  * time. Errors: PSC_EVALUE: a vector is not finite; PSC_ECLIQUE: the clique has failed, and with it sums that
- * a step had begun; PSC_EINVAL, PSC_ENOMEM, PSC_ESYSTEM. */
+ * a step had begun; or it has lost members meanwhile and goes on (clique.on_loss: shrink), and nothing is
+ * saved: the next call may save; PSC_EINVAL, PSC_ENOMEM, PSC_ESYSTEM. */
 int psc_save(struct psc *c, const char *path, const float *x, const void *extra, size_t extra_bytes);
 
 /* Loads a saved state, after psc_begin and before the first psc_step. x, [n_floats], receives the saved
@@ -522,8 +523,9 @@ int psc_load(struct psc *c, const char *path, float *x, void *extra, size_t room
 
 /* Reads the version of the center that a saved state belongs to, from the head of the file. Under rounds,
  * resuming is equivalent to never having stopped only if the center has this version after psc_begin
- * (center_version of psc_info). The checksum is not verified. Errors: PSC_EINVAL, PSC_EDAMAGED,
- * PSC_ESYSTEM. */
+ * (center_version of psc_info). Where the workers of a server are one clique, whose state has the center, it
+ * is t, the same at all members that have saved after the same step. The checksum is not verified. Errors:
+ * PSC_EINVAL, PSC_EDAMAGED, PSC_ESYSTEM. */
 int psc_saved_version(struct psc *c, const char *path, uint64_t *center_version);
 
 /* Reports metrics, without waiting for an answer. One case waits: an observer reports test_loss,

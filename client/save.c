@@ -185,6 +185,13 @@ static void describe_known(const struct psc *c, struct psc_state_head *h)
     h->chunks = psc_known_chunks(c);
 }
 
+/* With a psd. Only the leader knows the version of psd's copy of the center, which the members move by their
+ * steps. */
+static bool is_one_clique(const struct psc *c)
+{
+    return c->rule->collective && c->group.q != NULL && !c->local;
+}
+
 static struct psc_state_head head_of(struct psc *c, size_t extra_bytes)
 {
     bool landed = psc_exchanges_wait(c);
@@ -212,7 +219,8 @@ static struct psc_state_head head_of(struct psc *c, size_t extra_bytes)
     }
     pthread_mutex_lock(&c->session.shared.lock);
     h.exchanges = c->session.shared.counts.exchanges;
-    h.center_version = psc_exchanges_center(c, c->session.shared.counts.center_version);
+    h.center_version =
+        is_one_clique(c) ? c->worker.clock : psc_exchanges_center(c, c->session.shared.counts.center_version);
     snprintf(h.method, sizeof h.method, "%s", c->method_name);
     pthread_mutex_unlock(&c->session.shared.lock);
     snprintf(h.rule, sizeof h.rule, "%s", c->rule_name);

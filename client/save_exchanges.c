@@ -28,12 +28,20 @@ static void drop_unmade(struct psc *c)
 
 int psc_exchanges_gather(struct psc *c)
 {
+    const uint64_t formed = c->group.losses.formed;
     int rc = PSC_OK;
     if (c->rule->gather == NULL)
         return PSC_OK;
     do
         rc = c->rule->gather(c); /* a vector that is not finite is not saved */
     while (rc != PSC_OK && psc_sum_is_pending(&c->group));
+    /* Others may have the sums that are dropped here, and saved them. A file does not say exchange_made. */
+    if (c->group.losses.formed != formed || c->group.losses.exchange_made)
+        return ps_fail(&c->error, PSC_ECLIQUE,
+                       "the clique has lost members while it waited for sums in progress, which are dropped: "
+                       "the state would not be of the same point as those of the other members");
+    if (rc == PSC_ECLIQUE && c->rule->begin == NULL)
+        return rc;
     drop_unmade(c);
     c->error.text[0] = 0;
     return psc_sums_check(c);

@@ -11,7 +11,8 @@
 struct psc;
 
 /* Waits for the sums of a clique that are in progress. A sum whose members have failed fails the call,
- * because the state would have it as if it were whole; unless it is that of a step that was not made. */
+ * because the state would have it as if it were whole, or lack it where the state of another member has it;
+ * unless it is that of a step that was not made. */
 int psc_exchanges_gather(struct psc *c);
 /* Waits for those that are under way. Returns whether any answers are still to be applied. */
 bool psc_exchanges_wait(struct psc *c);

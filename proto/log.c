@@ -298,7 +298,7 @@ bool ps_log_allows(struct ps_log_limit *limit, const char *event, const char *wh
     uint64_t second = ps_now_ns() / PS_NS_PER_S;
     if (second != limit->second) {
         if (limit->lines > LINES_A_SECOND)
-            ps_log(PS_LOG_WARN, event, "%s: %" PRIu64 " more refusals were not logged", where,
+            ps_log(PS_LOG_WARN, event, "%s: %" PRIu64 " more lines were not logged", where,
                    limit->lines - LINES_A_SECOND);
         limit->second = second;
         limit->lines = 0;

@@ -6,7 +6,8 @@
  * it again, with the gradients of those that are left; their mean is weighted by samples as ever.
  *
  * Sums in progress are dropped. Of a pipeline of K these are the gradients of K - 1 steps, and it fills anew.
- * Where each member has its own x (rule allreduce_easgd), only the center is taken.
+ * Where each member has its own x (rule allreduce_easgd), only the center is taken, or the sum that will move
+ * it, from one that has received it but not applied it yet.
  *
  * The session with the server is the leader's. Nobody else knows whether its last exchange has landed, so a
  * clique that has lost its leader ends. */
@@ -24,7 +25,7 @@
 /* The same at all members afterwards. */
 struct place {
     uint64_t clock, applied, exchanged, warmup_steps, save_version, bucket_floats;
-    uint32_t knows_warmup, bucket_sums, generation, drains;
+    uint32_t knows_warmup, bucket_sums, generation, drains, landed;
     int32_t step_rc;
     float unit;
 };
@@ -89,7 +90,7 @@ static uint32_t patience_ms(const struct psc *c)
 /* The greater, the further. Of a step with several sums some may have been applied. */
 static uint64_t progress(const struct psc *c, const struct place *at)
 {
-    return shares_x(c) ? at->clock * 2 * PSC_MAX_SUMS + at->applied : at->exchanged;
+    return shares_x(c) ? at->clock * 2 * PSC_MAX_SUMS + at->applied : at->exchanged * 2 + at->landed;
 }
 
 static struct place place_of(const struct psc *c)
@@ -107,6 +108,7 @@ static struct place place_of(const struct psc *c)
     at.bucket_floats = p->bucket_choice.floats;
     at.generation = c->generation;
     at.drains = p->drains;
+    at.landed = !shares_x(c) && c->worker.prefetch->landed;
     at.step_rc = p->losses.step_rc;
     at.unit = p->unit;
     return at;
@@ -174,12 +176,12 @@ static int share_method(struct psc *c, uint32_t generation)
     return rc == PSC_OK && c->generation != generation ? c->group.losses.adopt_method(c) : rc;
 }
 
-/* Those that a member which is behind takes. */
-static size_t list_vectors(struct psc *c, float *x, float *list[MOST_VECTORS])
+/* Those that a member which is behind takes from one that is at `at`. */
+static size_t list_vectors(struct psc *c, float *x, const struct place *at, float *list[MOST_VECTORS])
 {
     size_t n = 0;
     float *own = psc_own_x(c, x);
-    list[n++] = shares_x(c) ? own : c->worker.vectors[PSC_VECTOR_START];
+    list[n++] = shares_x(c) ? own : c->worker.vectors[at->landed ? PSC_VECTOR_PREFETCHED : PSC_VECTOR_START];
     if (shares_x(c) && c->worker.vectors[PSC_VECTOR_V] != NULL)
         list[n++] = c->worker.vectors[PSC_VECTOR_V];
     return n;
@@ -200,26 +202,32 @@ static void take_center(struct psc *c, float *x, const float *center)
     memcpy(was, center, c->shard.n_floats * sizeof *was);
     if (own != x)
         psc_copy_buffers(c, x, own);
+    c->worker.prefetch->landed = false;
     c->group.losses.exchange_made = true;
 }
 
-static void take_vectors(struct psc *c, float *x, float *const list[], size_t n, const float *got)
+static void take_vectors(struct psc *c, float *x, const struct place *at, float *const list[], size_t n,
+                         const float *got)
 {
-    if (!shares_x(c)) {
+    if (!shares_x(c) && !at->landed) {
         take_center(c, x, got);
         return;
     }
     for (size_t i = 0; i < n; i++)
         memcpy(list[i], got + i * c->shard.n_floats, c->shard.n_floats * sizeof *got);
+    if (!shares_x(c)) {
+        c->worker.prefetch->landed = true;
+        return;
+    }
     psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
 }
 
 /* They are taken when all have arrived: the source may be lost meanwhile. */
-static int share_vectors(struct psc *c, float *x, uint32_t source, bool takes)
+static int share_vectors(struct psc *c, float *x, const struct place *at, uint32_t source, bool takes)
 {
     struct psc_group *p = &c->group;
     float *list[MOST_VECTORS], *got = NULL;
-    size_t n = list_vectors(c, x, list), bytes = c->shard.n_floats * sizeof *got;
+    size_t n = list_vectors(c, x, at, list), bytes = c->shard.n_floats * sizeof *got;
     bool gives = p->rank == (int)source;
     int rc = PSC_OK;
     if (!gives && (got = malloc(n * bytes)) == NULL)
@@ -228,7 +236,7 @@ static int share_vectors(struct psc *c, float *x, uint32_t source, bool takes)
     for (size_t i = 0; i < n && rc == PSC_OK; i++)
         rc = psc_broadcast(p->q, gives ? list[i] : got + i * c->shard.n_floats, bytes, (int)source);
     if (rc == PSC_OK && takes && !gives)
-        take_vectors(c, x, list, n, got);
+        take_vectors(c, x, at, list, n, got);
     free(got);
     return rc == PSC_OK ? PSC_OK : fail(c, rc);
 }
@@ -245,7 +253,7 @@ static int agree(struct psc *c, float *x, const struct psc_shrunk *left)
     if (rc == PSC_OK && is_led(c))
         rc = share_method(c, at.generation);
     if (rc == PSC_OK && (is_led(c) || left->behind > 0))
-        rc = share_vectors(c, x, left->source, is_led(c) || progress(c, &at) > progress(c, &mine));
+        rc = share_vectors(c, x, &at, left->source, is_led(c) || progress(c, &at) > progress(c, &mine));
     if (rc == PSC_OK)
         take_place(c, &at);
     return rc;
@@ -287,6 +295,7 @@ int psc_losses_go_on(struct psc *c, float *x)
             fail(c, rc);
             return end(c);
         }
+        p->losses.formed++;
         drop_sums(p);
         take_ranks(c);
         lost += left.lost;

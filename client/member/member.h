@@ -104,9 +104,10 @@ struct psc_losses {
     bool shrinks;       /* clique.on_loss is shrink; without a server the clique's own on_loss */
     bool exchange_made; /* rule allreduce_easgd: the sum at hand was taken from a member that had it */
     uint32_t in_vain;   /* times in a row that the clique was formed anew and no member was missing */
+    uint64_t formed;    /* times that it was formed anew */
     int (*adopt_method)(struct psc *c); /* leader_step.c: changes to the method of the welcome */
     uint64_t applied;                   /* sums applied in the step at hand; 0 where the leader makes it */
-    uint64_t exchanged;                 /* sums that rule allreduce_easgd has waited for */
+    uint64_t exchanged;                 /* sums that rule allreduce_easgd has applied */
     int step_rc;                        /* of the leader's last step */
     double ended_s;                     /* when the last step ended; 0: none has */
     double longest_s;                   /* between the ends of two steps, of late */

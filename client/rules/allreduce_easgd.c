@@ -51,7 +51,6 @@ static int gather_sum(struct psc *c, float *x)
         return PSC_OK;
     int rc = psc_sum_finish(c);
     c->worker.prefetch->landed = rc == PSC_OK;
-    c->group.losses.exchanged += rc == PSC_OK;
     return rc;
 }
 
@@ -78,6 +77,7 @@ static void apply(struct psc *c, float *x, float *own)
 {
     float *center = c->worker.vectors[PSC_VECTOR_START];
     c->worker.prefetch->landed = false;
+    c->group.losses.exchanged++;
     if (own != x)
         psc_copy_buffers(c, own, x);
     move(c, own, center, psc_elastic);

@@ -91,7 +91,7 @@ static int save(struct cnn_training *t)
 {
     const char *path = t->job->args->state;
     struct cnn_train_state place = place_of(t);
-    int rc = cnn_train_state_save(t->job->psc, path, t->job->x, &place);
+    int rc = cnn_train_state_save(t->job->psc, path, t->job->x, &place, &t->saved);
     if (rc < 0)
         ps_log(PS_LOG_WARN, "state.not_saved", "%s (%s)", psc_error(t->job->psc), psc_result_name(rc));
     else

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "nets/data/data.h"
 #include "nets/training/gradient.h"
@@ -31,6 +32,7 @@ struct cnn_training {
     uint32_t workers;       /* largest number of workers since this one began; at least 1 */
     uint64_t draws;         /* gradients computed */
     uint64_t saved_version; /* the center's version when the state was last saved */
+    struct stat saved;      /* of cnn_train_state_save */
     unsigned bad_in_a_row;  /* steps without a finite loss or vector */
     bool data_failed;
     double started, data_s, compute_s;

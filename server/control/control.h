@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "proto/log.h"
 #include "proto/unix_socket.h"
 #include "ps.pb-c.h"
 #include "server/cluster/cluster.h"
@@ -35,6 +36,7 @@ struct psd_control {
     uv_idle_t more; /* active while messages were left for the loop's next iteration */
     struct psd_early early;
     struct psd_rendezvous rendezvous;
+    struct ps_log_limit reconnected; /* a link may come and go all the time */
 };
 
 /* listen: "": as configured. */

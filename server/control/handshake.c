@@ -373,8 +373,9 @@ static void go_on(struct psd_control *control, const struct psd_peer *peer, cons
     struct psd_session *s = psd_sessions_find(control->sessions, m->client, m->incarnation);
     if (s != NULL) {
         set_peer(control, s, peer, m);
-        ps_log(PS_LOG_INFO, "session.reconnected", "%s reconnected as %s %u", s->name,
-               s->observer ? "observer" : "rank", s->client);
+        if (ps_log_allows(&control->reconnected, "session.reconnected", "clients that came back"))
+            ps_log(PS_LOG_INFO, "session.reconnected", "%s reconnected as %s %u", s->name,
+                   s->observer ? "observer" : "rank", s->client);
         welcome(control, s, s->state == PSD_SESSION_ACTIVE || s->state == PSD_SESSION_OFFERING, false);
         return;
     }

@@ -295,7 +295,13 @@ class Ready(Case):
 
     SMALL = ("learning_rate=0.01", "chunk_floats=16384")  # many chunks
 
-    def clique(self, psd: Psd, run: Callable[[psclient.torch.Trainer, int], None], external: bool) -> list[nn.Module]:
+    def clique(
+        self,
+        psd: Psd,
+        run: Callable[[psclient.torch.Trainer, int], None],
+        external: bool,
+        states: list[pathlib.Path] | None = None,
+    ) -> list[nn.Module]:
         nets: list[nn.Module] = []
         failures: list[BaseException] = []
         for _ in range(2):
@@ -307,7 +313,9 @@ class Ready(Case):
                 trained = [p for p in nets[rank].parameters() if p.requires_grad]
                 optimizer = torch.optim.AdamW(trained, lr=0.001) if external else None
                 with psclient.Ring(f"psd:{psd.endpoint}", 2, rank=rank) as ring:
-                    worker = psclient.torch.Trainer(nets[rank], optimizer, server=psd.endpoint, clique=ring, **PATIENT)
+                    worker = psclient.torch.Trainer(
+                        nets[rank], optimizer, server=psd.endpoint, clique=ring, state=states[rank] if states else None, **PATIENT
+                    )
                     with worker:
                         run(worker, rank)
             except BaseException as why:
@@ -343,6 +351,27 @@ class Ready(Case):
             worker.wait()
 
         return self.clique(self.psd(*settings), run, external)
+
+    def test_members_resume_states_of_one_step(self) -> None:
+        """As where the clique is killed while it saves: member 1 lacks the newest."""
+        psd = self.psd("d-sync", *self.SMALL)
+        states = [psd.folder / "member-0", psd.folder / "member-1"]
+        clocks = [-1, -1]
+
+        def run(worker: psclient.torch.Trainer, rank: int) -> None:
+            clocks[rank] = worker.worker.clock
+            for t in range(2):
+                worker._saved = -1  # as if psd had asked
+                self.train(worker, range(t, t + 1))
+
+        self.clique(psd, run, False, states)
+        states[1].with_name("member-1.before").replace(states[1])
+        self.clique(psd, run, False, states)
+        self.assertEqual(clocks, [1, 1])
+        states[1].unlink()
+        states[1].with_name("member-1.before").unlink()
+        with self.assertRaisesRegex(ValueError, "not saved together"):
+            self.clique(psd, run, False, states)
 
     def test_reported_ranges_change_no_bit(self) -> None:
         ways = (
@@ -736,6 +765,14 @@ class Vector(Case):
             psclient.torch.export_checkpoint(net, center, path)
         self.assertFalse(path.with_name("model.safetensors.new").exists())
 
+    def test_an_export_that_fails_leaves_nothing(self) -> None:
+        net, path = self.exported()
+        center = max((path.parent / "state" / "checkpoints").glob("center-*.safetensors"))
+        path.with_name("folder").mkdir()
+        with self.assertRaises(OSError):
+            psclient.torch.export_checkpoint(net, center, path.with_name("folder"))
+        self.assertFalse(path.with_name("folder.new").exists())
+
     def test_torchruns_rank_is_taken(self) -> None:
         psd = self.psd("async-sgd")
         with mock.patch.dict(os.environ, {"RANK": "6", "WORLD_SIZE": "8", "LOCAL_RANK": "2"}):
@@ -809,6 +846,65 @@ class Vector(Case):
         self.train(worker, range(2, 3))
         self.assertEqual(worker.worker.clock, 3)
         self.assertTrue(path.exists())
+
+    def test_a_save_elsewhere_is_not_what_psd_asked_for(self) -> None:
+        psd = self.psd("async-sgd", "learning_rate=0.1")
+        path = psd.folder / "worker"
+        worker = self.trainer(psd, make_net(), state=path)
+        self.train(worker, range(1))
+        worker._saved = -1  # as if psd had asked
+        worker.save(psd.folder / "mine")
+        self.train(worker, range(1, 2))
+        self.assertTrue(path.exists())
+
+    def test_a_drain_leaves_the_last_state(self) -> None:
+        """psd's last checkpoint is newer than any for which it has asked."""
+        psd = self.psd("async-sgd", "learning_rate=0.1")
+        path = psd.folder / "worker"
+        worker = self.trainer(psd, make_net(), state=path)
+        self.train(worker, range(2))
+        psd.drain()
+        self.train(worker, range(10**9))  # until it is told
+        clock = worker.worker.clock
+        worker.close()
+        psd.process.wait(HANG_S)
+        psd.start("--resume")
+        again = self.trainer(psd, make_net(), state=path)
+        self.assertEqual(again.worker.clock, clock)
+
+    def test_a_drain_before_the_state_is_resumed(self) -> None:
+        """psd lets nobody in any more: the state stays as it is for the next run."""
+        psd = self.psd("async-sgd", "learning_rate=0.1")
+        path = psd.folder / "worker"
+        path.write_bytes(b"state")
+        first, begin = self.trainer(psd, make_net()), psclient.Worker.begin
+
+        def drain_first(worker: psclient.Worker, *args: Any) -> None:
+            psd.drain()
+            self.train(first, range(10**9))  # until it is told
+            begin(worker, *args)
+
+        with mock.patch.object(psclient.Worker, "begin", drain_first):
+            worker = self.trainer(psd, make_net(), state=path)
+        self.assertTrue(worker.draining)
+        self.assertEqual(list(worker.steps(range(3))), [])
+        self.assertEqual(path.read_bytes(), b"state")
+
+    def test_a_state_that_another_process_replaces_is_a_warning(self) -> None:
+        psd = self.psd("async-sgd", "learning_rate=0.1")
+        path, other = psd.folder / "worker", psd.folder / "other"
+        worker = self.trainer(psd, make_net(), state=path)
+        for t in range(2):
+            worker._saved = -1  # as if psd had asked
+            with self.assertNoLogs("psclient", "WARNING"):
+                self.train(worker, range(t, t + 1))
+        other.write_bytes(path.read_bytes())
+        os.utime(other, (1, 1))
+        other.replace(path)
+        worker._saved = -1
+        with self.assertLogs("psclient", "WARNING") as log:
+            self.train(worker, range(2, 3))
+        self.assertIn("another process has saved", log.output[0])
 
     def test_the_state_that_belongs_to_the_center_is_resumed(self) -> None:
         """The newest, or that before it where psd, or this worker, ended while it saved."""

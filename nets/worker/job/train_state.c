@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "nets/worker/job/job.h"
@@ -35,15 +36,32 @@ static int name_before(char *before, size_t size, const char *path)
     return snprintf(before, size, "%s.before", path) < (int)size ? 0 : -ENAMETOOLONG;
 }
 
+/* Some file systems give a file another inode when it is looked up anew. */
+static bool is_replaced(const char *path, const struct stat *saved)
+{
+    struct stat st;
+    return saved->st_nlink > 0 && stat(path, &st) == 0 && st.st_ino != saved->st_ino &&
+           (st.st_mtim.tv_sec != saved->st_mtim.tv_sec || st.st_mtim.tv_nsec != saved->st_mtim.tv_nsec);
+}
+
 int cnn_train_state_save(struct psc *psc, const char *path, const float *x,
-                         const struct cnn_train_state *place)
+                         const struct cnn_train_state *place, struct stat *saved)
 {
     unsigned char bytes[8 * N_FIELDS];
     char before[PATH_MAX];
     pack(place, bytes);
+    if (is_replaced(path, saved))
+        ps_log(
+            PS_LOG_WARN, "state.shared",
+            "--state: another process has saved to %s since this worker did: a resume would take the state "
+            "of one for both; allowed: a file for each worker",
+            path);
     if (name_before(before, sizeof before, path) == 0)
         rename(path, before); /* there is no file at the first save */
-    return psc_save(psc, path, x, bytes, sizeof bytes);
+    int rc = psc_save(psc, path, x, bytes, sizeof bytes);
+    if (rc < 0 || stat(path, saved) < 0)
+        saved->st_nlink = 0;
+    return rc;
 }
 
 static bool goes_with(struct psc *psc, const char *path, uint64_t version)

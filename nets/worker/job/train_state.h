@@ -4,6 +4,7 @@
 #define CNN_WORKER_JOB_TRAIN_STATE_H
 
 #include <stdbool.h>
+#include <sys/stat.h>
 
 #include "client/psclique.h"
 #include "nets/data/data.h"
@@ -18,9 +19,10 @@ struct cnn_train_state {
 };
 
 /* Writes `path` with psc_save and returns its result. The previous file is kept as PATH.before: psd may stop
- * between a round's answers and its checkpoint. */
+ * between a round's answers and its checkpoint. *saved: the file as this process has saved it; st_nlink 0:
+ * it has not. Warns where another process has replaced it since, as a worker with the same --state does. */
 int cnn_train_state_save(struct psc *psc, const char *path, const float *x,
-                         const struct cnn_train_state *place);
+                         const struct cnn_train_state *place, struct stat *saved);
 
 /* Whether `path` or PATH.before exists. */
 bool cnn_train_state_exists(const char *path);

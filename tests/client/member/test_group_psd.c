@@ -420,6 +420,7 @@ START_TEST(a_drain_before_the_begin_is_the_end_for_all_members)
 END_TEST
 
 static struct daemon swapped;
+static const char *const without_checkpoints[] = {RIG_CUT, "checkpoint.every_s=0", NULL};
 
 static void write_config(const char *text)
 {
@@ -460,8 +461,7 @@ static int same_generation(struct member *m)
 /* The members keep the same bits through all of it. */
 START_TEST(members_follow_their_leader_through_changes_of_the_method)
 {
-    ck_assert_int_eq(
-        daemon_prepare(&swapped, NULL, (const char *const[]){RIG_CUT, "checkpoint.every_s=0", NULL}), 0);
+    ck_assert_int_eq(daemon_prepare(&swapped, NULL, without_checkpoints), 0);
     write_config("method: mpi-asgd\n");
     ck_assert_int_eq(daemon_start(&swapped, NULL), 0);
     struct run *r = run_of("", 3);
@@ -519,8 +519,7 @@ static int both_follow(struct member *m)
 START_TEST(members_follow_into_a_method_whose_first_step_fails)
 {
     next_method = followers[_i];
-    ck_assert_int_eq(
-        daemon_prepare(&swapped, NULL, (const char *const[]){RIG_CUT, "checkpoint.every_s=0", NULL}), 0);
+    ck_assert_int_eq(daemon_prepare(&swapped, NULL, without_checkpoints), 0);
     write_config("method: downpour\nparameters: {period: 4}\n");
     ck_assert_int_eq(daemon_start(&swapped, NULL), 0);
     struct run *r = run_of("", 2);
@@ -643,6 +642,36 @@ START_TEST(where_all_are_one_clique_another_method_ends_it)
 }
 END_TEST
 
+static uint64_t saved_at[MOST];
+
+static int save_and_read_version(struct member *m)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/member-%d", swapped.dir, m->rank);
+    int rc = psc_save(m->c, path, m->x, NULL, 0);
+    if (rc == PSC_OK)
+        rc = psc_saved_version(m->c, path, &saved_at[m->rank]);
+    unlink(path);
+    return rc;
+}
+
+/* By which members find the states that belong together. */
+START_TEST(members_that_save_after_one_step_say_the_same_version)
+{
+    ck_assert_int_eq(daemon_prepare(&swapped, NULL, without_checkpoints), 0);
+    clique_of_all = cliques_of_all[_i];
+    write_rate("0.1");
+    ck_assert_int_eq(daemon_start(&swapped, NULL), 0);
+    struct run *r = run_of("", 3);
+    r->server = swapped.endpoint;
+    r->after = save_and_read_version;
+    run_go(r);
+    for (int i = 0; i < 3; i++)
+        ck_assert_uint_eq(saved_at[i], STEPS);
+    daemon_remove(&swapped);
+}
+END_TEST
+
 static const struct member *leader;
 static _Atomic bool changed_again;
 
@@ -687,8 +716,7 @@ static int is_second(struct member *m)
 /* Else the velocity that the leader sends has no place at the others. */
 START_TEST(members_take_the_method_that_their_leader_has)
 {
-    ck_assert_int_eq(
-        daemon_prepare(&swapped, NULL, (const char *const[]){RIG_CUT, "checkpoint.every_s=0", NULL}), 0);
+    ck_assert_int_eq(daemon_prepare(&swapped, NULL, without_checkpoints), 0);
     write_config("method: mpi-asgd\n");
     ck_assert_int_eq(daemon_start(&swapped, NULL), 0);
     struct run *r = run_of("", 3);
@@ -714,6 +742,7 @@ int main(void)
     tcase_add_test(tc, members_have_the_x_of_a_leader_that_overlaps);
     tcase_add_test(tc, sync_sgd_over_cliques_is_sync_sgd);
     tcase_add_loop_test(tc, psd_keeps_what_one_clique_moves, 0, 2);
+    tcase_add_loop_test(tc, members_that_save_after_one_step_say_the_same_version, 0, ROWS(cliques_of_all));
     tcase_add_test(tc, a_warm_up_in_epochs_is_one_in_steps);
     tcase_add_test(tc, without_the_size_of_an_epoch_it_is_refused);
     tcase_add_loop_test(tc, psd_says_how_sums_are_made, 0, 2);

@@ -229,6 +229,35 @@ START_TEST(those_left_share_the_center)
 }
 END_TEST
 
+/* The sum of the next step has landed, and no step has applied it. Member 1 has not received it, as where the
+ * one that is lost has not passed it on. */
+static int miss_a_sum(struct member *m, int t)
+{
+    if (t != LOST_AT)
+        return PSC_OK;
+    uint64_t exchanged = m->c->group.losses.exchanged;
+    int rc = m->c->rule->gather(m->c);
+    if (m->rank == 1) {
+        m->c->worker.prefetch->landed = false;
+        m->c->group.losses.exchanged = exchanged;
+    }
+    return rc == PSC_OK ? psc_wait(m->c, PSC_ALL) : rc; /* all members meet there */
+}
+
+START_TEST(a_sum_that_not_all_have_is_taken_from_one_that_has)
+{
+    static float center[N];
+    struct run *r = clique_of("", 3, 2);
+    r->salt = 7;
+    r->before = miss_a_sum;
+    r->after = pull;
+    train(SETTINGS("method=sync-easgd", "clique.mode=vectors", "clique.publish=1", "parameters.period=1",
+                   "parameters.overlap=true"),
+          r, center);
+    ck_assert_mem_eq(x_of_those_left(r), center, sizeof center);
+}
+END_TEST
+
 /* Whether psd has asked to save this version, and the leader has not told the others. */
 static bool has_news(struct psc *c, uint64_t version)
 {
@@ -294,6 +323,45 @@ START_TEST(those_left_are_asked_to_save)
     r->before = be_asked_after_the_loss;
     r->after = count_saves;
     train(SETTINGS("method=pipe-sgd", "parameters.pipeline_warmup=0", "clique.publish=1"), r, center);
+}
+END_TEST
+
+static atomic_int waiting;
+
+/* The sum of the step before has begun without the member that is lost. Another may have it, and save it. */
+static int save_after_the_loss(struct member *m, int t)
+{
+    double end = unit_now_s() + UNIT_HANG_S;
+    char path[100];
+    if (t != LOST_AT + 1)
+        return PSC_OK;
+    snprintf(path, sizeof path, "%s/state-%d", dir, m->rank);
+    atomic_fetch_add(&waiting, 1);
+    while (atomic_load(&waiting) < 2 && unit_now_s() < end)
+        unit_nap_ms(1);
+    atomic_store(&may_leave, true);
+    if (psc_save(m->c, path, m->x, NULL, 0) != PSC_ECLIQUE || unlink(path) == 0)
+        return PSC_EINVAL;
+    return psc_save(m->c, path, m->x, NULL, 0) == PSC_OK && unlink(path) == 0 ? PSC_OK : PSC_EINVAL;
+}
+
+START_TEST(a_member_that_loses_sums_saves_nothing)
+{
+    static float center[N];
+    struct run *r = clique_of("", 3, 2);
+    atomic_store(&may_leave, false);
+    atomic_store(&waiting, 0);
+    r->salt = 7;
+    r->step = step_and_await_leader;
+    r->before = save_after_the_loss;
+    r->after = _i > 0 ? pull : NULL;
+    if (_i > 0)
+        train(SETTINGS("method=sync-easgd", "clique.mode=vectors", "parameters.period=1",
+                       "parameters.overlap=true"),
+              r, center);
+    else
+        train(SETTINGS("method=pipe-sgd", "parameters.pipeline_warmup=0"), r, center);
+    x_of_those_left(r);
 }
 END_TEST
 
@@ -407,7 +475,9 @@ int main(void)
     tcase_add_loop_test(tcase, what_is_left_of_equals_is_one_worker, 0, N_PRESETS);
     tcase_add_loop_test(tcase, those_left_share_x, 0, 4);
     tcase_add_loop_test(tcase, those_left_share_the_center, 0, 2);
+    tcase_add_test(tcase, a_sum_that_not_all_have_is_taken_from_one_that_has);
     tcase_add_test(tcase, those_left_are_asked_to_save);
+    tcase_add_loop_test(tcase, a_member_that_loses_sums_saves_nothing, 0, 2);
     tcase_add_loop_test(tcase, without_its_leader_a_clique_ends, 0, 2);
     tcase_add_loop_test(tcase, a_clique_that_cannot_is_refused, 0, 2);
     tcase_add_test(tcase, a_clique_that_is_to_end_ends);

@@ -262,13 +262,12 @@ static void reload(const char *config)
 /* Every step is an exchange of the codec that the job has then; the gradients add up through all of them. */
 START_TEST(a_reload_changes_the_codec_of_a_running_job)
 {
+    static const char *const settings[] = {"method=async-sgd", "learning_rate=0.5", RIG_CUT,
+                                           "schedule={kind: constant, warmup_steps: 0}", NULL};
     static const char *const order[] = {"int8", "raw", "fp16", "trunc16", "int8", "bf16", "raw"};
     char config[128];
     roll(start, 11);
-    ck_assert_int_eq(daemon_prepare(&psd, NULL,
-                                    (const char *[]){"method=async-sgd", "learning_rate=0.5", RIG_CUT,
-                                                     "schedule={kind: constant, warmup_steps: 0}", NULL}),
-                     0);
+    ck_assert_int_eq(daemon_prepare(&psd, NULL, settings), 0);
     write_config("codec: {answer: fp16}\n");
     ck_assert_int_eq(daemon_start(&psd, NULL), 0);
     struct psc *c = join();

@@ -196,14 +196,13 @@ static void reload(const char *config)
  */
 START_TEST(a_reload_changes_the_codec_of_a_running_job)
 {
+    static const char *const settings[] = {"method=async-sgd", "learning_rate=1", RIG_CUT,
+                                           "schedule={kind: constant, warmup_steps: 0}", NULL};
     static const char *const order[] = {"topk:0.2", "topk:0.5", "int4", "topk:0.3", "int8", "raw"};
     char config[128];
     start_manifest();
     memset(start, 0, sizeof start);
-    ck_assert_int_eq(daemon_prepare(&psd, NULL,
-                                    (const char *[]){"method=async-sgd", "learning_rate=1", RIG_CUT,
-                                                     "schedule={kind: constant, warmup_steps: 0}", NULL}),
-                     0);
+    ck_assert_int_eq(daemon_prepare(&psd, NULL, settings), 0);
     FILE *f = fopen(psd.config, "we");
     ck_assert_ptr_nonnull(f);
     fclose(f);

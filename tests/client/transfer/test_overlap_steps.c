@@ -503,11 +503,12 @@ static void write_config(const char *text)
 /* Nor does a job that has it change to such an overlap. */
 START_TEST(a_job_with_an_older_library_keeps_its_overlap)
 {
+    static const char *const settings[] = {"method=downpour", "period=6", NULL};
     static char raw[] = "raw";
     char *codecs[] = {raw};
     Ps__Hello hello = PS__HELLO__INIT;
     struct hand h;
-    ck_assert_int_eq(daemon_prepare(&psd, NULL, (const char *[]){"method=downpour", "period=6", NULL}), 0);
+    ck_assert_int_eq(daemon_prepare(&psd, NULL, settings), 0);
     write_config("parameters: {overlap: true}\n");
     ck_assert_int_eq(daemon_start(&psd, NULL), 0);
     hello.protocol = PS_PROTOCOL_VERSION;

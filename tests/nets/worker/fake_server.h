@@ -16,6 +16,7 @@ struct fake_plan {
     uint64_t step_from, pull_from;
     uint64_t raise_at;     /* psc_step number raise_at sends the process SIGTERM; 0: never */
     uint64_t ask_at;       /* after psc_step number ask_at psd asks to save; 0: never */
+    const char *taken;     /* a file that another process replaces after the step after ask_at; NULL: none */
     int load;              /* what psc_load returns */
     const char *error;     /* what psc_error says; NULL: "" */
     float rate;            /* of plain SGD; NaN makes every vector not finite */

@@ -529,6 +529,31 @@ START_TEST(more_threads_than_cores_are_a_warning)
 }
 END_TEST
 
+/* Two workers with one --state. */
+START_TEST(a_state_that_another_process_replaces_is_a_warning)
+{
+    char dir[] = "/tmp/psd-test-worker-XXXXXX", path[64], before[80], log[64], line[256], text[4000];
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/state", dir);
+    snprintf(before, sizeof before, "%s.before", path);
+    snprintf(log, sizeof log, "%s/log", dir);
+    snprintf(line, sizeof line, "--server tcp://127.0.0.1:1 --net linear --batch 32 --steps 9 --state %s",
+             path);
+    fake_plan.ask_at = 5;
+    fake_plan.taken = _i > 0 ? path : NULL;
+    ck_assert_int_eq(run_with(STDERR_FILENO, log, line), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.saves, 2);
+    FILE *f = fopen(log, "r");
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    ck_assert_msg((strstr(text, "state.shared") != NULL) == (_i > 0), "%s", text);
+    unlink(path);
+    unlink(before);
+    unlink(log);
+    ck_assert_int_eq(rmdir(dir), 0);
+}
+END_TEST
+
 #define PREDICT "--predict --server tcp://127.0.0.1:1 --net linear --batch 300"
 
 /* A line an image; the accuracy is that of an evaluation, and the results are those of the lines. */
@@ -1074,6 +1099,7 @@ int main(void)
     tcase_add_test(tc, cifar10_trains_and_is_evaluated);
     tcase_add_test(tc, prefetch_changes_no_bit);
     tcase_add_test(tc, more_threads_than_cores_are_a_warning);
+    tcase_add_loop_test(tc, a_state_that_another_process_replaces_is_a_warning, 0, 2);
     tcase_add_test(tc, gradients_are_cut_down_and_added_up);
     tcase_add_test(tc, rates_are_the_manifests);
     tcase_add_test(tc, frozen_tensors_are_the_manifests);

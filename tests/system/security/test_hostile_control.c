@@ -95,6 +95,28 @@ START_TEST(a_hello_said_twice_joins_once)
 }
 END_TEST
 
+/* Ten lines a second and one of what was left out. */
+START_TEST(a_session_that_comes_again_and_again_does_not_fill_the_log)
+{
+    struct siege s;
+    struct hand h;
+    Ps__Hello hello = hello_of("flapping");
+    siege_start(&s);
+    hand_open(&h, s.d.endpoint);
+    ck_assert_int_eq(hand_hello(&h, &hello), 0);
+    hello.client = h.client;
+    hello.incarnation = h.incarnation;
+    double begin_s = test_now_s();
+    for (int i = 0; i < 300; i++)
+        ck_assert_int_eq(hand_hello(&h, &hello), 0);
+    unsigned n = daemon_logged(&s.d, "session.reconnected"),
+             most = 11 * (2 + (unsigned)(test_now_s() - begin_s));
+    ck_assert_msg(n >= 1 && n <= most, "%u lines; at most %u", n, most);
+    hand_close(&h);
+    siege_end(&s);
+}
+END_TEST
+
 /* One tensor at a time that psd must refuse, each from a new session, which it costs. */
 START_TEST(manifests_that_do_not_fit)
 {
@@ -504,6 +526,7 @@ int main(void)
     const TTest *const tests[] = {
         hellos_that_do_not_fit,
         a_hello_said_twice_joins_once,
+        a_session_that_comes_again_and_again_does_not_fill_the_log,
         manifests_that_do_not_fit,
         models_that_cannot_be_saved,
         messages_of_nobody,

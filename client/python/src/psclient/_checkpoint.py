@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from typing import Any, BinaryIO, Union
@@ -94,6 +95,12 @@ def export_checkpoint(model: nn.Module, path: _Path, out: _Path) -> None:
     text = json.dumps(head).encode()
     text += b" " * (-len(text) % 8)
     temporary = f"{os.fspath(out)}.new"
-    with open(temporary, "wb") as file:
-        file.writelines([len(text).to_bytes(8, "little"), text, *parts])
-    os.replace(temporary, out)
+    file = open(temporary, "wb")  # noqa: SIM115 # a failure to open it leaves another's file
+    try:
+        with file:
+            file.writelines([len(text).to_bytes(8, "little"), text, *parts])
+        os.replace(temporary, out)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

@@ -10,6 +10,8 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from psclient import _native
 from psclient._arrays import take
 from psclient._errors import InvalidArgument, error_of
@@ -94,6 +96,15 @@ class Ring:
         array = take("x", x, None, writes=True)
         with self._use("Ring.broadcast"):
             self._check(_lib.psc_broadcast(self._handle, array.ctypes.data, array.nbytes, whole("root", root, 0, 1023)))
+
+    def _gather(self, number: int) -> list[int]:
+        """The numbers of all members, by rank."""
+        out = []
+        for root in range(self.size):
+            theirs = np.array([number], np.int64)
+            self.broadcast(theirs.view(np.float32), root)
+            out.append(int(theirs[0]))
+        return out
 
     def barrier(self) -> None:
         """Returns when all members have called it."""

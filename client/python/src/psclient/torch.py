@@ -48,6 +48,15 @@ def _before(state: _Path) -> str:
     return f"{os.fspath(state)}.before"
 
 
+def _mark(state: _Path) -> tuple[int, int] | None:
+    """Inode and time of the file, which differ if another process has replaced it; None: there is none."""
+    try:
+        found = os.stat(state)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
 def _check_folder(state: _Path) -> None:
     folder = os.path.dirname(os.path.abspath(state))
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -171,9 +180,11 @@ class Trainer:
     optimizer: makes the local step if the job's optimizer is external; None: psd's optimizer or rule makes the step.
     Unsupported is raised if this does not match the job; its message says what to pass. rank: the requested rank; None:
     torchrun's RANK if set, otherwise any. state: a file with this worker's part of the job: resumed from if it exists, and
-    saved at each checkpoint of psd; the one saved before it is FILE.before, which a psd that resumed from an older checkpoint
-    is resumed with. A state that cannot be saved, as on a full disk, is a warning of the logger "psclient"; OSError if its
-    folder is not there or not writable at the start. Other options are those of Worker, but for its stream.
+    saved at each checkpoint of psd and in the step in which psd says that it drains; the one saved before it is FILE.before,
+    which a psd that resumed from an older checkpoint is resumed with. Each worker needs a file of its own; of a clique either
+    all members have one or none, and ValueError names states that were not saved in the same step. A state that cannot
+    be saved, as on a full disk, is a warning of the logger "psclient"; OSError if its folder is not there or not writable at
+    the start. Other options are those of Worker, but for its stream.
 
     A model on a GPU: memory="cuda" lets libpsclient compute on the GPU, and memory="pinned" on the host, with copies of the
     model's vectors and the gradients in pinned memory. None: "cuda" where libpsclient has it for this worker, else "pinned"; a
@@ -224,11 +235,12 @@ class Trainer:
             raise
         self._take_over()
         self._state = state
-        self._saved = self.info.save_version
-        found = None if state is None else self._state_to_resume(state)
-        if found is not None:
+        self._saved, self._saved_last = self.info.save_version, False
+        self._mine: tuple[int, int] | None = None  # _mark of the state that this worker has saved
+        # A psd that drains as the worker joins lets it in no more: the state stays as it is, for the next run.
+        if state is not None and not self.draining:
             try:
-                self.resume(found)
+                self._resume_state(state, options.get("clique"))
             except BaseException:
                 self.close()
                 raise
@@ -355,7 +367,9 @@ class Trainer:
                     self.worker.step(self._x_array, self._g_array, 1 if n_samples is None else n_samples)
         except NotFinite as why:
             raise self._name_bad(why) from why
-        if self._state is not None and self.worker.save_version != self._saved:
+        ends = self.draining and not self._saved_last
+        if self._state is not None and (ends or self.worker.save_version != self._saved):
+            self._saved_last = self.draining
             self._save_state(self._state)
 
     def _sample(self) -> tuple[int, list[torch.Tensor | None], torch.Tensor]:
@@ -478,28 +492,65 @@ class Trainer:
         )
         with self._place.call(back=False):
             self.worker.save(path, self._x_array, out.getvalue())
-        self._saved = self.worker.save_version
+        if self._state is not None and os.fspath(path) == os.fspath(self._state):
+            self._mine = _mark(path)
 
     def _save_state(self, state: _Path) -> None:
-        """Saves what psd has asked for. The step is made: an exception would say that it is not."""
+        """Saves what psd has asked for, or the last state. The step is made: an exception would say that it is not."""
         self._saved = self.worker.save_version
+        mine, found = self._mine, _mark(state)
+        if mine is not None and found is not None and mine[0] != found[0] and mine[1] != found[1]:
+            _log.warning(
+                "another process has saved to the state %r since this worker did: a resume would take the state of one for "
+                "both; allowed: a file for each worker",
+                os.fspath(state),
+            )
+        self._mine = None
         try:
-            if os.path.exists(state):
+            if found is not None:
                 os.replace(state, _before(state))
             self.save(state)
         except (OSError, NotFinite) as why:
-            _log.warning("the state is not saved, and training goes on; the next checkpoint of psd saves it: %s", why)
+            then = "training goes on; the next checkpoint of psd saves it"
+            if self.draining:
+                then = "a resume uses the one before it, if any"
+            _log.warning("the state is not saved, and %s: %s", then, why)
 
-    def _state_to_resume(self, state: _Path) -> _Path | None:
-        """The newest one, unless only that before it belongs to the center: psd, or this process, ended while it saved."""
+    def _resume_state(self, state: _Path, clique: Ring | None) -> None:
+        found = self._states_to_resume(state)
+        if clique is not None and clique.size > 1:
+            found = self._choose_together(clique, found)
+        if found:
+            self.resume(found[0])
+        if clique is None or clique.size == 1:
+            return
+        for rank, clock in enumerate(clique._gather(self.worker.clock)):  # from other points they would go on apart
+            if clock != self.worker.clock:
+                mine = f"the state {os.fspath(found[0])!r}" if found else "no state"
+                raise ValueError(
+                    f"{mine}: this member has made {self.worker.clock} steps, and member {rank} of the clique {clock}: their "
+                    "states were not saved together; allowed: states of the same step, or none"
+                )
+
+    def _version_of(self, path: _Path) -> int:
+        """-1: damaged. resume says so, if there is no other."""
+        try:
+            return self.worker.saved_version(path)
+        except Error:
+            return -1
+
+    def _states_to_resume(self, state: _Path) -> list[_Path]:
+        """The newest one first, unless only that before it belongs to the center: psd, or this process, ended while it saved."""
         files: list[_Path] = [path for path in (state, _before(state)) if os.path.exists(path)]
-        for path in files:
-            try:
-                if self.worker.saved_version(path) == self.info.center_version:
-                    return path
-            except Error:  # damaged: resume says so, if there is no other
-                continue
-        return files[0] if files else None
+        versions, center = [self._version_of(path) for path in files], self.info.center_version
+        return files[::-1] if center in versions[1:] and center != versions[0] else files
+
+    def _choose_together(self, clique: Ring, files: list[_Path]) -> list[_Path]:
+        """The second first, where only of its version every member has a state: the clique ended while it saved."""
+        versions = [self._version_of(path) for path in files] + [-1, -1]
+        theirs = list(zip(clique._gather(versions[0]), clique._gather(versions[1])))
+        have = [version >= 0 and all(version in pair for pair in theirs) for version in versions[:2]]
+        return files[::-1] if have[1] and not have[0] else files
 
     def resume(self, path: _Path) -> dict[str, Any]:
         """Restores what save saved; call it before the first step. Returns `user`."""
