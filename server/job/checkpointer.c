@@ -63,10 +63,7 @@ static void prepare(struct psd_job *job, unsigned what)
     s->generation = atomic_load_explicit(&job->lanes->shared.generation, memory_order_relaxed);
     s->incarnation = job->sessions->incarnation;
     s->job = job->sessions->job;
-    s->plateau = (struct psd_saved_plateau){.known = isfinite(job->plateau.best),
-                                            .drops = job->plateau.drops,
-                                            .since = job->plateau.since,
-                                            .best = job->plateau.best};
+    s->plateau = psd_plateau_to_save(job);
     s->saved_at_s = ps_wall_us() / 1000000;
 }
 

@@ -1,5 +1,6 @@
 #include "server/job/plateau.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 
@@ -43,6 +44,16 @@ static bool watches(const struct psd_job *job, enum psd_watch what)
 uint32_t psd_plateau_drops(const struct psd_job *job, uint32_t n_factors)
 {
     return job->plateau.drops < n_factors ? job->plateau.drops : n_factors;
+}
+
+struct psd_saved_plateau psd_plateau_to_save(const struct psd_job *job)
+{
+    const struct psd_plateau *p = &job->plateau;
+    bool has_best = isfinite(p->best);
+    return (struct psd_saved_plateau){.known = has_best || p->drops > 0,
+                                      .drops = p->drops,
+                                      .since = p->since,
+                                      .best = has_best ? p->best : DBL_MAX}; /* any loss is better */
 }
 
 void psd_plateau_resume(struct psd_job *job)

@@ -16,6 +16,7 @@
 
 struct psd_job;
 struct psd_evaluation;
+struct psd_saved_plateau;
 
 struct psd_plateau {
     enum psd_watch watch; /* the loss that `best` is of */
@@ -35,6 +36,8 @@ bool psd_plateau_observe(struct psd_plateau *p, double loss, uint32_t patience, 
 void psd_plateau_reported(struct psd_job *job, double loss);
 void psd_plateau_evaluated(struct psd_job *job, const struct psd_evaluation *e);
 void psd_plateau_tick(struct psd_job *job);
+/* What a checkpoint has of it: drops stay also where there is no best yet. */
+struct psd_saved_plateau psd_plateau_to_save(const struct psd_job *job);
 /* Restores the state from the checkpoint to resume from, before a center is created from it. */
 void psd_plateau_resume(struct psd_job *job);
 /* The number of drops for a configuration that is about to take effect. */

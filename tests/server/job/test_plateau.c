@@ -141,6 +141,14 @@ START_TEST(another_loss_has_a_best_of_its_own)
     ck_assert_double_nan(d.job.plateau.best);
     ck_assert_uint_eq(d.job.plateau.since, 0);
     ck_assert_uint_eq(d.job.plateau.drops, 1);
+
+    /* A checkpoint before the first observation has the drop, too. */
+    d.job.resumed.plateau = psd_plateau_to_save(&d.job);
+    d.job.plateau = (struct psd_plateau){.best = NAN};
+    psd_plateau_resume(&d.job);
+    ck_assert_uint_eq(d.job.plateau.drops, 1);
+    ck_assert(!psd_plateau_observe(&d.job.plateau, 1e300, 1, 0));
+    ck_assert_double_eq(d.job.plateau.best, 1e300);
 }
 END_TEST
 
