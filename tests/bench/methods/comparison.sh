@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # comparison: every method on MNIST with LeNet, 4 workers, the same period where a method has one, and the same schedule; each at the
-# best of three learning rates: half the preset's, the preset's and twice that. The first seed chooses: the best has the least images
-# to the accuracy or, where none reaches it, the highest accuracy. A run ends when it reaches it. The other seeds are run with the best
-# alone. Runs of an earlier call with the same OUT are kept, so that the comparison can be made in parts.
+# best of three learning rates: half the preset's, the preset's and twice that. The best has the least images to the accuracy or, where
+# none reaches it, the highest accuracy. A run ends when it reaches it. The first seed is run with all three, the others with the best
+# until no other one is better than their median. Runs of an earlier call with the same OUT are kept, so that the comparison can be made in parts.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
@@ -69,57 +69,76 @@ done
 compare() { # SEEDS ENTRY...
     "$root/scripts/compare" "${@:2}" --data "mnist:$mnist" --seeds "$1" --epochs "${EPOCHS:-8}" --until "$until" \
         --levels "0.95,0.98,$until" --out "$out" >"$out.table"
+    cat "$all" "$out/runs.tsv" 2>/dev/null | awk -F '\t' '!seen[$1, $2]++' >"$all.new" # runs.tsv has those of one call
+    mv "$all.new" "$all"
 }
 
-# The best entry of each method. runs.tsv has columns: 1 the entry, 13 images to the last level, 15 the best accuracy.
+# Of words; "-" is more than all numbers.
+# shellcheck disable=SC2016 # awk's own
+readonly median='
+    function median(words,    i, j, v, a, n) {
+        n = split(words, word, " ")
+        for (i = 1; i <= n; i++) {
+            v = word[i]
+            for (j = i - 1; j > 0 && v != "-" && (a[j] == "-" || v + 0 < a[j] + 0); j--) a[j + 1] = a[j]
+            a[j + 1] = v
+        }
+        return a[int((n + 1) / 2)]
+    }'
+
+# The best entry of each method, by medians over the seeds that it has. runs.tsv has columns: 1 the entry, 13 images to the last
+# level, 15 the best accuracy; 2 the seed. "-", not reached, counts as more images than all.
 best() {
-    LC_ALL=C awk -F '\t' '
-        function better(images, accuracy, than) {
-            if (images != "-" && to[than] != "-") return images + 0 < to[than] + 0
-            return images != to[than] ? images != "-" : accuracy + 0 > top[than] + 0
+    LC_ALL=C awk -F '\t' "$median"'
+        function better(entry, than,    images, most) {
+            images = median(of[entry, "images"]); most = median(of[than, "images"])
+            if (images != "-" && most != "-") return images + 0 < most + 0
+            return images != most ? images != "-" : median(of[entry, "accuracy"]) + 0 > median(of[than, "accuracy"]) + 0
         }
         NR > 1 {
-            split($1, part, ":")
-            if (!(part[1] in row)) order[++n] = part[1]
-            else if (!better($13, $15, part[1])) next
-            row[part[1]] = $1; to[part[1]] = $13; top[part[1]] = $15
-        }
-        END { for (k = 1; k <= n; k++) print row[order[k]] }' "$out/runs.tsv"
-}
-
-# Medians over the seeds. Columns 11 and 12 are seconds and updates to the last level; "-", not reached, counts as later than all.
-results() {
-    echo "| method | learning rate | images to $until | seconds | updates | best |"
-    echo "|---|---|---|---|---|---|"
-    LC_ALL=C awk -F '\t' '
-        function median(entry, of,    i, j, v, a, n) {
-            n = split(rows[entry], row, " ")
-            for (i = 1; i <= n; i++) {
-                v = cell[row[i], of]
-                for (j = i - 1; j > 0 && v != "-" && (a[j] == "-" || v + 0 < a[j] + 0); j--) a[j + 1] = a[j]
-                a[j + 1] = v
-            }
-            return a[int((n + 1) / 2)]
-        }
-        NR > 1 {
-            if (!($1 in rows)) order[++m] = $1
-            rows[$1] = rows[$1] " " NR
-            for (i = 1; i <= NF; i++) cell[NR, i] = $i
+            if (!(($1, "images") in of)) entry[++n] = $1
+            of[$1, "images"] = of[$1, "images"] " " $13
+            of[$1, "accuracy"] = of[$1, "accuracy"] " " $15
         }
         END {
-            for (k = 1; k <= m; k++) {
-                entry = order[k]
-                split(entry, part, ":")
-                match(entry, /learning_rate=[0-9.e-]+/)
-                printf "| `%s` | %s | %s | %s | %s | %s |\n", part[1], substr(entry, RSTART + 14, RLENGTH - 14), \
-                    median(entry, 13), median(entry, 11), median(entry, 12), median(entry, 15)
+            for (k = 1; k <= n; k++) {
+                split(entry[k], part, ":")
+                method = part[1]
+                if (!(method in chosen)) order[++m] = method
+                else if (!better(entry[k], chosen[method])) continue
+                chosen[method] = entry[k]
             }
-        }' "$out/runs.tsv"
+            for (k = 1; k <= m; k++) print chosen[order[k]]
+        }' "$all"
+}
+
+# Medians over the seeds. Columns 11 and 12 are seconds and updates to the last level.
+results() { # ENTRY...
+    echo "| method | learning rate | images to $until | seconds | updates | best |"
+    echo "|---|---|---|---|---|---|"
+    entries=$(printf '%s\n' "$@") LC_ALL=C awk -F '\t' "$median"'
+        NR > 1 { for (i = 1; i <= NF; i++) of[$1, i] = of[$1, i] " " $i }
+        END {
+            n = split(ENVIRON["entries"], entry, "\n")
+            for (k = 1; k <= n; k++) {
+                e = entry[k]
+                split(e, part, ":")
+                match(e, /learning_rate=[0-9.e-]+/)
+                printf "| `%s` | %s | %s | %s | %s | %s |\n", part[1], substr(e, RSTART + 14, RLENGTH - 14), \
+                    median(of[e, 13]), median(of[e, 11]), median(of[e, 12]), median(of[e, 15])
+            }
+        }' "$all"
 }
 
 seeds=${SEEDS:-1,2,3}
 mkdir -p "$(dirname "$out")"
+all=$out.runs.tsv
+: >"$all"
 compare "${seeds%%,*}" "${entries[@]}"
-mapfile -t entries < <(best)
-compare "$seeds" "${entries[@]}"
-results
+# A rate that was best by one seed may be at the edge of what is stable: by all seeds another one may be better.
+chosen=
+while mapfile -t entries < <(best) && [[ ${entries[*]} != "$chosen" ]]; do
+    chosen=${entries[*]}
+    compare "$seeds" "${entries[@]}"
+done
+results "${entries[@]}"
