@@ -76,13 +76,17 @@ compare() { # SEEDS ENTRY...
 # Of words; "-" is more than all numbers.
 # shellcheck disable=SC2016 # awk's own
 readonly median='
-    function median(words,    i, j, v, a, n) {
+    function sorted(words, a,    i, j, v, n, word) {
         n = split(words, word, " ")
         for (i = 1; i <= n; i++) {
             v = word[i]
             for (j = i - 1; j > 0 && v != "-" && (a[j] == "-" || v + 0 < a[j] + 0); j--) a[j + 1] = a[j]
             a[j + 1] = v
         }
+        return n
+    }
+    function median(words,    a, n) {
+        n = sorted(words, a)
         return a[int((n + 1) / 2)]
     }'
 
@@ -112,11 +116,16 @@ best() {
         }' "$all"
 }
 
-# Medians over the seeds. Columns 11 and 12 are seconds and updates to the last level.
+# Medians over the seeds, and the least and most images. Columns 11, 12 and 14 are seconds, updates and bytes to the last level.
 results() { # ENTRY...
-    echo "| method | learning rate | images to $until | seconds | updates | best |"
-    echo "|---|---|---|---|---|---|"
+    echo "| method | learning rate | thousand images to $until | seconds | updates | MB | best |"
+    echo "|---|---|---|---|---|---|---|"
     entries=$(printf '%s\n' "$@") LC_ALL=C awk -F '\t' "$median"'
+        function in_units(value, unit) { return value == "-" ? "-" : sprintf("%.0f", value / unit) }
+        function images(words,    a, n) {
+            n = sorted(words, a)
+            return a[1] == "-" ? "-" : in_units(a[int((n + 1) / 2)], 1e3) " (" in_units(a[1], 1e3) " to " in_units(a[n], 1e3) ")"
+        }
         NR > 1 { for (i = 1; i <= NF; i++) of[$1, i] = of[$1, i] " " $i }
         END {
             n = split(ENVIRON["entries"], entry, "\n")
@@ -124,10 +133,22 @@ results() { # ENTRY...
                 e = entry[k]
                 split(e, part, ":")
                 match(e, /learning_rate=[0-9.e-]+/)
-                printf "| `%s` | %s | %s | %s | %s | %s |\n", part[1], substr(e, RSTART + 14, RLENGTH - 14), \
-                    median(of[e, 13]), median(of[e, 11]), median(of[e, 12]), median(of[e, 15])
+                printf "| `%s` | %s | %s | %s | %s | %s | %s |\n", part[1], substr(e, RSTART + 14, RLENGTH - 14), \
+                    images(of[e, 13]), in_units(median(of[e, 11]), 1), median(of[e, 12]), in_units(median(of[e, 14]), 1e6), \
+                    median(of[e, 15])
             }
         }' "$all"
+}
+
+# pairs.png in OUT, if all of these methods are there.
+picture() { # ENTRY...
+    local name entry files=() names=()
+    for name in async-easgd async-sgd async-measgd async-msgd hogwild-easgd hogwild-sgd sync-easgd original-easgd; do
+        for entry in "$@"; do
+            [[ $entry != "$name":* ]] || { files+=("$out/${entry//[:=,]/_}.txt") && names+=("$name"); }
+        done
+    done
+    [[ ${#names[@]} -lt 8 ]] || gnuplot -c "$root/tests/bench/methods/pairs.gp" "$out/pairs.png" "${files[*]}" "${names[*]}"
 }
 
 seeds=${SEEDS:-1,2,3}
@@ -142,3 +163,4 @@ while mapfile -t entries < <(best) && [[ ${entries[*]} != "$chosen" ]]; do
     compare "$seeds" "${entries[@]}"
 done
 results "${entries[@]}"
+picture "${entries[@]}"
