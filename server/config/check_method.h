@@ -31,7 +31,8 @@ int psd_config_codec_check(const struct psd_config *cfg, const struct ps_rule_in
  * sets admission fcfs. Call after the checks. */
 void psd_config_clique_settle(struct psd_config *cfg);
 
-/* Writes a warning if the moving rate is above the stability bound; else leaves *warning alone. */
+/* Writes a warning if the moving rate is above the stability bound, or if workers of a rule with shares may
+ * begin at different centers; else leaves *warning alone. */
 void psd_config_method_warn(const struct psd_config *cfg, struct ps_error *warning);
 
 #endif

@@ -149,8 +149,8 @@ uint64_t psd_config_method_hash(const struct psd_config *cfg);
  * Then checks the constraints between keys: the parts exist and fit together, the method uses every given
  * key, a rule with a moving rate has exactly one of alpha, rho and beta, a rule with a fixed number of
  * workers has that number, and a non-loopback listen has authentication or insecure. Writes to *warning (may
- * be NULL; "" if there is none) if alpha is above its stability bound. Call last; a second call changes
- * nothing. */
+ * be NULL; "" if there is none) if alpha is above its stability bound, or if workers of a rule with shares
+ * may begin at different centers. Call last; a second call changes nothing. */
 int psd_config_check(struct psd_config *cfg, struct ps_error *err, struct ps_error *warning);
 
 /* What a reader of results should know about the method, or "". */
