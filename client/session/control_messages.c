@@ -31,8 +31,9 @@ static int prove_user(const struct psc_session *session, Ps__Hello *hello, const
     memcpy(payload, nonce->data, nonce->len);
     ps__hello__pack(hello, payload + nonce->len);
     memcpy(payload + nonce->len + len, key, strlen(key));
-    if (ps_munge_encode(payload, nonce->len + len + strlen(key), &credential, err) < 0)
-        return PSC_EAUTH;
+    int rc = ps_munge_encode(payload, nonce->len + len + strlen(key), &credential, err);
+    if (rc < 0)
+        return rc == -EAGAIN ? PSC_EGONE : PSC_EAUTH;
     hello->credential.data = (uint8_t *)credential;
     hello->credential.len = strlen(credential);
     return PSC_OK;

@@ -77,20 +77,32 @@ static int send_message(struct service *v, int what, void *message)
     return psc_control_send(v->line.socket, what, message);
 }
 
-static void send_hello(struct service *v, const ProtobufCBinaryData *nonce)
-{
-    struct ps_error err;
-    int rc = psc_hello_send(v->session, v->line.socket, nonce, &err);
-    if (rc != PSC_OK)
-        end_session(v->session, rc, err.text);
-}
-
 /* Records why the server cannot be reached, or "", for the sentence that ends the wait. */
 static void note_trouble(struct psc_session *session, const struct ps_error *trouble)
 {
     pthread_mutex_lock(&session->shared.lock);
     session->shared.trouble = *trouble;
     pthread_mutex_unlock(&session->shared.lock);
+}
+
+/* Whether a server has welcomed this session. */
+static bool is_known(struct psc_session *session)
+{
+    pthread_mutex_lock(&session->shared.lock);
+    bool known = session->shared.epoch > 0;
+    pthread_mutex_unlock(&session->shared.lock);
+    return known;
+}
+
+/* A munged that does not answer ends no session that was welcomed: Hello is sent again, and asks it again. */
+static void send_hello(struct service *v, const ProtobufCBinaryData *nonce)
+{
+    struct ps_error why;
+    int rc = psc_hello_send(v->session, v->line.socket, nonce, &why);
+    if (rc == PSC_EGONE && is_known(v->session))
+        note_trouble(v->session, &why);
+    else if (rc != PSC_OK)
+        end_session(v->session, PSC_EAUTH, why.text);
 }
 
 static void wait_for_welcome(struct service *v)
@@ -150,11 +162,8 @@ static void look_at_handshakes(struct service *v)
     int rc = psc_control_socket_poll(&v->line, &v->session->proof, &why);
     if (rc == PSC_OK)
         return;
-    pthread_mutex_lock(&v->session->shared.lock);
-    bool known = v->session->shared.epoch > 0;
-    pthread_mutex_unlock(&v->session->shared.lock);
     note_trouble(v->session, &why);
-    if (rc == PSC_EAUTH && !known)
+    if (rc == PSC_EAUTH && !is_known(v->session))
         end_session(v->session, PSC_EAUTH, why.text);
 }
 

@@ -21,6 +21,11 @@ static munge_ctx_t make_context(void)
     return ctx;
 }
 
+static bool is_away(munge_err_t rc)
+{
+    return rc == EMUNGE_SOCKET || rc == EMUNGE_TIMEOUT || rc == EMUNGE_NO_MEMORY;
+}
+
 int ps_munge_encode(const void *payload, size_t len, char **credential, struct ps_error *err)
 {
     char *made = NULL;
@@ -31,7 +36,7 @@ int ps_munge_encode(const void *payload, size_t len, char **credential, struct p
     munge_ctx_destroy(ctx);
     if (rc != EMUNGE_SUCCESS) {
         free(made);
-        return ps_fail(err, -EACCES, "munge: %s", munge_strerror(rc));
+        return ps_fail(err, is_away(rc) ? -EAGAIN : -EACCES, "munge: %s", munge_strerror(rc));
     }
     *credential = made;
     return 0;
@@ -47,9 +52,8 @@ int ps_munge_decode(const char *credential, void **payload, size_t *len, uid_t *
     munge_err_t rc = munge_decode(credential, ctx, &found, &n, &who, &group);
     munge_ctx_destroy(ctx);
     if (rc != EMUNGE_SUCCESS || n < 0) {
-        bool unasked = rc == EMUNGE_SOCKET || rc == EMUNGE_TIMEOUT || rc == EMUNGE_NO_MEMORY;
         free(found);
-        return ps_fail(err, unasked ? -EAGAIN : -EACCES, "munge: %s", munge_strerror(rc));
+        return ps_fail(err, is_away(rc) ? -EAGAIN : -EACCES, "munge: %s", munge_strerror(rc));
     }
     *payload = found;
     *len = (size_t)n;

@@ -22,7 +22,7 @@
 bool ps_munge_built(struct ps_error *err);
 
 /* Creates a credential of this process's user over the payload; the caller frees it. -EACCES with munged's
- * reason; -ENOTSUP. */
+ * reason; -EAGAIN: munged does not answer; -ENOTSUP. */
 int ps_munge_encode(const void *payload, size_t len, char **credential, struct ps_error *err);
 /* Decodes a credential: its payload and its user. munged accepts a credential only once. The caller frees
  * *payload (NULL if empty). -EACCES; -EAGAIN: munged does not answer; -ENOTSUP. */

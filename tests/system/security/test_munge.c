@@ -1,12 +1,15 @@
 /* MUNGE on the control socket, with a munged of the test's own. Skipped with a message where there is none.
  */
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -51,10 +54,29 @@ static void run_munged(const struct site *s)
     _exit(127);
 }
 
+static void start_munged(struct site *s)
+{
+    struct ps_error err;
+    char *credential = NULL;
+    s->pid = fork();
+    if (s->pid == 0)
+        run_munged(s);
+    double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
+    while (ps_munge_encode("x", 1, &credential, &err) < 0 && test_now_s() < deadline)
+        test_nap_s(0.05);
+    ck_assert_msg(credential != NULL, "munged does not answer: %s", err.text);
+    free(credential);
+}
+
+static void stop_munged(struct site *s)
+{
+    kill(s->pid, SIGKILL);
+    waitpid(s->pid, NULL, 0);
+}
+
 static void open_site(struct site *s)
 {
     char path[128], key[128];
-    struct ps_error err;
     *s = (struct site){.dir = "/tmp/psd-munge-XXXXXX"};
     ck_assert_ptr_nonnull(mkdtemp(s->dir));
     ck_assert_int_eq(chmod(s->dir, 0755), 0);
@@ -66,22 +88,13 @@ static void open_site(struct site *s)
     close(from);
     snprintf(path, sizeof path, "%s/socket", s->dir);
     setenv("PSD_MUNGE_SOCKET", path, 1);
-    s->pid = fork();
-    if (s->pid == 0)
-        run_munged(s);
-    char *credential = NULL;
-    double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
-    while (ps_munge_encode("x", 1, &credential, &err) < 0 && test_now_s() < deadline)
-        test_nap_s(0.05);
-    ck_assert_msg(credential != NULL, "munged does not answer: %s", err.text);
-    free(credential);
+    start_munged(s);
 }
 
 static void close_site(struct site *s)
 {
     char command[128];
-    kill(s->pid, SIGKILL);
-    waitpid(s->pid, NULL, 0);
+    stop_munged(s);
     snprintf(command, sizeof command, "rm -rf %s", s->dir);
     ck_assert_int_eq(system(command), 0);
 }
@@ -138,6 +151,53 @@ START_TEST(keys_and_munge_are_both_asked_for)
     setenv("PSD_MUNGE_SOCKET", "/nowhere", 1); /* of the worker */
     house_step_as(&h, &s, 1, 1, 5);
     house_assert_ends(&s, PSC_EAUTH, "munge: ");
+    house_raze(&h);
+    close_site(&site);
+}
+END_TEST
+
+/* Takes calls in munged's place and hangs up: five for each credential, so the sixth is of one asked for
+ * later. */
+static void hang_up(const struct stepper *s)
+{
+    enum { CALLS = 6 };
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    snprintf(at.sun_path, sizeof at.sun_path, "%s", getenv("PSD_MUNGE_SOCKET"));
+    unlink(at.sun_path);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    ck_assert_int_eq(bind(fd, (const struct sockaddr *)&at, sizeof at), 0);
+    ck_assert_int_eq(chmod(at.sun_path, 0777), 0);
+    ck_assert_int_eq(listen(fd, 16), 0);
+    struct pollfd calls = {.fd = fd, .events = POLLIN};
+    double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
+    for (int i = 0; i < CALLS && !s->page->ended && test_now_s() < deadline;) {
+        if (poll(&calls, 1, 50) <= 0)
+            continue;
+        close(accept(fd, NULL, NULL));
+        i++;
+    }
+    close(fd);
+    unlink(at.sun_path);
+}
+
+START_TEST(a_worker_outlives_its_munged)
+{
+    struct site site;
+    struct house h;
+    struct stepper s;
+    open_site(&site);
+    open_house(&h, false, NULL);
+    house_step_as(&h, &s, -1, 0, HOUSE_ENDLESS);
+    ck_assert_msg(stepper_reaches(&s, 10, TEST_HANG_S), "%s", s.page->error);
+    ck_assert(daemon_checkpoint(&h.d, TEST_HANG_S));
+    ck_assert_int_eq(daemon_stop(&h.d, SIGKILL, TEST_HANG_S), SIGKILL);
+    stop_munged(&site);
+    ck_assert_int_eq(daemon_start(&h.d, "--resume"), 0);
+    hang_up(&s);
+    ck_assert_msg(!s.page->ended, "%s", s.page->error);
+    start_munged(&site);
+    ck_assert_msg(stepper_reaches(&s, s.page->steps + 20, TEST_HANG_S), "%s", s.page->error);
+    stepper_kill(&s);
     house_raze(&h);
     close_site(&site);
 }
@@ -348,7 +408,8 @@ int main(void)
     struct ps_error err;
     const TTest *const tests[] = {a_user_is_known_by_munge,      keys_and_munge_are_both_asked_for,
                                   a_credential_is_for_one_hello, a_whole_job_may_come_at_once,
-                                  servers_prove_their_user,      users_are_users};
+                                  servers_prove_their_user,      users_are_users,
+                                  a_worker_outlives_its_munged};
     if (!ps_munge_built(&err) || munged_program() == NULL) {
         printf("skipped: %s\n", munged_program() == NULL ? "there is no munged" : err.text);
         return 77;
