@@ -13,7 +13,8 @@ usage: tests/bench/step/table3.sh BUILD MNIST OUT [ROW...]
   MNIST: the folder of the set's files. OUT: a folder for the runs; those in it are not repeated
   ROW: original-star, original, easgd1, easgd2, easgd3, async, async-m, hogwild; all by default
   Environment: SEEDS (1,2,3), UNTIL (0.988), ETA (0.1), RHO (2), EVERY (2), CENTER_LINK (208mbit)
-  Without ROW it also prints the table. Calls with different rows may run at the same time.
+  Without ROW it also prints the table. A call with ROW may run beside another one if its OUT is another; move the runs into one OUT
+  for the table
 END
 }
 
