@@ -843,8 +843,13 @@ class Vector(Case):
             self.train(worker, range(1, 2))
         path.parent.mkdir()
         worker._saved = -1
-        self.train(worker, range(2, 3))
-        self.assertEqual(worker.worker.clock, 3)
+        full = mock.patch.object(worker.worker, "save", side_effect=psclient.OutOfMemory("no memory for the state"))
+        with full, self.assertLogs("psclient", "WARNING") as log:
+            self.train(worker, range(2, 3))
+        self.assertIn("no memory for the state", log.output[0])
+        worker._saved = -1
+        self.train(worker, range(3, 4))
+        self.assertEqual(worker.worker.clock, 4)
         self.assertTrue(path.exists())
 
     def test_a_save_elsewhere_is_not_what_psd_asked_for(self) -> None:

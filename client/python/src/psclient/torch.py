@@ -510,7 +510,7 @@ class Trainer:
             if found is not None:
                 os.replace(state, _before(state))
             self.save(state)
-        except (OSError, NotFinite) as why:
+        except (MemoryError, OSError, NotFinite) as why:
             then = "training goes on; the next checkpoint of psd saves it"
             if self.draining:
                 then = "a resume uses the one before it, if any"
