@@ -22,16 +22,16 @@ static int prove_user(const struct psc_session *session, Ps__Hello *hello, const
 {
     unsigned char payload[PS_MUNGE_MAX_BYTES];
     const char *key = session->proof.own.public_key;
-    size_t len = ps__hello__get_packed_size(hello);
+    size_t len = ps__hello__get_packed_size(hello), key_len = strnlen(key, PS_CURVE_KEY_CHARS);
     char *credential;
-    if (nonce->len != PS_MUNGE_NONCE_BYTES || nonce->len + len + strlen(key) > sizeof payload)
+    if (nonce->len != PS_MUNGE_NONCE_BYTES || nonce->len + len + key_len > sizeof payload)
         return ps_fail(err, PSC_EAUTH,
                        "the server asks for a munge credential over %zu bytes of nonce; expected %d",
                        nonce->len, PS_MUNGE_NONCE_BYTES);
     memcpy(payload, nonce->data, nonce->len);
     ps__hello__pack(hello, payload + nonce->len);
-    memcpy(payload + nonce->len + len, key, strlen(key));
-    int rc = ps_munge_encode(payload, nonce->len + len + strlen(key), &credential, err);
+    memcpy(payload + nonce->len + len, key, key_len);
+    int rc = ps_munge_encode(payload, nonce->len + len + key_len, &credential, err);
     if (rc < 0)
         return rc == -EAGAIN ? PSC_EGONE : PSC_EAUTH;
     hello->credential.data = (uint8_t *)credential;

@@ -6,8 +6,8 @@
 #include "client/session/session.h"
 
 /* Sends Hello, with a credential over the nonce where the server has asked for one (nonce NULL: it has not).
- * PSC_OK; PSC_EAUTH with a sentence if a credential cannot be obtained; PSC_EGONE likewise, if munged does not
- * answer. */
+ * PSC_OK; with a sentence: PSC_EAUTH if a credential cannot be obtained, PSC_EGONE if munged does not answer.
+ */
 int psc_hello_send(struct psc_session *session, void *socket, const ProtobufCBinaryData *nonce,
                    struct ps_error *err);
 /* Sends Begin. PSC_OK, PSC_ENOMEM, PSC_EMANIFEST with a sentence. */
