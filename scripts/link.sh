@@ -39,16 +39,17 @@ link_add_space() { # NAME
     link_do ip -n "$(link_space "$1")" link set lo up
 }
 
-# Limits a veth to RATE, with a burst of one millisecond and a queue of 100 ms. From 250 Mb/s the burst holds a whole packet of
-# 64 KB: tbf cuts one that is longer than its burst into frames, at many times the processor time.
+# Limits a veth to RATE, with a burst of one millisecond, at least 32 KB, and a queue of 100 ms. tbf cuts a packet that is longer
+# than its burst into frames, at many times the processor time: TCP makes none above seven eighths of the burst.
 link_pace() { # NAME DEVICE RATE
-    local kb=0 least=32
+    local kb=32
     case $3 in
     *gbit) kb=$((${3%gbit} * 125)) ;;
     *mbit) kb=$((${3%mbit} / 8)) ;;
     esac
-    ((kb < 31)) || least=72
-    link_do tc -n "$(link_space "$1")" qdisc add dev "$2" root tbf rate "$3" burst "$((kb > least ? kb : least))kb" latency 100ms
+    ((kb > 32)) || kb=32
+    link_do ip -n "$(link_space "$1")" link set "$2" gso_max_size $((kb < 72 ? kb * 896 : 65536))
+    link_do tc -n "$(link_space "$1")" qdisc add dev "$2" root tbf rate "$3" burst "${kb}kb" latency 100ms
 }
 
 # A veth between the bridge, where its name is DEVICE, and SPACE, where it is psd and has ADDRESS.
