@@ -1,5 +1,5 @@
-/* The CPU time of an exchange, measured here by a short run: a psd and two workers over loopback TCP, whose
- * own steps do nothing. What the kernel does for a process is in its time, so only a network card's
+/* The CPU time of an exchange, measured here by a short run: a psd and two workers over loopback TCP, without
+ * that of their own steps. What the kernel does for a process is in its time, so only a network card's
  * interrupts are missing. Other programs change little of it. */
 #include <errno.h>
 #include <math.h>
@@ -15,10 +15,11 @@
 
 #include "client/psclient.h"
 #include "tests/bench/plan/slow.h"
+#include "tests/bench/slow/slow.h"
 #include "tests/support/clock.h"
 #include "tests/support/system/daemon.h"
 
-enum { WORKERS = 2, PERIOD = 2, WARM = 2, EXCHANGES = 4, MOST_FLOATS = 8 << 20 };
+enum { WORKERS = 2, PERIOD = 2, WARM = 3, EXCHANGES = 6, MOST_FLOATS = 8 << 20 };
 #define NAP_S 0.001
 
 /* Shared with the workers' processes. */
@@ -48,19 +49,29 @@ static double cpu_s(int who)
            1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
-static void no_step(void *arg, float *x, const float *g, double learning_rate)
+struct own {
+    uint64_t n;
+    double cpu_s;
+};
+
+static void own_step(void *arg, float *x, const float *g, double learning_rate)
 {
-    (void)arg, (void)g, (void)learning_rate;
-    x[0] += 1;
+    struct own *own = arg;
+    double begin_s = cpu_s(RUSAGE_THREAD);
+    (void)learning_rate;
+    for (uint64_t i = 0; i < own->n; i++)
+        x[i] -= g[i];
+    own->cpu_s += cpu_s(RUSAGE_THREAD) - begin_s;
 }
 
-static int join(const struct run *r, struct psc **c, float *x)
+static int join(const struct run *r, struct psc **c, float *x, struct own *own)
 {
     struct psc_tensor tensor = {.name = "x", .n_dims = 1, .shape = {r->n}};
     struct psc_options opt;
     psc_options_init(&opt, sizeof opt);
     opt.server = r->psd.endpoint;
-    opt.own_step = no_step;
+    opt.own_step = own_step;
+    opt.own_step_arg = own;
     int rc = psc_open(&opt, c);
     return rc == PSC_OK ? psc_begin(*c, &tensor, 1, x) : rc;
 }
@@ -77,21 +88,23 @@ static int exchanges(struct psc *c, float *x, const float *g, int n)
 static void work(const struct run *r, int i)
 {
     struct page *p = r->page;
-    float *x = calloc(r->n, sizeof *x), *g = calloc(r->n, sizeof *g);
+    float *x = calloc(r->n, sizeof *x), *g = malloc(r->n * sizeof *g);
+    struct own own = {.n = r->n};
     struct psc *c = NULL;
-    for (uint64_t k = 0; x != NULL && k < r->n; k++)
-        x[k] = 1e-3f * (float)(k * 37 % 1021) - 0.5f;
-    int rc = x == NULL || g == NULL ? PSC_ENOMEM : join(r, &c, x);
+    for (uint64_t k = 0; g != NULL && k < r->n; k++)
+        g[k] = bench_slow_gradient(k);
+    int rc = x == NULL || g == NULL ? PSC_ENOMEM : join(r, &c, x, &own);
     if (rc == PSC_OK)
         rc = exchanges(c, x, g, WARM);
     p->worker[i].warm = rc == PSC_OK;
     while (rc == PSC_OK && !p->goes)
         test_nap_s(NAP_S);
-    double own_s = cpu_s(RUSAGE_THREAD), all_s = cpu_s(RUSAGE_SELF);
+    double own_s = cpu_s(RUSAGE_THREAD), all_s = cpu_s(RUSAGE_SELF), step_s = own.cpu_s;
     if (rc == PSC_OK)
         rc = exchanges(c, x, g, EXCHANGES);
-    p->worker[i].own_s = cpu_s(RUSAGE_THREAD) - own_s;
-    p->worker[i].others_s = cpu_s(RUSAGE_SELF) - all_s - p->worker[i].own_s;
+    own_s = cpu_s(RUSAGE_THREAD) - own_s;
+    p->worker[i].own_s = own_s - (own.cpu_s - step_s);
+    p->worker[i].others_s = cpu_s(RUSAGE_SELF) - all_s - own_s;
     snprintf(p->worker[i].error, sizeof p->worker[i].error, "%s",
              c != NULL ? psc_error(c) : psc_result_name(rc));
     p->worker[i].done = rc == PSC_OK;

@@ -18,7 +18,7 @@ usage() {
 usage: tests/bench/slow/grid.sh BUILD [OUT.png]
   from the environment, with the defaults:
     PERIODS="32 128" RATES="50mbit 200mbit 1gbit" CODECS="raw int8 int4 topk:0.01 topk:0.03" OVERLAPS="false period"
-    FRAGMENTS="1" FLOATS=30800000 STEP_MS=30 WORKERS=4 MEASURED_PERIODS=2    overlap period: as long as the period
+    FRAGMENTS="1" FLOATS=30800000 STEP_MS=30 WORKERS=4 MEASURED_PERIODS=4    overlap period: as long as the period
     WINDOW=              window_chunks; by default what psbench plan says
     CHUNK_FLOATS=131072  chunk_floats
     CORES=               of this machine, on which all of them run; by default those that nproc counts
@@ -117,7 +117,7 @@ cell() { # RATE PERIOD CODEC OVERLAP FRAGMENTS
         "codec.message=$3" "codec.answer=$3" "codec.error_feedback=$feedback" lanes=2 "window_chunks=$window" "chunk_floats=$chunk_floats"
     for ((k = 0; k < workers; k++)); do
         in_place "$k" "$psbench" waits --server "@$folder/endpoint" --floats "$floats" --step-ms "$step_ms" \
-            --periods "${MEASURED_PERIODS:-2}" --json >"$folder/out-$k" &
+            --periods "${MEASURED_PERIODS:-4}" --json >"$folder/out-$k" &
         pids+=($!)
     done
     for k in "${pids[@]}"; do
