@@ -652,9 +652,11 @@ static int decode_plateau(const struct decoder *d)
                __builtin_isfinite(p->best);
     p->drops = p->known ? (uint32_t)strtoul(drops, NULL, 10) : 0;
     p->since = p->known ? (uint32_t)strtoul(since, NULL, 10) : 0;
-    return p->known
+    if (!p->known)
+        return damaged(d, "the header's psd.plateau is '%.60s'; allowed are two counts and a number", text);
+    return json_object_get(d->metadata, "psd.watch") == NULL
                ? 0
-               : damaged(d, "the header's psd.plateau is '%.60s'; allowed are two counts and a number", text);
+               : get_word(d, "psd.watch", p->watch, sizeof p->watch);
 }
 
 static int decode_metadata(const struct decoder *d, uint64_t *checksum)
