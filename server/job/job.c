@@ -105,10 +105,40 @@ static void send_begun_when_recorded(struct psd_job *job, struct psd_session *s)
         s->begun_by_ms = psd_loop_now_ms(job->loop) + RECORD_MS;
 }
 
+static uint64_t bytes_beyond(const struct ps_manifest *m, uint64_t window_bytes)
+{
+    uint64_t bytes = m != NULL ? ps_manifest_most_bytes(m) : 0;
+    return bytes > window_bytes ? bytes - window_bytes : 0;
+}
+
+/* Whether the manifests of those who wait fit into limits.memory_gib. Who waits has sent no chunk yet: a
+ * manifest takes the room of its client's window, which is counted already. */
+static bool may_wait(const struct psd_job *job, const struct ps_manifest *m)
+{
+    struct psd_totals t;
+    uint64_t window_bytes = psd_stats_window_bytes(job), bytes = bytes_beyond(m, window_bytes);
+    if (bytes == 0)
+        return true;
+    for (uint32_t i = 0; i < job->sessions->n_slots; i++)
+        bytes += bytes_beyond(job->sessions->slots[i].parked, window_bytes);
+    psd_stats_totals(job, &t);
+    bytes += psd_stats_memory_bytes(&t);
+    return (double)bytes <= job->cfg->limits.memory_gib * (double)(1u << 30);
+}
+
+/* Consumes m. */
 static void park(struct psd_job *job, struct psd_session *s, struct ps_manifest *m, const char *reason)
 {
-    s->state = PSD_SESSION_PARKED;
     ps_manifest_destroy(s->parked);
+    s->parked = NULL;
+    if (!may_wait(job, m)) {
+        const char *why = "the models of those who wait for the center exceed limits.memory_gib";
+        ps_manifest_destroy(m);
+        psd_send_error(job->sender, s, PS__CODE__LIMIT, true, why);
+        psd_job_end(job, s, PS__CODE__LIMIT, why);
+        return;
+    }
+    s->state = PSD_SESSION_PARKED;
     s->parked = m;
     psd_send_parked(job->sender, s, reason);
 }
