@@ -318,7 +318,8 @@ void psc_memory_free(struct psc_memory *m);
  * the point at which the next gradient is to be computed. With Nesterov's momentum that point is ahead of the
  * worker's own x, which the library keeps (Zhang et al. 2015, eq. 7-8). Errors: PSC_EVALUE: the vector to
  * send is not finite, nothing was sent, and x is the worker's diverged point; the caller may psc_pull into x
- * and continue. PSC_EINVAL: a call is out of order, or n_samples is 0 in a clique. PSC_EREFUSED: n_samples is
+ * and continue. PSC_EINVAL: a call is out of order, or n_samples is 0 in a clique, or its members begin with
+ * states of different t, or some of them with none: no step was made. PSC_EREFUSED: n_samples is
  * 0 where the server weights messages by samples. After a change of the job's method: PSC_EUNSUPPORTED,
  * PSC_ENOMEM, PSC_ESYSTEM. */
 int psc_step(struct psc *c, float *x, const float *g, size_t n_samples);

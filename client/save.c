@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -108,6 +109,37 @@ static int write_contents(struct writer *w, const struct contents *s)
     return rc == 0 ? write_checksum(w) : rc;
 }
 
+static bool has_name(int fd, const char *path)
+{
+    struct stat mine, named;
+    return fstat(fd, &mine) == 0 && lstat(path, &named) == 0 && mine.st_dev == named.st_dev &&
+           mine.st_ino == named.st_ino;
+}
+
+/* Opens an empty file that nobody else writes: who saves to the same path has it locked until it is renamed,
+ * and then it has another name. -EBUSY: it is locked. Some file systems have no locks, and some give a file
+ * another inode each time. */
+static int open_alone(const char *path)
+{
+    enum { TRIES = 10 };
+    for (int i = 1;; i++) {
+        int fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644), rc = 0;
+        if (fd < 0)
+            return -errno;
+        bool locked = flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+        bool renamed = !locked && i < TRIES && !has_name(fd, path);
+        if (locked)
+            rc = -EBUSY;
+        else if (!renamed && ftruncate(fd, 0) < 0)
+            rc = -errno;
+        if (rc == 0 && !renamed)
+            return fd;
+        close(fd);
+        if (rc < 0)
+            return rc;
+    }
+}
+
 /* Written under another name and renamed, so that a complete file exists at any time. 0 or -errno. */
 static int write_file(const char *path, const struct contents *s)
 {
@@ -117,15 +149,13 @@ static int write_file(const char *path, const struct contents *s)
         return -ENOMEM;
     XXH3_64bits_reset(w.hash);
     snprintf(w.path, sizeof w.path, "%s.tmp", path);
-    w.fd = open(w.path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+    w.fd = open_alone(w.path);
     if (w.fd < 0) {
-        rc = -errno;
+        rc = w.fd;
         goto out;
     }
     rc = write_contents(&w, s);
     if (rc == 0 && fsync(w.fd) < 0)
-        rc = -errno;
-    if (close(w.fd) < 0 && rc == 0)
         rc = -errno;
     if (rc == 0 && rename(w.path, path) < 0)
         rc = -errno;
@@ -133,6 +163,7 @@ static int write_file(const char *path, const struct contents *s)
         rc = sync_directory(path);
     else
         unlink(w.path);
+    close(w.fd); /* and unlocks it. The data are safe since fsync */
 out:
     XXH3_freeState(w.hash);
     return rc;
@@ -267,7 +298,9 @@ static int save(struct psc *c, const char *path, const struct contents *s)
     rc = write_file(path, s);
     if (rc == -ENOMEM)
         return ps_fail(&c->error, PSC_ENOMEM, "psc_save: no memory");
-    return rc == 0 ? PSC_OK : ps_fail(&c->error, PSC_ESYSTEM, "psc_save: '%.300s': %s", path, strerror(-rc));
+    return rc == 0 ? PSC_OK
+                   : ps_fail(&c->error, PSC_ESYSTEM, "psc_save: '%.300s': %s", path,
+                             rc == -EBUSY ? "another process is saving to it" : strerror(-rc));
 }
 
 int psc_save(struct psc *c, const char *path, const float *x, const void *extra, size_t extra_bytes)

@@ -292,13 +292,15 @@ static int begin_step(struct psc *c, const char *call, float *x, const float *g,
         return rc;
     c->error.text[0] = 0;
     c->worker.caller_x = x;
-    c->worker.stepped = true;
     s->gathers = false;
     s->clock = c->worker.clock;
     s->x = x;
     s->g = g;
     s->n_samples = n_samples;
-    rc = begin_sum(c);
+    if (!c->worker.stepped && (rc = psc_group_agree_on_clock(c)) == PSC_EINVAL)
+        return rc;
+    c->worker.stepped = true;
+    rc = rc == PSC_OK ? begin_sum(c) : rc;
     s->lost = psc_losses_may_go_on(&c->group, rc);
     return s->lost ? PSC_OK : rc;
 }

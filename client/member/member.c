@@ -25,19 +25,20 @@ struct fact {
 
 enum { MAX_FACTS = 3 };
 
-static int compare(struct psc *c, const struct fact *mine, const struct fact *theirs, size_t n, int root)
+static int compare(struct psc *c, const struct fact *mine, const struct fact *theirs, size_t n, int root,
+                   int differ)
 {
     for (size_t i = 0; i < n; i++)
         if (memcmp(&mine[i], &theirs[i], sizeof mine[i]) != 0)
-            return ps_fail(&c->error, PSC_ECLIQUE,
+            return ps_fail(&c->error, differ,
                            "the clique's members differ in %.24s: rank %d has %.168s, rank %d has %.168s",
                            mine[i].name, root, theirs[i].value, c->group.rank, mine[i].value);
     return PSC_OK;
 }
 
 /* Each member broadcasts its facts in turn, so that every member, rank 0 included, can name a member that
- * differs. */
-static int agree(struct psc *c, const struct fact *facts, size_t n)
+ * differs. differ: the result then. */
+static int agree(struct psc *c, const struct fact *facts, size_t n, int differ)
 {
     struct fact theirs[MAX_FACTS];
     int result = PSC_OK;
@@ -47,7 +48,7 @@ static int agree(struct psc *c, const struct fact *facts, size_t n)
         if (rc != PSC_OK)
             return fail(c, rc);
         if (result == PSC_OK)
-            result = compare(c, facts, theirs, n, root);
+            result = compare(c, facts, theirs, n, root, differ);
     }
     return result;
 }
@@ -116,7 +117,7 @@ int psc_group_open(struct psc *c, struct psc_clique *q, const char *method)
     p->follows = p->rank > 0 && method == NULL;
     if (method != NULL)
         snprintf(facts[1].value, sizeof facts[1].value, "%s", method);
-    int rc = agree(c, facts, 2);
+    int rc = agree(c, facts, 2, PSC_ECLIQUE);
     return rc == PSC_OK && method == NULL && p->rank == 0 ? keeper_start(c) : rc;
 }
 
@@ -160,8 +161,17 @@ int psc_group_agree_on_model(struct psc *c, int rc)
                  n_frozen(c->manifest), c->manifest->hash);
     else
         snprintf(model.value, sizeof model.value, "none: %.150s", c->error.text);
-    int agreed = agree(c, &model, 1);
+    int agreed = agree(c, &model, 1, PSC_ECLIQUE);
     return rc != PSC_OK ? rc : agreed;
+}
+
+int psc_group_agree_on_clock(struct psc *c)
+{
+    struct fact clock = {.name = "t"};
+    if (c->group.size == 1)
+        return PSC_OK;
+    snprintf(clock.value, sizeof clock.value, "%" PRIu64, c->worker.clock);
+    return agree(c, &clock, 1, PSC_EINVAL);
 }
 
 int psc_group_share_welcome(struct psc *c, int rc)

@@ -166,6 +166,9 @@ int psc_group_share_welcome(struct psc *c, int rc);
 /* Checks that all members have the same model. rc: of this member's own model; an error is returned as it is.
  */
 int psc_group_agree_on_model(struct psc *c, int rc);
+/* Checks that all members begin at the same t: from states of different steps they would go on apart.
+ * PSC_EINVAL names two. */
+int psc_group_agree_on_clock(struct psc *c);
 /* Uses the server's clique.algorithm for the clique's sums. PSC_ECLIQUE; PSC_EUNSUPPORTED: this kind of
  * clique has its own algorithm. */
 int psc_group_use_algorithm(struct psc *c);

@@ -58,6 +58,11 @@ struct ps_manifest {
 int ps_manifest_create(const struct ps_tensor *tensors, size_t n_tensors, uint64_t max_floats,
                        struct ps_manifest **out, struct ps_error *err);
 void ps_manifest_destroy(struct ps_manifest *m);
+/* It has at most as many bytes. */
+static inline size_t ps_manifest_most_bytes(const struct ps_manifest *m)
+{
+    return m->n_tensors * (sizeof *m->tensors + PS_MAX_NAME_BYTES + 1 + sizeof *m->segments);
+}
 
 /* 0 when equal; -EINVAL names the first difference ("tensor 3: 'fc1.weight' [500,800] here, 'fc1.weight'
  * [500,784] in the job"). */

@@ -87,6 +87,7 @@ static int snapshot_create(struct psd_center *c, const struct psd_config *cfg)
     memcpy(s->method, cfg->method, sizeof s->method);
     memcpy(s->rule, cfg->rule, sizeof s->rule);
     memcpy(s->averaging, cfg->averaging, sizeof s->averaging);
+    s->delay = psd_center_delay(c);
     s->center = psd_vector_create(c->manifest->n_floats, c->own);
     s->state = calloc(PSD_MAX_STATE, sizeof *s->state);
     s->lane_clocks = calloc(s->map.lanes, sizeof *s->lane_clocks);
@@ -269,6 +270,7 @@ static int resume_state(struct psd_center *c, struct psd_snapshot *s, bool keeps
         free(s->state[i]); /* of another rule */
         s->state[i] = NULL;
     }
+    c->starts_sum = same && s->delay != 0 && s->delay != psd_center_delay(c);
     c->moves = same ? moves_of(s) : 0;
     if (!same)
         memset(s->lane_moves, 0, s->map.lanes * sizeof *s->lane_moves);

@@ -67,8 +67,9 @@ int psd_center_count_fragments(struct psd_center *c);
 int psd_center_check_fragments(const struct ps_hyper *h, const struct ps_shard *shard, struct ps_error *err);
 /* Creates the center from a checkpoint and takes over its center, state, average and manifest; uses the
  * checkpoint's lane map. If the checkpoint has no average, or one of another averaging or rule, a configured
- * one starts at the center; then, and if it has another rule, the rule's state starts from zero. s must stay
- * valid until the lanes have taken their slices. -EINVAL if the lane map is not possible. */
+ * one starts at the center; then, and if it has another rule, the rule's state starts from zero; with another
+ * `delay`, its sum of moves does. s must stay valid until the lanes have taken their slices. -EINVAL if the
+ * lane map is not possible. */
 int psd_center_resume(const struct psd_config *cfg, const struct psd_admission *admission,
                       struct psd_snapshot *s, struct psd_center **out, struct ps_error *err);
 /* replace.c. Creates a center for cfg's method that will take over from `old`, and allocates what it needs in
@@ -106,6 +107,12 @@ int psd_manifest_of(const struct psd_config *cfg, Ps__Tensor *const *tensors, si
 static inline uint32_t psd_center_sees(const struct psd_center *c)
 {
     return c->rule->takes_seen || c->answer_codec.for_moves ? c->hyper.workers : 0;
+}
+
+/* Moves of the rule's sum; 0: it has none. */
+static inline uint32_t psd_center_delay(const struct psd_center *c)
+{
+    return (c->info->uses & PS_USES_DELAY) != 0 ? c->hyper.delay : 0;
 }
 
 /* The highest of n counts. */

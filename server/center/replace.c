@@ -63,6 +63,7 @@ int psd_center_replace(const struct psd_config *cfg, const struct psd_admission 
     memcpy(c->snapshot.method, cfg->method, sizeof c->snapshot.method);
     memcpy(c->snapshot.rule, cfg->rule, sizeof c->snapshot.rule);
     memcpy(c->snapshot.averaging, cfg->averaging, sizeof c->snapshot.averaging);
+    c->snapshot.delay = psd_center_delay(c);
     *out = c;
     return 0;
 }
@@ -93,7 +94,7 @@ void psd_center_take_over(struct psd_center *c, struct psd_center *old, uint64_t
     if (keeps)
         take_memory(c, old);
     c->starts_average = !keeps && c->z != NULL;
-    c->starts_sum = keeps && (c->info->uses & PS_USES_DELAY) != 0 && c->hyper.delay != old->hyper.delay;
+    c->starts_sum = keeps && psd_center_delay(c) != psd_center_delay(old);
     c->starts_seen = c->n_seen > 0 && c->rule->takes_seen;
     s->manifest = c->manifest;
     s->n_state = c->rule->n_state;

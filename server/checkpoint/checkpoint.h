@@ -8,10 +8,11 @@
  * tensors that have one), psd.clocks, psd.moves, psd.fragment_moves (with fragments; older files lack it)
  * and psd.replay (JSON), psd.test_accuracy and psd.evaluated_version (best only), psd.averaging (with an
  * average; older files lack it), psd.bare (best only: the file has the evaluated vector and no state to
- * resume from; older files lack it), psd.job (16 hex digits; older files lack it), psd.plateau ("DROPS SINCE
- * BEST", only with schedule plateau), psd.checksum (XXH3-64 of all data bytes, hex), psd.seal (XXH3-64 of the
- * header, hex). The two hashes detect a change of any byte. Works on one snapshot at a time; has no thread of
- * its own. */
+ * resume from; older files lack it), psd.job (16 hex digits; older files lack it), psd.delay (of a rule with
+ * a sum of moves; older files lack it), psd.plateau ("DROPS SINCE BEST", only with schedule plateau),
+ * psd.watch (the loss that BEST is of; older files lack it), psd.checksum (XXH3-64 of all data bytes, hex),
+ * psd.seal (XXH3-64 of the header, hex). The two hashes detect a change of any byte. Works on one snapshot at
+ * a time; has no thread of its own. */
 #ifndef PSD_CHECKPOINT_CHECKPOINT_H
 #define PSD_CHECKPOINT_CHECKPOINT_H
 
@@ -56,6 +57,7 @@ struct psd_snapshot {
     char method[32], rule[32];
     char averaging[32]; /* of the average; "": older files do not say */
     uint64_t job;       /* its job; 0: not in the file */
+    uint32_t delay;     /* of the state's sum of moves; 0: there is none, or older files do not say */
     uint32_t generation;
     uint32_t incarnation; /* the highest given out */
     uint64_t version;     /* center version */
@@ -72,6 +74,7 @@ struct psd_snapshot {
         bool known;
         uint32_t drops, since;
         double best;
+        char watch[16];         /* the loss that `best` is of; "": older files do not say */
     } plateau;                  /* server/job/plateau.h */
     bool bare;                  /* only the center, with no state to resume from */
     bool evaluated;             /* saved because of its evaluation: the next two are set */

@@ -626,6 +626,17 @@ static int decode_averaging(const struct decoder *d)
                : get_word(d, "psd.averaging", d->out->averaging, sizeof d->out->averaging);
 }
 
+/* Absent from older files, and with other rules. */
+static int decode_delay(const struct decoder *d)
+{
+    uint64_t delay = 0;
+    int rc = json_object_get(d->metadata, "psd.delay") == NULL
+                 ? 0
+                 : get_number(d, "psd.delay", 1, UINT32_MAX, &delay);
+    d->out->delay = (uint32_t)delay;
+    return rc;
+}
+
 /* Absent from older files, and with other schedules. */
 static int decode_plateau(const struct decoder *d)
 {
@@ -641,9 +652,11 @@ static int decode_plateau(const struct decoder *d)
                __builtin_isfinite(p->best);
     p->drops = p->known ? (uint32_t)strtoul(drops, NULL, 10) : 0;
     p->since = p->known ? (uint32_t)strtoul(since, NULL, 10) : 0;
-    return p->known
+    if (!p->known)
+        return damaged(d, "the header's psd.plateau is '%.60s'; allowed are two counts and a number", text);
+    return json_object_get(d->metadata, "psd.watch") == NULL
                ? 0
-               : damaged(d, "the header's psd.plateau is '%.60s'; allowed are two counts and a number", text);
+               : get_word(d, "psd.watch", p->watch, sizeof p->watch);
 }
 
 static int decode_metadata(const struct decoder *d, uint64_t *checksum)
@@ -663,7 +676,8 @@ static int decode_metadata(const struct decoder *d, uint64_t *checksum)
         (rc = get_number(d, "psd.lanes", 1, PSD_MAX_LANES, &lanes)) < 0 ||
         (rc = get_number(d, "psd.chunk_floats", 1, PSD_MAX_CHUNK_FLOATS, &chunk_floats)) < 0 ||
         (rc = decode_parts(d)) < 0 || (rc = decode_job(d)) < 0 || (rc = decode_plateau(d)) < 0 ||
-        (rc = decode_averaging(d)) < 0 || (rc = get_text(d, "psd.checksum", &hex)) < 0)
+        (rc = decode_averaging(d)) < 0 || (rc = decode_delay(d)) < 0 ||
+        (rc = get_text(d, "psd.checksum", &hex)) < 0)
         return rc;
     if (strlen(hex) != 16 || parse_hex(hex, checksum) < 0)
         return damaged(d, "the header's psd.checksum is '%.40s'; it has 16 hexadecimal digits", hex);

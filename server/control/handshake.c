@@ -268,6 +268,7 @@ static void start_session(struct psd_control *control, const struct psd_peer *pe
     s->may_attach = psd_transports_new_pass(s->pass);
     s->state = PSD_SESSION_JOINING;
     s->joined_ms = psd_loop_now_ms(control->loop);
+    s->told = psd_sessions_may_tell(control->sessions, s->joined_ms);
     s->clock = 0;
     s->metrics = (struct psd_metrics){NAN, NAN, NAN};
     psd_job_update_rates(control->job);
@@ -344,6 +345,7 @@ static void revive_session(struct psd_control *control, const struct psd_peer *p
     s->may_attach = psd_transports_new_pass(s->pass);
     s->state = PSD_SESSION_ACTIVE;
     s->joined_ms = psd_loop_now_ms(control->loop);
+    s->told = true; /* once for each slot */
     s->metrics = (struct psd_metrics){NAN, NAN, NAN};
     s->members_left = 0;
     set_peer(control, s, peer, m);

@@ -62,8 +62,9 @@ static void activate(struct psd_job *job, struct psd_session *s, bool keep_repla
         psd_journal_wake(job);
     s->recorded = psd_journal_put(job);
     psd_job_admit(job, s, s->observer ? PSD_PHASE_OBSERVING : PSD_PHASE_ACTIVE, keep_replay);
-    psd_history_tell(job, PSD_EVENT_JOIN, "%s joined as %s %u", s->name, s->observer ? "observer" : "rank",
-                     s->client);
+    if (s->told)
+        psd_history_tell(job, PSD_EVENT_JOIN, "%s joined as %s %u", s->name,
+                         s->observer ? "observer" : "rank", s->client);
     if (s->observer)
         return;
     s->took_part = true;
@@ -105,10 +106,40 @@ static void send_begun_when_recorded(struct psd_job *job, struct psd_session *s)
         s->begun_by_ms = psd_loop_now_ms(job->loop) + RECORD_MS;
 }
 
+static uint64_t bytes_beyond(const struct ps_manifest *m, uint64_t window_bytes)
+{
+    uint64_t bytes = m != NULL ? ps_manifest_most_bytes(m) : 0;
+    return bytes > window_bytes ? bytes - window_bytes : 0;
+}
+
+/* Whether the manifests of those who wait fit into limits.memory_gib. Who waits has sent no chunk yet: a
+ * manifest takes the room of its client's window, which is counted already. */
+static bool may_wait(const struct psd_job *job, const struct ps_manifest *m)
+{
+    struct psd_totals t;
+    uint64_t window_bytes = psd_stats_window_bytes(job), bytes = bytes_beyond(m, window_bytes);
+    if (bytes == 0)
+        return true;
+    for (uint32_t i = 0; i < job->sessions->n_slots; i++)
+        bytes += bytes_beyond(job->sessions->slots[i].parked, window_bytes);
+    psd_stats_totals(job, &t);
+    bytes += psd_stats_memory_bytes(&t);
+    return (double)bytes <= job->cfg->limits.memory_gib * (double)(1u << 30);
+}
+
+/* Consumes m. */
 static void park(struct psd_job *job, struct psd_session *s, struct ps_manifest *m, const char *reason)
 {
-    s->state = PSD_SESSION_PARKED;
     ps_manifest_destroy(s->parked);
+    s->parked = NULL;
+    if (!may_wait(job, m)) {
+        const char *why = "the models of those who wait for the center exceed limits.memory_gib";
+        ps_manifest_destroy(m);
+        psd_send_error(job->sender, s, PS__CODE__LIMIT, true, why);
+        psd_job_end(job, s, PS__CODE__LIMIT, why);
+        return;
+    }
+    s->state = PSD_SESSION_PARKED;
     s->parked = m;
     psd_send_parked(job->sender, s, reason);
 }
@@ -134,8 +165,9 @@ static void take_offer(struct psd_job *job, struct psd_session *s, struct ps_man
     s->state = PSD_SESSION_OFFERING;
     hand_out(job);
     psd_job_admit(job, s, PSD_PHASE_OFFERING, false);
-    ps_log(PS_LOG_INFO, "job.offered", "%s offers a model of %" PRIu64 " floats in %zu tensors", s->name,
-           job->center->manifest->n_floats, job->center->manifest->n_tensors);
+    if (s->told)
+        ps_log(PS_LOG_INFO, "job.offered", "%s offers a model of %" PRIu64 " floats in %zu tensors", s->name,
+               job->center->manifest->n_floats, job->center->manifest->n_tensors);
     psd_send_begun(job->sender, s, true, psd_version(job->lanes));
 }
 
@@ -163,8 +195,9 @@ static void join(struct psd_job *job, struct psd_session *s, struct ps_manifest 
     if (!fits(job, s, m))
         return;
     activate(job, s, false);
-    ps_log(PS_LOG_INFO, "session.joined", "%s joined as %s %u at version %" PRIu64, s->name,
-           s->observer ? "observer" : "rank", s->client, psd_version(job->lanes));
+    if (s->told)
+        ps_log(PS_LOG_INFO, "session.joined", "%s joined as %s %u at version %" PRIu64, s->name,
+               s->observer ? "observer" : "rank", s->client, psd_version(job->lanes));
     send_begun_when_recorded(job, s);
 }
 
@@ -248,14 +281,15 @@ void psd_job_resume(struct psd_job *job)
 
 void psd_job_end(struct psd_job *job, struct psd_session *s, uint32_t code, const char *why)
 {
-    ps_log(code == PS__CODE__OK ? PS_LOG_INFO : PS_LOG_WARN, "session.ended",
-           "%s (%s %u, incarnation %u): %s", s->name, s->observer ? "observer" : "rank", s->client,
-           s->incarnation, why);
+    if (s->told)
+        ps_log(code == PS__CODE__OK ? PS_LOG_INFO : PS_LOG_WARN, "session.ended",
+               "%s (%s %u, incarnation %u): %s", s->name, s->observer ? "observer" : "rank", s->client,
+               s->incarnation, why);
     bool was_in = s->state == PSD_SESSION_ACTIVE;
     if (code != PS__CODE__OK)
         psd_loss_left(job, s, NULL);
     s->state = PSD_SESSION_VACANT;
-    if (was_in)
+    if (was_in && s->told)
         psd_history_tell(job, PSD_EVENT_END, "%s (%s %u): %s", s->name, s->observer ? "observer" : "rank",
                          s->client, why);
     s->took_part = s->took_part && code != PS__CODE__OK;
@@ -303,8 +337,9 @@ static void released(struct psd_job *job, const struct psd_lane *lane)
     if (job->state != PSD_STATE_EMPTYING)
         return; /* a drain began meanwhile and continues */
     job->state = PSD_STATE_WAITING;
-    ps_log(PS_LOG_WARN, "job.withdrawn",
-           "the first worker left before it had sent its parameters; the next worker's will be used");
+    if (ps_log_allows(&job->sender->log_limit, "job.withdrawn", "offers"))
+        ps_log(PS_LOG_WARN, "job.withdrawn",
+               "the first worker left before it had sent its parameters; the next worker's will be used");
     psd_job_unpark(job);
 }
 

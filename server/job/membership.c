@@ -57,8 +57,9 @@ static void publish(struct psd_job *job, uint64_t from)
     for (uint32_t i = 0; i < job->sessions->n_workers_max; i++)
         if (job->sessions->slots[i].state == PSD_SESSION_ACTIVE)
             m->ranks[m->n++] = i;
-    ps_log(PS_LOG_INFO, "round.members", "%u workers take part from %s %" PRIu64, m->n,
-           job->center->admission->rounds ? "round" : "clock", from);
+    if (ps_log_allows(&job->sender->log_limit, "round.members", "changes of the members"))
+        ps_log(PS_LOG_INFO, "round.members", "%u workers take part from %s %" PRIu64, m->n,
+               job->center->admission->rounds ? "round" : "clock", from);
     psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_MEMBERS, .p = m});
     psd_partial_rounds_consider(job);
 }

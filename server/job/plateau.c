@@ -3,6 +3,8 @@
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "proto/log.h"
 #include "server/job/job.h"
@@ -35,6 +37,9 @@ static void follow_watch(struct psd_job *job)
             (struct psd_plateau){.watch = job->cfg->schedule.watch, .best = NAN, .drops = job->plateau.drops};
 }
 
+/* As checkpoints have it. */
+static const char *const watched[] = {[PSD_WATCH_TEST] = "test_loss", [PSD_WATCH_TRAIN] = "train_loss"};
+
 static bool watches(const struct psd_job *job, enum psd_watch what)
 {
     return schedule_of(job)->kind == PS_SCHEDULE_PLATEAU && job->cfg->schedule.watch == what &&
@@ -50,10 +55,12 @@ struct psd_saved_plateau psd_plateau_to_save(const struct psd_job *job)
 {
     const struct psd_plateau *p = &job->plateau;
     bool has_best = isfinite(p->best);
-    return (struct psd_saved_plateau){.known = has_best || p->drops > 0,
-                                      .drops = p->drops,
-                                      .since = p->since,
-                                      .best = has_best ? p->best : DBL_MAX}; /* any loss is better */
+    struct psd_saved_plateau s = {.known = has_best || p->drops > 0,
+                                  .drops = p->drops,
+                                  .since = p->since,
+                                  .best = has_best ? p->best : DBL_MAX}; /* any loss is better */
+    snprintf(s.watch, sizeof s.watch, "%s", watched[p->watch]);
+    return s;
 }
 
 void psd_plateau_resume(struct psd_job *job)
@@ -62,8 +69,10 @@ void psd_plateau_resume(struct psd_job *job)
     struct ps_schedule *s = &job->cfg->hyper.schedule;
     if (s->kind != PS_SCHEDULE_PLATEAU || !was->known)
         return;
+    const enum psd_watch watch = job->cfg->schedule.watch;
+    const bool same = was->watch[0] == 0 || strcmp(was->watch, watched[watch]) == 0;
     job->plateau = (struct psd_plateau){
-        .watch = job->cfg->schedule.watch, .best = was->best, .since = was->since, .drops = was->drops};
+        .watch = watch, .best = same ? was->best : NAN, .since = same ? was->since : 0, .drops = was->drops};
     s->drops = psd_plateau_drops(job, s->n_factors);
 }
 

@@ -1,8 +1,10 @@
 #include "server/session/session.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 
+#include "proto/log.h"
 #include "server/lane/lane.h"
 
 int psd_sessions_init(struct psd_sessions *s, uint32_t clients)
@@ -26,6 +28,28 @@ void psd_sessions_finish(struct psd_sessions *s)
         ps_manifest_destroy(s->slots[i].parked);
     free(s->slots);
     s->slots = NULL;
+}
+
+bool psd_sessions_may_tell(struct psd_sessions *s, uint64_t now_ms)
+{
+    enum { A_SECOND = 2, EVERY_MS = 60000 };
+    uint64_t less = (now_ms - s->told_ms) * A_SECOND / 1000;
+    s->told_ms += less * 1000 / A_SECOND;
+    s->n_told = s->n_told > less ? s->n_told - less : 0;
+    if (s->n_untold > 0 && now_ms - s->untold_ms >= EVERY_MS) {
+        ps_log(PS_LOG_WARN, "session.untold",
+               "%" PRIu64 " more sessions have begun in the last %" PRIu64
+               " s, and are not in the log and the history",
+               s->n_untold, (now_ms - s->untold_ms) / 1000);
+        s->n_untold = 0;
+    }
+    if (s->n_told < (uint64_t)2 * s->n_slots) {
+        s->n_told++;
+        return true;
+    }
+    if (s->n_untold++ == 0)
+        s->untold_ms = now_ms;
+    return false;
 }
 
 struct psd_session *psd_sessions_find(struct psd_sessions *s, uint32_t client, uint32_t incarnation)

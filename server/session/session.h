@@ -76,6 +76,7 @@ struct psd_session {
     uint64_t clock;
     uint32_t members;           /* of the clique that a worker leads, including itself; at least 1 */
     uint32_t members_left;      /* of those, after losses */
+    bool told;                  /* the log and the history tell of its begin and end */
     bool took_part;             /* a worker of this rank takes part in this run of psd, or did and was lost */
     struct ps_manifest *parked; /* of PSD_SESSION_PARKED, owned */
     struct psd_metrics metrics;
@@ -116,6 +117,9 @@ struct psd_sessions {
     uint32_t incarnation; /* the highest given out */
     uint64_t job;         /* the job's number over all runs of psd; 0 at a follower: not known yet */
     uint64_t barrier;     /* the job's last barrier; PSD_NO_BARRIER. After a restart as workers have told */
+    /* psd_sessions_may_tell: those told of, less two a second up to told_ms; and those not told of since
+     * untold_ms. */
+    uint64_t n_told, told_ms, n_untold, untold_ms;
 };
 
 int psd_sessions_init(struct psd_sessions *s, uint32_t clients);
@@ -127,6 +131,11 @@ void psd_sessions_finish(struct psd_sessions *s);
 bool psd_session_is_silent(const struct psd_session *s, uint64_t now_ms, uint32_t silence_s);
 uint32_t psd_sessions_count_silent(const struct psd_sessions *s, bool observer, uint64_t now_ms,
                                    uint32_t silence_s);
+
+/* Whether the log and the history tell of a session that begins now: of the begin of all slots and again of
+ * all, and beyond that of two a second. A program that joins and leaves in a loop would fill the disk. Logs
+ * once a minute how many they have left out. */
+bool psd_sessions_may_tell(struct psd_sessions *s, uint64_t now_ms);
 
 /* The live session of (client, incarnation), or NULL. */
 struct psd_session *psd_sessions_find(struct psd_sessions *s, uint32_t client, uint32_t incarnation);

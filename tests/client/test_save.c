@@ -1,9 +1,11 @@
 /* psc_save and psc_load with a real psd: saving, loading and going on is going on; what does not fit or is
  * damaged is named and changes nothing. */
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -269,6 +271,32 @@ START_TEST(values_that_are_not_finite_are_not_saved)
 }
 END_TEST
 
+/* A worker that was given up, and one that has taken its place, may both be saving. What a killed one has
+ * left is no obstacle. */
+START_TEST(two_that_save_at_a_time_do_not_mix)
+{
+    roll_start();
+    start_psd(easgd);
+    struct psc *c = join();
+    steps(c, 1, false);
+    assert_ok(c, psc_save(c, path, x, "good", 5));
+    int other = open(temporary, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    ck_assert_int_eq(write(other, start, sizeof start), sizeof start);
+    ck_assert_int_eq(flock(other, LOCK_EX), 0);
+    assert_fails(c, psc_save(c, path, x, "bad", 4), PSC_ESYSTEM, "another process is saving to it");
+    close(other);
+    steps(c, 2, false);
+    assert_ok(c, psc_save(c, path, x, "next", 5));
+    ck_assert_int_ne(access(temporary, F_OK), 0);
+    psc_close(c);
+    char extra[8];
+    c = join();
+    assert_ok(c, psc_load(c, path, x, extra, sizeof extra, NULL));
+    ck_assert_str_eq(extra, "next");
+    psc_close(c);
+}
+END_TEST
+
 /* psd asks every worker when it has written a checkpoint, and says of which version. */
 START_TEST(psd_asks_to_save)
 {
@@ -298,6 +326,7 @@ int main(void)
     tcase_add_test(tc, damage_is_found_and_changes_nothing);
     tcase_add_test(tc, what_does_not_fit_is_refused);
     tcase_add_test(tc, values_that_are_not_finite_are_not_saved);
+    tcase_add_test(tc, two_that_save_at_a_time_do_not_mix);
     tcase_add_test(tc, psd_asks_to_save);
     suite_add_tcase(suite, tc);
     return unit_run(suite);

@@ -163,6 +163,36 @@ static int load(struct member *m, int t)
     return rc == PSC_EINVAL ? PSC_OK : PSC_EREFUSED;
 }
 
+static int save_apart(struct member *m, int t)
+{
+    return t == 7 - m->rank ? psc_save(m->c, paths[m->rank], m->x, NULL, 0) : PSC_OK;
+}
+
+static int load_apart(struct member *m, int t)
+{
+    return t == 0 ? psc_load(m->c, paths[m->rank], m->x, NULL, 0, NULL) : PSC_OK;
+}
+
+/* As they are where a clique was killed while it saved: its members would go on from different points. */
+START_TEST(members_with_states_of_different_steps_do_not_go_on)
+{
+    for (int i = 0; i < 2; i++)
+        snprintf(paths[i], sizeof paths[i], "/tmp/psd-test-apart-%d-%d", (int)getpid(), i);
+    struct run *r = run_of("d-sync", 2);
+    r->before = save_apart;
+    run_go(r);
+    r = run_of("d-sync", 2);
+    r->before = load_apart;
+    run_start(r);
+    run_end(r);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_msg(r->member[i].rc == PSC_EINVAL, "member %d: %s", i, psc_result_name(r->member[i].rc));
+        assert_says(r->member[i].error, "differ in t: rank");
+        unlink(paths[i]);
+    }
+}
+END_TEST
+
 /* Each member calls psc_stop before its steps from this one on; -1: never. The last row's is behind the end.
  */
 static const struct {
@@ -361,6 +391,7 @@ int main(void)
     tcase_add_test(tc, pipe_sgd_is_stable_exactly_below_one);
     tcase_add_test(tc, a_members_nan_is_refused_by_all_and_moves_nothing);
     tcase_add_loop_test(tc, a_pipeline_resumes_bit_for_bit, 0, ROWS(pipelines));
+    tcase_add_test(tc, members_with_states_of_different_steps_do_not_go_on);
     tcase_add_loop_test(tc, all_stop_after_the_same_step, 0, ROWS(stops));
     tcase_add_test(tc, a_worker_that_is_alone_stops_at_once);
     tcase_add_test(tc, members_that_want_different_things_are_told);

@@ -29,6 +29,10 @@ static void assert_same(const struct psd_snapshot *a, const struct psd_snapshot 
     ck_assert_str_eq(a->method, b->method);
     ck_assert_str_eq(a->rule, b->rule);
     ck_assert_str_eq(a->averaging, b->averaging);
+    ck_assert_uint_eq(a->delay, b->delay);
+    ck_assert_uint_eq(a->plateau.drops, b->plateau.drops);
+    ck_assert_double_eq(a->plateau.best, b->plateau.best);
+    ck_assert_str_eq(a->plateau.watch, b->plateau.watch);
     ck_assert_uint_eq(a->generation, b->generation);
     ck_assert_uint_eq(a->incarnation, b->incarnation);
     ck_assert_uint_eq(a->version, b->version);
@@ -120,6 +124,9 @@ START_TEST(what_is_written_is_read)
     char path[256];
 
     make_snapshot(&s, 123, (uint32_t)_i % 3);
+    s.delay = _i % 3 == 2 ? 16 : 0;
+    if (_i % 3 == 1)
+        s.plateau = (struct psd_saved_plateau){true, 1, 2, 0.1, "train_loss"};
     if (_i >= 3)
         add_average(&s);
     ck_assert_msg(psd_checkpoint_write(".", &s, 3, NULL, path, sizeof path, &err) == 0, "%s", err.text);
@@ -303,7 +310,10 @@ static const struct {
      "psd.plateau is '-1 0 0.5'; allowed are two counts"},
     {"\"psd.rule\"", "\"psd.averaging\":\"eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee\",\"psd.rule\"",
      "psd.averaging has 41 bytes"},
+    {"\"psd.rule\"", "\"psd.delay\":\"0\",\"psd.rule\"", "psd.delay is '0'; allowed is 1"},
     {"\"psd.rule\"", "\"psd.plateau\":\"1 0 nan\",\"psd.rule\"", "psd.plateau is '1 0 nan'"},
+    {"\"psd.rule\"", "\"psd.plateau\":\"1 0 0.5\",\"psd.watch\":\"eeeeeeeeeeeeeeee\",\"psd.rule\"",
+     "psd.watch has 16 bytes"},
     {"\"psd.rule\"", "\"psd.plateau\":\"1 0 0.5 \",\"psd.rule\"", "psd.plateau is '1 0 0.5 '"},
     {"\"psd.rule\"", "\"psd.rates\":\"{\\\"bn.mean\\\":5}\",\"psd.rule\"", "'bn.mean': rate 5e-06; allowed"},
     {"\"psd.rule\"", "\"psd.rates\":\"{\\\"nobody\\\":5}\",\"psd.rule\"",

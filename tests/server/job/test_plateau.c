@@ -142,6 +142,16 @@ START_TEST(another_loss_has_a_best_of_its_own)
     ck_assert_uint_eq(d.job.plateau.since, 0);
     ck_assert_uint_eq(d.job.plateau.drops, 1);
 
+    /* So it is where psd is resumed with another loss than its checkpoint's. */
+    d.job.plateau.best = 0.25;
+    d.job.resumed.plateau = psd_plateau_to_save(&d.job);
+    psd_plateau_resume(&d.job);
+    ck_assert_double_eq(d.job.plateau.best, 0.25);
+    d.cfg.schedule.watch = PSD_WATCH_TRAIN;
+    psd_plateau_resume(&d.job);
+    ck_assert_double_nan(d.job.plateau.best);
+    ck_assert_uint_eq(d.job.plateau.drops, 1);
+
     /* A checkpoint before the first observation has the drop, too. */
     d.job.resumed.plateau = psd_plateau_to_save(&d.job);
     d.job.plateau = (struct psd_plateau){.best = NAN};

@@ -1,4 +1,5 @@
-/* Who is silent is given up, also by a psd that is never in time; who could not be heard is not. */
+/* Who is silent is given up, also by a psd that is never in time; who could not be heard is not. What those
+ * who wait for a center may hold. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -212,6 +213,62 @@ START_TEST(what_psd_slept_is_no_time_to_come_back)
 }
 END_TEST
 
+/* A peer may send a manifest of 16 MiB and wait, as a thousand others may. */
+START_TEST(manifests_of_who_waits_count_as_memory)
+{
+    enum { FITS = 3 };
+    struct ps_tensor tensor = {"x", 0, {5}, 1, PS_ROLE_PARAM};
+    struct job_fixture *d = begin();
+    d->sessions.slots[0].state = PSD_SESSION_VACANT;
+    d->job.state = PSD_STATE_OFFERED;
+    for (uint32_t i = 0; i <= FITS; i++) {
+        struct psd_session *s = &d->sessions.slots[i];
+        struct ps_manifest *m;
+        ck_assert_int_eq(ps_manifest_create(&tensor, 1, 5, &m, NULL), 0);
+        d->cfg.limits.memory_gib = (FITS + 0.5) * (double)ps_manifest_most_bytes(m) / (1u << 30);
+        s->state = PSD_SESSION_JOINING;
+        psd_job_begin(&d->job, s, m);
+        ck_assert_int_eq(s->state, i < FITS ? PSD_SESSION_PARKED : PSD_SESSION_VACANT);
+    }
+    psd_job_unpark(&d->job); /* they wait on */
+    for (uint32_t i = 0; i < FITS; i++)
+        ck_assert_int_eq(d->sessions.slots[i].state, PSD_SESSION_PARKED);
+    end(d);
+}
+END_TEST
+
+/* A program that joins and leaves in a loop fills no disk; a job whose workers all come at once, and again,
+ * is told of in full. */
+START_TEST(who_comes_and_goes_all_the_time_is_not_told_of_each_time)
+{
+    static char text[1 << 16];
+    enum { SECONDS = 20, A_SECOND = 100 };
+    int log = memfd_create("log", 0), was = dup(2);
+    struct job_fixture *d = begin();
+    struct psd_session *s = &d->sessions.slots[0];
+    unsigned n = 0, most = 2 * d->sessions.n_slots + 2 * SECONDS;
+    ps_log_set_lowest(PS_LOG_INFO);
+    dup2(log, 2);
+    for (int i = 0; i < SECONDS * A_SECOND; i++) {
+        s->told = psd_sessions_may_tell(&d->sessions, psd_loop_now_ms(&d->loop));
+        ck_assert(s->told || (unsigned)i >= 2 * d->sessions.n_slots);
+        s->state = PSD_SESSION_JOINING;
+        psd_job_end(&d->job, s, PS__CODE__OK, "left");
+        test_clock_advance_ms(1000 / A_SECOND);
+    }
+    while (ps_log_count().waiting > 0)
+        unit_nap_ms(1);
+    dup2(was, 2);
+    ssize_t len = pread(log, text, sizeof text, 0);
+    for (ssize_t i = 0; i < len; i++)
+        n += text[i] == '\n';
+    ck_assert_msg(n >= most - 2 && n <= most + 2, "%u lines; expected %u", n, most);
+    close(log);
+    close(was);
+    end(d);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("silence");
@@ -225,6 +282,8 @@ int main(void)
     tcase_add_test(tcase, who_is_heard_after_a_sleep_is_silent_from_then_on);
     tcase_add_test(tcase, what_psd_slept_is_no_time_for_an_open_exchange);
     tcase_add_test(tcase, what_psd_slept_is_no_time_to_come_back);
+    tcase_add_test(tcase, who_comes_and_goes_all_the_time_is_not_told_of_each_time);
+    tcase_add_test(tcase, manifests_of_who_waits_count_as_memory);
     suite_add_tcase(suite, tcase);
     return unit_run(suite);
 }
