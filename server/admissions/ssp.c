@@ -23,6 +23,9 @@
  * n was applied to the chunk: bulk synchronous. Rules that answer with the center before the message show one
  * exchange less.
  *
+ * Shares. Workers of a rule with a fixed number of them must all begin at one center. A worker that has not
+ * sent its first message may still be reading it, so until all have sent theirs the slack is 0.
+ *
  * Abandoned exchanges do not count: the exchange that replaces one has its number.
  *
  * Resume. After a resume all members start at the same clock. The first message of a worker may be the rest
@@ -113,8 +116,9 @@ static uint64_t limit_of(const struct psd_lane *lane, const struct psd_members *
                          uint32_t tensor, struct limit *l)
 {
     if (!l->known || l->tensor != tensor) {
-        uint64_t most = slowest_of(lane, members, chunk, tensor) + lane->center->hyper.slack;
-        *l = (struct limit){true, tensor, most};
+        uint64_t slowest = slowest_of(lane, members, chunk, tensor);
+        bool together = lane->center->info->fixed_workers && slowest == 0;
+        *l = (struct limit){true, tensor, slowest + (together ? 0 : lane->center->hyper.slack)};
     }
     return l->most;
 }

@@ -592,8 +592,8 @@ void psd_config_method_warn(const struct psd_config *cfg, struct ps_error *warni
     if (ps_rule_find(cfg->rule)->fixed_workers && !ps_admission_find(cfg->admission)->members && p > 1)
         ps_fail(warning, 0,
                 "admission: %s lets a worker begin at a center that others have moved; then the center of "
-                "rule %s is not the mean of the workers' shares, and ends elsewhere. With round-robin and "
-                "sync all begin together",
+                "rule %s is not the mean of the workers' shares, and ends elsewhere. With round-robin, "
+                "ssp and sync all begin together",
                 cfg->admission, cfg->rule);
     if ((uses_of(cfg) & PS_USES_RATE) == 0)
         return;

@@ -161,6 +161,36 @@ START_TEST(rules_that_answer_with_the_center_before_do_so)
 }
 END_TEST
 
+/* admm: who has not sent its first message may still be reading the center where it is to begin. */
+START_TEST(workers_with_shares_begin_together)
+{
+    struct rig r;
+    struct reply reply;
+    const char *const settings[] = {"admission=ssp", "slack=1", "rho=1", "workers=3", NULL};
+    rig_open(&r, "admm", 1, settings);
+    rig_fill(&r, RIG_CHUNK, NULL);
+    rig_admit(&r, OTHER, INC, PSD_PHASE_ACTIVE, false);
+    for (uint32_t i = 0; i < P; i++) {
+        rig_admit(&r, i, INC, PSD_PHASE_ACTIVE, false);
+        for (int k = 0; k < RIG_CHUNK; k++)
+            x[i][k] = (float)((int[]){3, 6, 9})[i];
+    }
+    rig_members(&r, 0, P, (const uint32_t[]){0, 1, 2});
+    for (uint32_t i = 0; i < P; i++) {
+        rig_assert_silent(&r, 0, OTHER, INC);
+        ck_assert_float_eq(rig_center(&r)[0], 0);
+        send_chunk(&r, i, 1, 0, 0);
+    }
+    assert_answer(&r, 0, 0, 0);
+    assert_answer(&r, 0, 1, 1); /* eta rho is 1, so that kappa is 0: x + m / 3 */
+    assert_answer(&r, 0, 2, 3);
+    send_chunk(&r, 0, 2, 0, 0); /* from now on with slack */
+    rig_recv(&r, 0, &reply);
+    ck_assert_uint_eq(reply.f.client, 0);
+    rig_close(&r);
+}
+END_TEST
+
 START_TEST(who_has_gone_is_not_waited_for)
 {
     struct rig r;
@@ -461,6 +491,7 @@ int main(void)
     tcase_add_test(tc, a_chunk_waits_for_the_same_chunk);
     tcase_add_test(tc, without_slack_all_go_in_lockstep);
     tcase_add_test(tc, rules_that_answer_with_the_center_before_do_so);
+    tcase_add_test(tc, workers_with_shares_begin_together);
     tcase_add_test(tc, who_has_gone_is_not_waited_for);
     tcase_add_test(tc, who_joins_late_blocks_nobody_at_once);
     tcase_add_test(tc, who_joined_late_is_the_slowest_from_then_on);
