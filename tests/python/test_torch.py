@@ -863,19 +863,26 @@ class Vector(Case):
         self.assertTrue(path.exists())
 
     def test_a_drain_leaves_the_last_state(self) -> None:
-        """psd's last checkpoint is newer than any for which it has asked."""
-        psd = self.psd("async-sgd", "learning_rate=0.1")
-        path = psd.folder / "worker"
-        worker = self.trainer(psd, make_net(), state=path)
-        self.train(worker, range(2))
-        psd.drain()
-        self.train(worker, range(10**9))  # until it is told
-        clock = worker.worker.clock
-        worker.close()
-        psd.process.wait(HANG_S)
-        psd.start("--resume")
-        again = self.trainer(psd, make_net(), state=path)
-        self.assertEqual(again.worker.clock, clock)
+        """psd's last checkpoint is newer than any for which it has asked. A drain may be told by calls that make no step, too."""
+
+        def step(worker: psclient.torch.Trainer) -> None:
+            self.train(worker, range(1))
+
+        for call in (step, psclient.torch.Trainer.wait, psclient.torch.Trainer.pull):
+            with self.subTest(call=call.__name__):
+                psd = self.psd("async-sgd", "learning_rate=0.1")
+                path = psd.folder / "worker"
+                worker = self.trainer(psd, make_net(), state=path)
+                self.train(worker, range(2))
+                psd.drain()
+                while not worker.draining:
+                    call(worker)
+                clock = worker.worker.clock
+                worker.close()
+                psd.process.wait(HANG_S)
+                psd.start("--resume")
+                again = self.trainer(psd, make_net(), state=path)
+                self.assertEqual(again.worker.clock, clock)
 
     def test_a_drain_before_the_state_is_resumed(self) -> None:
         """psd lets nobody in any more: the state stays as it is for the next run."""

@@ -180,11 +180,11 @@ class Trainer:
     optimizer: makes the local step if the job's optimizer is external; None: psd's optimizer or rule makes the step.
     Unsupported is raised if this does not match the job; its message says what to pass. rank: the requested rank; None:
     torchrun's RANK if set, otherwise any. state: a file with this worker's part of the job: resumed from if it exists, and
-    saved at each checkpoint of psd and in the step in which psd says that it drains; the one saved before it is FILE.before,
-    which a psd that resumed from an older checkpoint is resumed with. Each worker needs a file of its own; of a clique either
-    all members have one or none, and ValueError names states that were not saved in the same step. A state that cannot
-    be saved, as on a full disk, is a warning of the logger "psclient"; OSError if its folder is not there or not writable at
-    the start. Other options are those of Worker, but for its stream.
+    saved at each checkpoint of psd and in the step, wait or pull in which psd says that it drains; the one saved before it is
+    FILE.before, which a psd that resumed from an older checkpoint is resumed with. Each worker needs a file of its own; of a
+    clique either all members have one or none, and ValueError names states that were not saved in the same step. A state
+    that cannot be saved, as on a full disk, is a warning of the logger "psclient"; OSError if its folder is not there or not
+    writable at the start. Other options are those of Worker, but for its stream.
 
     A model on a GPU: memory="cuda" lets libpsclient compute on the GPU, and memory="pinned" on the host, with copies of the
     model's vectors and the gradients in pinned memory. None: "cuda" where libpsclient has it for this worker, else "pinned"; a
@@ -235,9 +235,10 @@ class Trainer:
             raise
         self._take_over()
         self._state = state
-        self._saved, self._saved_last = self.info.save_version, False
+        self._saved = self.info.save_version
         self._mine: tuple[int, int] | None = None  # _mark of the state that this worker has saved
         # A psd that drains as the worker joins lets it in no more: the state stays as it is, for the next run.
+        self._saved_last = self.worker.clock if self.draining else -1  # t of the state that was saved in a drain
         if state is not None and not self.draining:
             try:
                 self._resume_state(state, options.get("clique"))
@@ -367,9 +368,15 @@ class Trainer:
                     self.worker.step(self._x_array, self._g_array, 1 if n_samples is None else n_samples)
         except NotFinite as why:
             raise self._name_bad(why) from why
-        ends = self.draining and not self._saved_last
-        if self._state is not None and (ends or self.worker.save_version != self._saved):
-            self._saved_last = self.draining
+        self._save_last()
+        if self._state is not None and self.worker.save_version != self._saved:
+            self._save_state(self._state)
+
+    def _save_last(self) -> None:
+        """Saves the state where psd drains: the next step may never come."""
+        clock = self.worker.clock
+        if self._state is not None and self.draining and self._saved_last != clock:
+            self._saved_last = clock
             self._save_state(self._state)
 
     def _sample(self) -> tuple[int, list[torch.Tensor | None], torch.Tensor]:
@@ -455,11 +462,13 @@ class Trainer:
         """Copies the center into the model; the next step restarts from it."""
         with self._place.call():
             self.worker.pull(None, self._x_array)
+        self._save_last()
 
     def wait(self) -> None:
         """Waits for transfers that the last step started. Call it before reading the model after the last step."""
         with self._place.call():
             self.worker.wait()
+        self._save_last()
 
     def report(self, **metrics: float) -> None:
         """Worker.report."""
