@@ -163,8 +163,14 @@ int psd_center_new(const struct psd_config *cfg, const struct psd_admission *adm
         return rc;
     }
     c->shard = c->cut;
-    if (c->whole_lanes)
+    if (c->whole_lanes) {
         c->shard.n_lanes = c->shard.n_parts = 1;
+        size_t most_parts = ps_shard_n_chunks(&c->shard, 0) + manifest->n_tensors; /* of tensors in chunks */
+        if ((c->moved = calloc(most_parts, sizeof *c->moved)) == NULL) {
+            free(c);
+            return ps_fail(err, -ENOMEM, "no memory for a center");
+        }
+    }
     find_own(c, cfg);
     *out = c;
     return 0;
@@ -341,6 +347,7 @@ void psd_center_destroy(struct psd_center *c)
     for (uint32_t i = 0; i < c->n_seen; i++)
         free(c->seen[i]);
     free(c->seen);
+    free(c->moved);
     free(c->z);
     c->snapshot.manifest = NULL; /* the center owns it */
     psd_snapshot_finish(&c->snapshot);

@@ -37,6 +37,7 @@ struct psd_center {
     uint32_t generation;     /* of the method */
     uint64_t version;        /* of the center when this method began, or psd was resumed */
     uint64_t moves;          /* of the rule's state until then */
+    _Atomic uint64_t *moved; /* psd_lane.moves since then where lanes share the center, owned; else NULL */
     float *x; /* [n_floats], owned; here and in all vectors only the range `own` is ever touched */
     float *state[PSD_MAX_STATE];
     /* [n_seen][n_floats], owned: what each client last saw, for rules that use it; with an answer_codec for

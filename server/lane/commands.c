@@ -29,7 +29,8 @@ static void free_tables(struct psd_lane *lane)
     free(lane->fragments);
     lane->fragments = NULL;
     lane->n_fragments = 0;
-    lane->bitmaps = lane->based = lane->bases = lane->snap_bitmaps = lane->moves = lane->offered = NULL;
+    lane->bitmaps = lane->based = lane->bases = lane->snap_bitmaps = lane->offered = NULL;
+    lane->moves = NULL;
     lane->snap_replay = NULL;
     lane->snap.left = NULL;
     lane->scratch = NULL;

@@ -126,7 +126,7 @@ static uint64_t fragment_moves(const struct psd_lane *lane)
 void psd_lane_fragment_moves(const struct psd_lane *lane, uint64_t *out)
 {
     for (uint32_t i = 0; i < lane->n_fragments; i++)
-        out[i] = lane->whole ? psd_lane_moves(lane) : moves_in(lane, &lane->fragments[i]);
+        out[i] = moves_in(lane, &lane->fragments[i]);
 }
 
 uint64_t psd_lane_moves_to_save(const struct psd_lane *lane)

@@ -173,7 +173,9 @@ struct psd_lane {
     uint64_t last_base;                     /* the highest number in `bases` */
     uint64_t whole_base;            /* of all whole answers, while those of a merged round are sent; else 0 */
     struct psd_tensor_parts *parts; /* [n_chunks + 1] */
-    uint64_t *moves;   /* [parts[n_chunks].first]: how often the rule has moved the part of a tensor */
+    /* [parts[n_chunks].first]: how often the rule has moved the part of a tensor. Not used by lanes that
+     * share the center: center.moved. */
+    _Atomic uint64_t *moves;
     uint64_t *offered; /* [n_words]: chunks of the first worker's x that have arrived */
     uint32_t n_offered;
     struct {

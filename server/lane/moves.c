@@ -1,5 +1,6 @@
 /* How often the rule has moved the values: counted for each part of a tensor in a chunk, since a message may
- * be of one tensor. Rules and averages that depend on the count see that of their own values. */
+ * be of one tensor. Rules and averages that depend on the count see that of their own values. Lanes that
+ * share the center share the counts, which begin at 0 there: center.moves are before them. */
 #include "server/lane/internal.h"
 
 #include <errno.h>
@@ -37,33 +38,32 @@ static uint32_t first_of(const struct psd_lane *lane, const struct psd_arrival *
     return first;
 }
 
-static uint64_t most(const struct psd_lane *lane, uint32_t first, uint32_t end)
+static _Atomic uint64_t *counts_of(const struct psd_lane *lane)
 {
-    return psd_most(lane->moves + first, end - first);
+    return lane->whole ? lane->center->moved : lane->moves;
 }
 
-/* Where lanes share the center they count versions, one for each fragment of a cycle that moves. */
-static uint64_t moves_of_all(const struct psd_lane *lane)
+static uint64_t most(const struct psd_lane *lane, uint32_t first, uint32_t end)
 {
-    const struct psd_center *c = lane->center;
-    uint64_t versions = atomic_load_explicit(&lane->shared->version, memory_order_relaxed) - c->version,
-             n = 0;
-    for (uint32_t i = 0; i < lane->n_fragments; i++)
-        n += lane->fragments[i].moves;
-    return c->moves + (n > 1 ? versions / n : versions);
+    uint64_t most = 0;
+    for (uint32_t i = first; i < end; i++) {
+        uint64_t n = atomic_load_explicit(&counts_of(lane)[i], memory_order_relaxed);
+        most = n > most ? n : most;
+    }
+    return most + (lane->whole ? lane->center->moves : 0);
 }
 
 uint64_t psd_lane_moves_before(const struct psd_lane *lane, const struct psd_arrival *a)
 {
     uint32_t end, first = first_of(lane, a, &end);
-    return lane->whole ? moves_of_all(lane) : most(lane, first, end);
+    return most(lane, first, end);
 }
 
 void psd_lane_moves_count(struct psd_lane *lane, const struct psd_arrival *a)
 {
     uint32_t end, first = first_of(lane, a, &end);
     for (uint32_t i = first; i < end; i++)
-        lane->moves[i]++;
+        atomic_fetch_add_explicit(&counts_of(lane)[i], 1, memory_order_relaxed);
 }
 
 uint64_t psd_lane_moves_in(const struct psd_lane *lane, uint32_t chunk)
@@ -74,12 +74,12 @@ uint64_t psd_lane_moves_in(const struct psd_lane *lane, uint32_t chunk)
 void psd_lane_moves_set(struct psd_lane *lane, uint32_t chunk, uint64_t moves)
 {
     for (uint32_t i = lane->parts[chunk].first; i < lane->parts[chunk + 1].first; i++)
-        lane->moves[i] = moves;
+        atomic_store_explicit(&lane->moves[i], moves, memory_order_relaxed);
 }
 
 uint64_t psd_lane_moves(const struct psd_lane *lane)
 {
     if (lane->center == NULL)
         return 0;
-    return lane->whole ? moves_of_all(lane) : most(lane, 0, lane->parts[lane->n_chunks].first);
+    return most(lane, 0, lane->parts[lane->n_chunks].first);
 }

@@ -42,15 +42,21 @@ static struct ps_frame piece_frame(const struct rig *r, uint8_t kind, uint64_t s
     return f;
 }
 
+/* The lane that serves the client's chunks of a slice: under hogwild one serves them all. */
+static uint32_t lane_of(const struct rig *r, uint32_t slice)
+{
+    return r->center->whole_lanes ? CLIENT % r->n_lanes : slice;
+}
+
 static void move_tensor(struct rig *r, uint8_t kind, uint64_t seq, uint32_t tensor, uint16_t flags)
 {
     struct reply reply;
-    for (uint32_t lane = 0; lane < r->n_lanes; lane++) {
+    for (uint32_t lane = 0; lane < r->center->shard.n_lanes; lane++) {
         uint32_t first,
             n = ps_shard_pieces(&r->center->shard, lane, ps_tensor_range(&tensors[tensor]), &first);
         for (uint32_t k = first; k < first + n; k++) {
             struct ps_frame f = piece_frame(r, kind, seq, tensor, lane, k);
-            rig_ask_vector(r, lane, &f, message, &reply);
+            rig_ask_vector(r, lane_of(r, lane), &f, message, &reply);
             ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER, "%s", reply.sentence);
             ck_assert_uint_eq(reply.f.flags, flags);
             ck_assert_uint_eq(reply.body_bytes, kind == PS_FRAME_EXCHANGE ? f.count * sizeof(float) : 0);
@@ -62,12 +68,12 @@ static void move_tensor(struct rig *r, uint8_t kind, uint64_t seq, uint32_t tens
 static void move_whole(struct rig *r, uint8_t kind, uint64_t seq)
 {
     struct reply reply;
-    for (uint32_t lane = 0; lane < r->n_lanes; lane++)
+    for (uint32_t lane = 0; lane < r->center->shard.n_lanes; lane++)
         for (uint32_t k = 0; k < ps_shard_n_chunks(&r->center->shard, lane); k++) {
             struct ps_frame f = rig_frame(r, kind, CLIENT, INC, seq, lane, k);
             if (ps_manifest_is_frozen(r->center->manifest, (struct ps_range){f.begin, f.count}))
                 continue;
-            rig_ask_vector(r, lane, &f, message, &reply);
+            rig_ask_vector(r, lane_of(r, lane), &f, message, &reply);
             ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER, "%s", reply.sentence);
         }
 }
@@ -207,6 +213,7 @@ static const struct {
     const char *rule, *settings[6];
 } counting[] = {
     {"adam", {"averaging=mean", "learning_rate=0.125"}},
+    {"adam", {"averaging=mean", "learning_rate=0.125", "admission=hogwild"}},
     {"delayed-nesterov",
      {"averaging=mean", "delay=3", "outer_learning_rate=0.5", "outer_momentum=0.5", "optimizer=sgd"}},
 };
