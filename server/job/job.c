@@ -308,7 +308,7 @@ void psd_job_end(struct psd_job *job, struct psd_session *s, uint32_t code, cons
     psd_journal_put(job);
 }
 
-void psd_job_method_changed(struct psd_job *job)
+void psd_job_method_changed(struct psd_job *job, bool keeps_shares)
 {
     psd_job_update_rates(job);
     if (job->center == NULL)
@@ -317,7 +317,7 @@ void psd_job_method_changed(struct psd_job *job)
     for (uint32_t i = 0; i < job->sessions->n_slots; i++) {
         struct psd_session *s = &job->sessions->slots[i];
         atomic_store_explicit(&job->lanes->shared.clocks[i], 0, memory_order_relaxed);
-        s->took_part = s->state == PSD_SESSION_ACTIVE && !s->observer;
+        s->took_part = (s->took_part && keeps_shares) || (s->state == PSD_SESSION_ACTIVE && !s->observer);
     }
     hand_out(job);
     psd_job_unpark(job);

@@ -147,8 +147,9 @@ void psd_job_take_message(struct psd_job *job, struct psd_lane *lane, const stru
 /* The job cannot continue: tells every client, and psd exits with this code. */
 void psd_job_fail(struct psd_job *job, int code, const char *why);
 void psd_job_update_rates(struct psd_job *job);
-/* Another method is in force: hands its center to the lanes, if there is one, and admits waiting clients. */
-void psd_job_method_changed(struct psd_job *job);
+/* Another method is in force: hands its center to the lanes, if there is one, and admits waiting clients.
+ * keeps_shares: the center still has the parts of workers that were lost. */
+void psd_job_method_changed(struct psd_job *job, bool keeps_shares);
 /* Admits clients whose Begin waited for a method change. */
 void psd_job_unpark(struct psd_job *job);
 void psd_job_drain(struct psd_job *job, const char *why);

@@ -211,6 +211,8 @@ static void finish(struct psd_job *job)
     bool again = w->again;
     char was[sizeof job->cfg->method];
     snprintf(was, sizeof was, "%s", job->cfg->method);
+    bool keeps_shares =
+        strcmp(job->cfg->rule, w->next.rule) == 0 && job->cfg->hyper.workers == w->next.hyper.workers;
     *job->cfg = w->next;
     job->reload.layers = w->layers;
     ps_log_set_lowest((enum ps_log_level)ps_log_level_parse(job->cfg->log_level));
@@ -220,7 +222,7 @@ static void finish(struct psd_job *job)
     uint32_t generation =
         atomic_fetch_add_explicit(&job->lanes->shared.generation, 1, memory_order_relaxed) + 1;
     job->reload.recorded = psd_journal_put_method(job);
-    psd_job_method_changed(job);
+    psd_job_method_changed(job, keeps_shares);
     job->hooks.welcome_all(job->psd);
     psd_membership_method_changed(job);
     psd_checkpointer_go_on(job);

@@ -314,12 +314,12 @@ START_TEST(who_waits_is_told_from_who_is_waited_for)
 }
 END_TEST
 
-/* Each worker of ADMM has its part in the center: p stays. */
+/* Each worker of ADMM has its part in the center: p stays. Another rate changes nothing of that. */
 START_TEST(admm_takes_no_fifth_worker)
 {
     enum { P = 4 };
     struct daemon d;
-    struct psc *c[P + 1] = {NULL};
+    struct psc *c[P + 1] = {NULL}, *again = NULL;
     start(&d, (const char *[]){COMMON, "method=admm", "learning_rate=0.05", "rho=2.5", "workers=4", NULL});
     for (int i = 0; i < P; i++)
         ck_assert_msg(join(&d, -1, &c[i]) == PSC_OK, "%s", psc_error(c[i]));
@@ -327,6 +327,12 @@ START_TEST(admm_takes_no_fifth_worker)
     ck_assert_msg(rc < 0, "a fifth has joined");
     assert_says(psc_error(c[P]), "admm");
     assert_says(psc_error(c[P]), "4");
+    free(daemon_ask(&d, "POST", "/evict?rank=3"));
+    free(daemon_ask(&d, "POST", "/set?lines=learning_rate%3D0.1"));
+    ck_assert(daemon_will_log(&d, "job.swapped", WAIT_S));
+    ck_assert_msg(join(&d, P - 1, &again) < 0, "another has its rank");
+    assert_says(psc_error(again), "rank 3 was lost");
+    psc_close(again);
     for (int i = 0; i <= P; i++)
         psc_close(c[i]);
     daemon_remove(&d);
