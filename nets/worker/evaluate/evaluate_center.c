@@ -18,15 +18,26 @@ struct evaluation {
     const char *vector; /* the evaluated vector: "center" or "average" */
 };
 
-/* Pulls the average if the job has one: it is the job's result. */
+static bool keeps_average(const struct cnn_job *job)
+{
+    struct psc_info info = {.size = sizeof info};
+    psc_info(job->psc, &info);
+    return strcmp(info.averaging, "none") != 0;
+}
+
+/* Pulls the average, which is the job's result, if there is one. A change of the method may drop it
+ * meanwhile. */
 static int pull(struct evaluation *e)
 {
     struct cnn_job *job = e->job;
-    struct psc_info info = {.size = sizeof info};
-    psc_info(job->psc, &info);
-    bool average = !job->args->center && strcmp(info.averaging, "none") != 0;
-    e->vector = average ? "average" : "center";
-    return average ? psc_pull_average(job->psc, NULL, job->x) : psc_pull(job->psc, NULL, job->x);
+    if (!job->args->center && keeps_average(job)) {
+        e->vector = "average";
+        int rc = psc_pull_average(job->psc, NULL, job->x);
+        if (rc >= 0 || keeps_average(job))
+            return rc;
+    }
+    e->vector = "center";
+    return psc_pull(job->psc, NULL, job->x);
 }
 
 /* Evaluates job->x, which pull has filled. */
