@@ -182,6 +182,16 @@ static void note_overflow(struct psd_lane *lane, uint64_t round, size_t n_bad, u
                lane->index, round, n_bad, at);
 }
 
+/* Under admm each message is of its worker's own rate. */
+static void take_pulls(const struct psd_lane *lane, struct psd_arrival *const *arrivals,
+                       struct psd_move *move)
+{
+    for (uint32_t i = 0; i < move->n_moves; i++)
+        lane->rounds->pulls[i] = psd_lane_move_of(lane, arrivals[i]).pull;
+    move->pulls = lane->rounds->pulls;
+    move->kappa = psd_lane_kappa(move, 1);
+}
+
 /* The learning rate is that of the worker that has made the most steps: one that has joined later, or was
  * away, does not set the schedule back for all. */
 static struct psd_move move_of(const struct psd_lane *lane, struct psd_arrival *const *arrivals, uint32_t n)
@@ -195,6 +205,8 @@ static struct psd_move move_of(const struct psd_lane *lane, struct psd_arrival *
     move.n_moves = n;
     if (c->info->uses & PS_USES_RATE)
         move.alpha = (float)ps_hyper_alpha(&c->hyper, n, true);
+    if (c->info->uses & PS_USES_RHO)
+        take_pulls(lane, arrivals, &move);
     return move;
 }
 

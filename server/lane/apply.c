@@ -124,6 +124,16 @@ void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a)
     }
 }
 
+float psd_lane_kappa(const struct psd_move *move, double rate)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < move->n_moves; i++) {
+        double pull = rate * (move->pulls != NULL ? move->pulls[i] : move->pull);
+        sum += (pull - 1) / (pull + 1);
+    }
+    return (float)(sum / move->n_moves);
+}
+
 struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_arrival *a)
 {
     const struct ps_hyper *h = &lane->center->hyper;
@@ -173,11 +183,11 @@ void psd_lane_skip(const struct psd_lane *lane, struct psd_role_run *r, size_t n
 static struct psd_move at_rate(const struct psd_move *move, uint32_t rate_ppm)
 {
     struct psd_move own = *move;
-    double rate = ps_rate_of(rate_ppm), pull = move->pull * rate;
+    double rate = ps_rate_of(rate_ppm);
     if (rate_ppm == 0)
         return own;
     own.eta = (float)((double)move->eta * rate);
-    own.kappa = (float)((pull - 1) / (pull + 1));
+    own.kappa = psd_lane_kappa(move, rate);
     return own;
 }
 

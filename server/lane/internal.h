@@ -127,6 +127,8 @@ void psd_lane_fill_round(struct psd_lane *lane, struct psd_arrival *const *arriv
 
 /* apply.c */
 struct psd_move psd_lane_move_of(const struct psd_lane *lane, const struct psd_arrival *a);
+/* psd_move.kappa of its messages, for a tensor with that part of the learning rate. */
+float psd_lane_kappa(const struct psd_move *move, double rate);
 /* Call before psd_lane_move: whether the arrival may be applied. False: its worker has taken its vector back
  * and will send it again; the message was dropped. */
 bool psd_lane_claim(struct psd_arrival *a);

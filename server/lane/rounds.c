@@ -20,6 +20,7 @@ static void free_all(struct psd_rounds *r, uint32_t n_slots)
     free(r->gathered);
     free(r->bodies);
     free(r->scales);
+    free(r->pulls);
     free(r->clocks);
     free(r->states);
     free(r->closed.ranks);
@@ -60,10 +61,11 @@ struct psd_rounds *psd_rounds_create(const struct psd_lane *lane, uint64_t begin
     r->gathered = calloc(n_slots, sizeof *r->gathered);
     r->bodies = calloc(n_slots, sizeof *r->bodies);
     r->scales = calloc(n_slots, sizeof *r->scales);
+    r->pulls = calloc(n_slots, sizeof *r->pulls);
     if (!lane->center->admission->rounds)
         r->clocks = calloc(n_slots, sizeof *r->clocks);
     if (!r->staged || !r->now.ranks || !r->next.ranks || !r->done || !r->turn || !r->moving || !r->at ||
-        !r->keys || !r->gathered || !r->bodies || !r->scales ||
+        !r->keys || !r->gathered || !r->bodies || !r->scales || !r->pulls ||
         (!lane->center->admission->rounds && !r->clocks) ||
         (lane->center->admission->needs != NULL && !psd_lane_partial_init(r, n_slots))) {
         free_all(r, n_slots);

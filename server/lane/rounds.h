@@ -84,6 +84,7 @@ struct psd_rounds {
     struct psd_arrival **gathered; /* [n_slots]: the messages of a round, gathered by an admission */
     float **bodies;                /* [n_slots] */
     double *scales;                /* [n_slots]: for clip_norm */
+    double *pulls;                 /* [n_slots]: for admm */
 };
 
 /* Allocates the state of a lane that has its slice; NULL: no memory. `begin`: rounds that the center has

@@ -24,13 +24,14 @@ struct psd_move {
     float beta2, epsilon;
     float outer_eta, outer_momentum;
     float compensation;
-    uint32_t delay;   /* delayed-nesterov's N */
-    float share;      /* 1/p, for rules with a fixed number of workers */
-    float kappa;      /* admm: (eta rho - 1) / (eta rho + 1) */
-    double pull;      /* eta rho */
-    uint32_t n_moves; /* messages summed in m; 1 outside rounds */
-    uint64_t t;       /* earlier updates of these values */
-    float follow;     /* the rate of the average z at t; 0 without an average */
+    uint32_t delay;      /* delayed-nesterov's N */
+    float share;         /* 1/p, for rules with a fixed number of workers */
+    float kappa;         /* admm: (eta rho - 1) / (eta rho + 1), of several messages the mean */
+    double pull;         /* eta rho */
+    const double *pulls; /* [n_moves]: of each message, whose workers' t may differ; NULL: all have `pull` */
+    uint32_t n_moves;    /* messages summed in m; 1 outside rounds */
+    uint64_t t;          /* earlier updates of these values */
+    float follow;        /* the rate of the average z at t; 0 without an average */
 };
 
 /* How the messages of a round are aggregated before the rule, value by value, in a fixed tree over ranks. */

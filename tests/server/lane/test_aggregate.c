@@ -317,6 +317,37 @@ START_TEST(the_rate_is_that_of_the_worker_with_the_most_steps)
 }
 END_TEST
 
+/* admm: what a worker's share changes by is m + kappa center, with the eta of its own t. */
+START_TEST(shares_change_at_their_workers_rates)
+{
+    static const float own[] = {-1.0f / 3, -0.6f}; /* eta rho 1/2 and 1/4 */
+    const char *settings[ROWS(halves) + 2] = {"rho=1", "workers=2"};
+    struct rig r;
+    struct reply reply;
+    memcpy(settings + 2, halves, sizeof halves);
+    open_over(&r, rig_open, "admm", settings, true);
+    rig_members(&r, 0, 2, (const uint32_t[]){0, 1});
+    for (uint32_t i = 0; i < 2; i++) {
+        struct ps_frame f = rig_frame(&r, PS_FRAME_EXCHANGE, i, INC, 1, 0, 0);
+        f.clock = 10 + 10 * i;
+        rig_send_vector(&r, 0, &f, m[i]);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        rig_recv(&r, 0, &reply);
+        ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER, "%s", reply.sentence);
+    }
+    struct ps_frame pull = rig_frame(&r, PS_FRAME_PULL, 0, INC, 2, 0, 0);
+    rig_ask(&r, 0, &pull, NULL, 0, &reply);
+    for (uint32_t k = 0; k < pull.count; k++) {
+        double moved = 0;
+        for (int i = 0; i < 2; i++)
+            moved += ((double)m[i][k] + (double)own[i] * (double)center[k]) / 2;
+        assert_quick(fabs((double)reply.x[k] - ((double)center[k] + moved)) <= 2e-6);
+    }
+    rig_close(&r);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-merges");
@@ -325,6 +356,7 @@ int main(void)
     tcase_add_test(tc, nobody_moves_the_center_further_than_clip);
     tcase_add_loop_test(tc, a_message_of_0_samples_is_refused_where_samples_count, 0, ROWS(weightless));
     tcase_add_loop_test(tc, the_rate_is_that_of_the_worker_with_the_most_steps, 0, P);
+    tcase_add_test(tc, shares_change_at_their_workers_rates);
     tcase_add_loop_test(tc, what_was_checked_is_what_is_merged, 0, ROWS(shared_rows));
     suite_add_tcase(suite, tc);
     return unit_run(suite);
