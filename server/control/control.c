@@ -43,14 +43,16 @@ static void on_begin(struct psd_control *control, const struct psd_peer *peer, s
     psd_job_begin(control->job, s, manifest);
 }
 
-/* Logs once why a client does not use a faster transport. */
+/* Logs why a client does not use a faster transport, when that changes. */
 static void note_transport(struct psd_session *s, const Ps__Heartbeat *m)
 {
+    enum { MOST_LINES = 8 }; /* of a session */
     char was[sizeof s->transport_reason];
     memcpy(was, s->transport_reason, sizeof was);
     ps_text_copy(s->transport, sizeof s->transport, m->road);
     ps_text_copy(s->transport_reason, sizeof s->transport_reason, m->road_why);
-    if (s->transport_reason[0] != 0 && strcmp(s->transport_reason, was) != 0)
+    if (s->transport_reason[0] != 0 && strcmp(s->transport_reason, was) != 0 && s->told &&
+        s->n_roads_told++ < MOST_LINES)
         ps_log(PS_LOG_INFO, "session.road", "%s (%s %u) uses %s: %s", s->name,
                s->observer ? "observer" : "rank", s->client, s->transport, s->transport_reason);
 }
@@ -60,12 +62,14 @@ static void note_members(struct psd_control *control, struct psd_session *s, uin
 {
     if (s->observer || left == 0 || left >= s->members_left)
         return;
+    s->members_left = left;
+    if (!ps_log_allows(&control->sender->log_limit, "clique.shrunk", "cliques"))
+        return;
     ps_log(PS_LOG_WARN, "clique.shrunk", "%s (rank %u): its clique goes on with %u of %u members", s->name,
            s->client, left, s->members);
     psd_history_tell(control->job, PSD_EVENT_MEMBERS,
                      "%s (rank %u): its clique goes on with %u of %u members", s->name, s->client, left,
                      s->members);
-    s->members_left = left;
 }
 
 /* After a restart an exchange may be open here that the worker has completed before: the checkpoint has a

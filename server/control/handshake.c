@@ -269,6 +269,7 @@ static void start_session(struct psd_control *control, const struct psd_peer *pe
     s->state = PSD_SESSION_JOINING;
     s->joined_ms = psd_loop_now_ms(control->loop);
     s->told = psd_sessions_may_tell(control->sessions, s->joined_ms);
+    s->n_roads_told = 0;
     s->clock = 0;
     s->metrics = (struct psd_metrics){NAN, NAN, NAN};
     psd_job_update_rates(control->job);

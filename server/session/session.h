@@ -77,6 +77,7 @@ struct psd_session {
     uint32_t members;           /* of the clique that a worker leads, including itself; at least 1 */
     uint32_t members_left;      /* of those, after losses */
     bool told;                  /* the log and the history tell of its begin and end */
+    uint32_t n_roads_told;      /* times that transport_reason has changed */
     bool took_part;             /* a worker of this rank takes part in this run of psd, or did and was lost */
     struct ps_manifest *parked; /* of PSD_SESSION_PARKED, owned */
     struct psd_metrics metrics;

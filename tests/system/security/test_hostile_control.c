@@ -117,6 +117,42 @@ START_TEST(a_session_that_comes_again_and_again_does_not_fill_the_log)
 }
 END_TEST
 
+/* What heartbeats say of a transport or of a clique changes a few times, or with each of them. */
+START_TEST(heartbeats_do_not_fill_the_log)
+{
+    enum { BEATS = 300 };
+    struct siege s;
+    struct hand h;
+    Ps__Hello hello = hello_of("changing");
+    Ps__Heartbeat beat = PS__HEARTBEAT__INIT;
+    char why[24];
+    hello.members = BEATS + 1;
+    siege_start(&s);
+    hand_open(&h, s.d.endpoint);
+    ck_assert_int_eq(hand_hello(&h, &hello), 0);
+    beat.client = h.client;
+    beat.incarnation = h.incarnation;
+    beat.road = "tcp";
+    beat.road_why = why;
+    double begin_s = test_now_s();
+    for (uint32_t i = BEATS; i > 0; i--) {
+        snprintf(why, sizeof why, "reason %u", i);
+        beat.members = i;
+        hand_tell(&h, PS__TO_SERVER__WHAT_HEARTBEAT, &beat);
+    }
+    hello.client = h.client;
+    hello.incarnation = h.incarnation;
+    ck_assert_int_eq(hand_hello(&h, &hello), 0); /* psd has read them */
+    ck_assert(daemon_will_log(&s.d, "clique.shrunk", TEST_HANG_S));
+    unsigned roads = daemon_logged(&s.d, "session.road"), losses = daemon_logged(&s.d, "clique.shrunk"),
+             most = 11 * (2 + (unsigned)(test_now_s() - begin_s));
+    ck_assert_msg(roads >= 1 && roads <= 8, "%u lines of transports", roads);
+    ck_assert_msg(losses >= 1 && losses <= most, "%u lines of losses; at most %u", losses, most);
+    hand_close(&h);
+    siege_end(&s);
+}
+END_TEST
+
 /* One tensor at a time that psd must refuse, each from a new session, which it costs. */
 START_TEST(manifests_that_do_not_fit)
 {
@@ -527,6 +563,7 @@ int main(void)
         hellos_that_do_not_fit,
         a_hello_said_twice_joins_once,
         a_session_that_comes_again_and_again_does_not_fill_the_log,
+        heartbeats_do_not_fill_the_log,
         manifests_that_do_not_fit,
         models_that_cannot_be_saved,
         messages_of_nobody,
