@@ -263,6 +263,8 @@ static json_t *metadata_to_json(const struct psd_snapshot *s, uint64_t checksum)
         bad = bad || json_object_set_new(m, "psd.plateau",
                                          json_sprintf("%u %u %.17g", s->plateau.drops, s->plateau.since,
                                                       s->plateau.best)) < 0;
+    if (s->clock > 0)
+        bad = bad || add_number(m, "psd.clock", s->clock) < 0;
     if (s->has_average && s->averaging[0] != 0)
         bad = bad || json_object_set_new(m, "psd.averaging", json_string(s->averaging)) < 0;
     if (s->bare)
