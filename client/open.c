@@ -356,7 +356,7 @@ static void tell_of_method(struct psc *c)
             "exchanges overlap with computing: gradients are one step staler than without overlap");
 }
 
-/* The worker starts from x. */
+/* The worker starts from x, with the clock of the Welcome. */
 static void start_vectors(struct psc *c, const float *x)
 {
     static const enum psc_vector starts[] = {PSC_VECTOR_START, PSC_VECTOR_Z};
@@ -365,6 +365,7 @@ static void start_vectors(struct psc *c, const float *x)
     if (c->opt.kind != PSC_WORKER)
         return;
     c->worker.caller_x = x;
+    c->worker.clock = c->taken.clock;
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
         if (c->worker.vectors[starts[i]] != NULL)
             psc_copy(&c->work, c->worker.vectors[starts[i]], x, c->shard.n_floats);

@@ -540,7 +540,9 @@ int psc_report(struct psc *c, const struct psc_metrics *m);
 
 int psc_rank(const struct psc *c); /* -1 for observers, and before psc_open has succeeded */
 int psc_size(const struct psc *c); /* clients of kind PSC_WORKER in the job, by the server's last message */
-uint64_t psc_clock(const struct psc *c); /* t: steps that this worker has made */
+/* t, by which schedules go: steps that this worker has made, those of its loaded state included. A worker
+ * that joins a job late begins at the t of the furthest worker, unless it loads a state. */
+uint64_t psc_clock(const struct psc *c);
 /* Fills *info, whose size the caller has set. Errors: PSC_EINVAL. */
 int psc_info(const struct psc *c, struct psc_info *info);
 const char *psc_error(const struct psc *c); /* about the last failure, "" if there was none. Owned by c */

@@ -268,8 +268,10 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
     s->revival = m->welcome->revival;
     if (revived)
         memset(s->versions, 0, sizeof s->versions); /* those of the run before have been sent */
-    if (!s->begun)
+    if (!s->begun) {
         s->send_begin = s->manifest != NULL;
+        s->clock = welcome.clock;
+    }
     announce(session);
     pthread_mutex_unlock(&s->lock);
     if (swapped)

@@ -98,6 +98,10 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
         (w->parts > 1 && w->n_lanes % w->parts != 0) || m->clique_mode > PS_CLIQUE_VECTORS ||
         m->pipeline > PS_MAX_PIPELINE || !(m->mix >= 0 && m->mix < 1))
         return ps_fail(err, PSC_EUNSUPPORTED, "the server's Welcome is incomplete");
+    if (w->clock > PS_MAX_STEPS)
+        return ps_fail(err, PSC_EUNSUPPORTED,
+                       "the server's Welcome has a clock of %llu steps; allowed are 0 to %llu",
+                       (unsigned long long)w->clock, (unsigned long long)PS_MAX_STEPS);
     *r = (struct psc_welcome){
         .client = w->client,
         .incarnation = w->incarnation,
@@ -111,6 +115,7 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
         .rho = m->rho,
         .unsent_rate = m->unsent_rate > 0 ? m->unsent_rate : 1,
         .error_feedback = m->error_feedback,
+        .clock = w->clock,
         .takes_known = w->takes_known,
         .tracks = w->tracks > 1 ? w->tracks : 1,
         .hyper = {.learning_rate = m->learning_rate,

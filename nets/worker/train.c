@@ -197,6 +197,12 @@ static struct cnn_progress_state state_of(const struct cnn_training *t, const st
     };
 }
 
+/* As psd counts them: from the step of the job's schedule at which this worker began. */
+static uint64_t last_clock(const struct cnn_training *t)
+{
+    return last_step(t) + (t->clock > t->step ? t->clock - t->step : 0);
+}
+
 static void report(struct cnn_training *t, double now)
 {
     struct psc_metrics m = {.size = sizeof m,
@@ -205,7 +211,7 @@ static void report(struct cnn_training *t, double now)
                             .samples_per_second = cnn_meter_rate(&t->reported, now),
                             .test_loss = NAN,
                             .test_accuracy = NAN,
-                            .steps = last_step(t)};
+                            .steps = last_clock(t)};
     psc_report(t->job->psc, &m); /* errors are ignored: the next step reports a lost server */
     if (t->reported.steps > 0) {
         struct cnn_progress_state s = state_of(t, &t->reported, now);

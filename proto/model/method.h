@@ -131,6 +131,9 @@ const struct ps_optimizer_info *ps_optimizer_find(const char *name);
 const struct ps_averaging *ps_averaging_find(const char *name);
 const struct ps_method *ps_method_find(const char *name);
 
+/* The largest number of steps, t included, that one end believes the other: sums of two do not overflow. */
+#define PS_MAX_STEPS (UINT64_C(1) << 48)
+
 /* Learning-rate schedules: eta(t) for a worker's own step count t. */
 enum ps_schedule_kind {
     PS_SCHEDULE_CONSTANT,

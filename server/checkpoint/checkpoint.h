@@ -8,11 +8,12 @@
  * tensors that have one), psd.clocks, psd.moves, psd.fragment_moves (with fragments; older files lack it)
  * and psd.replay (JSON), psd.test_accuracy and psd.evaluated_version (best only), psd.averaging (with an
  * average; older files lack it), psd.bare (best only: the file has the evaluated vector and no state to
- * resume from; older files lack it), psd.job (16 hex digits; older files lack it), psd.delay (of a rule with
- * a sum of moves; older files lack it), psd.plateau ("DROPS SINCE BEST", only with schedule plateau),
- * psd.watch (the loss that BEST is of; older files lack it), psd.checksum (XXH3-64 of all data bytes, hex),
- * psd.seal (XXH3-64 of the header, hex). The two hashes detect a change of any byte. Works on one snapshot at
- * a time; has no thread of its own. */
+ * resume from; older files lack it), psd.job (16 hex digits; older files lack it), psd.clock (the furthest
+ * worker's t, if it is known; older files lack it), psd.delay (of a rule with a sum of moves; older files
+ * lack it), psd.plateau ("DROPS SINCE BEST", only with schedule plateau), psd.watch (the loss that BEST is
+ * of; older files lack it), psd.checksum (XXH3-64 of all data bytes, hex), psd.seal (XXH3-64 of the header,
+ * hex). The two hashes detect a change of any byte. Works on one snapshot at a time; has no thread of its
+ * own. */
 #ifndef PSD_CHECKPOINT_CHECKPOINT_H
 #define PSD_CHECKPOINT_CHECKPOINT_H
 
@@ -61,6 +62,7 @@ struct psd_snapshot {
     uint32_t generation;
     uint32_t incarnation; /* the highest given out */
     uint64_t version;     /* center version */
+    uint64_t clock;       /* the furthest worker's t; 0: not known */
     uint64_t saved_at_s;  /* unix time */
     struct psd_map map;
     uint64_t *lane_clocks; /* [map.lanes], owned; 0 for lanes of other parts */

@@ -618,6 +618,14 @@ static int decode_job(const struct decoder *d)
     return 0;
 }
 
+/* Absent from older files. */
+static int decode_clock(const struct decoder *d)
+{
+    return json_object_get(d->metadata, "psd.clock") == NULL
+               ? 0
+               : get_number(d, "psd.clock", 1, PS_MAX_STEPS, &d->out->clock);
+}
+
 /* Absent from older files, and without an average. */
 static int decode_averaging(const struct decoder *d)
 {
@@ -676,7 +684,7 @@ static int decode_metadata(const struct decoder *d, uint64_t *checksum)
         (rc = get_number(d, "psd.lanes", 1, PSD_MAX_LANES, &lanes)) < 0 ||
         (rc = get_number(d, "psd.chunk_floats", 1, PSD_MAX_CHUNK_FLOATS, &chunk_floats)) < 0 ||
         (rc = decode_parts(d)) < 0 || (rc = decode_job(d)) < 0 || (rc = decode_plateau(d)) < 0 ||
-        (rc = decode_averaging(d)) < 0 || (rc = decode_delay(d)) < 0 ||
+        (rc = decode_clock(d)) < 0 || (rc = decode_averaging(d)) < 0 || (rc = decode_delay(d)) < 0 ||
         (rc = get_text(d, "psd.checksum", &hex)) < 0)
         return rc;
     if (strlen(hex) != 16 || parse_hex(hex, checksum) < 0)

@@ -267,6 +267,8 @@ static json_t *metadata_to_json(const struct psd_snapshot *s, uint64_t checksum)
         bad = bad || json_object_set_new(m, "psd.watch", json_string(s->plateau.watch)) < 0;
     if (s->n_state > 0 && s->delay > 0)
         bad = bad || add_number(m, "psd.delay", s->delay) < 0;
+    if (s->clock > 0)
+        bad = bad || add_number(m, "psd.clock", s->clock) < 0;
     if (s->has_average && s->averaging[0] != 0)
         bad = bad || json_object_set_new(m, "psd.averaging", json_string(s->averaging)) < 0;
     if (s->bare)

@@ -132,7 +132,7 @@ static void on_report(struct psd_control *control, const struct psd_peer *peer, 
     s->metrics = (struct psd_metrics){r->loss, r->accuracy, r->samples_per_second};
     if (!s->observer)
         psd_plateau_reported(control->job, r->loss);
-    if (r->steps > 0 && r->steps <= PSD_MAX_STEPS)
+    if (r->steps > 0 && r->steps <= PS_MAX_STEPS)
         s->steps = r->steps;
     if (!isfinite(r->test_accuracy) || !isfinite(r->test_loss) ||
         !may_send(control, s, PSD_MESSAGE_EVALUATION))

@@ -36,7 +36,7 @@ static void set_peer(struct psd_control *control, struct psd_session *s, const s
     ps_text_copy(s->data, sizeof s->data, m->data);
     s->heartbeat_ms = m->heartbeat_ms;
     s->at_next_step = !m->observer && !m->lands_later;
-    s->steps = m->steps <= PSD_MAX_STEPS ? m->steps : 0;
+    s->steps = m->steps <= PS_MAX_STEPS ? m->steps : 0;
     ps_text_copy(s->address, sizeof s->address, peer->address);
     s->members = m->members > 1 ? m->members : 1;
     s->members_left = s->members_left < s->members && s->members_left > 0 ? s->members_left : s->members;
@@ -147,6 +147,7 @@ static void welcome(struct psd_control *control, const struct psd_session *s, bo
     w.landed_on_tracks = landed;
     w.n_landed_on_tracks = PS_MAX_TRACKS;
     w.tracks = psd_tracks_of(&control->cfg->hyper, w.parts);
+    w.clock = s->first_clock;
     m.what_case = PS__TO_CLIENT__WHAT_WELCOME;
     m.welcome = &w;
     psd_send_to(control->sender, s->peer, s->peer_bytes, &m);
@@ -257,6 +258,7 @@ static void start_session(struct psd_control *control, const struct psd_peer *pe
         !memory_allows(control, peer) || (s = choose_slot(control, peer, m)) == NULL)
         return;
     s->members_left = 0;
+    s->clock = s->first_clock = s->observer ? 0 : psd_job_first_clock(control->job);
     set_peer(control, s, peer, m);
     s->awaited = 0;
     s->reserved_until_ms = 0;
@@ -270,7 +272,6 @@ static void start_session(struct psd_control *control, const struct psd_peer *pe
     s->joined_ms = psd_loop_now_ms(control->loop);
     s->told = psd_sessions_may_tell(control->sessions, s->joined_ms);
     s->n_roads_told = 0;
-    s->clock = 0;
     s->metrics = (struct psd_metrics){NAN, NAN, NAN};
     psd_job_update_rates(control->job);
     ps_log(PS_LOG_DEBUG, "session.hello", "%s at %s is %s %u, incarnation %u", s->name, s->address,
@@ -342,6 +343,7 @@ static void revive_session(struct psd_control *control, const struct psd_peer *p
     if (!s->observer && m->barrier > control->sessions->barrier)
         control->sessions->barrier = m->barrier;
     s->token = 0;
+    s->first_clock = 0; /* it began long ago */
     s->revived = true;
     s->may_attach = psd_transports_new_pass(s->pass);
     s->state = PSD_SESSION_ACTIVE;

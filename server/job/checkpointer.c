@@ -64,6 +64,7 @@ static void prepare(struct psd_job *job, unsigned what)
     s->incarnation = job->sessions->incarnation;
     s->job = job->sessions->job;
     s->plateau = psd_plateau_to_save(job);
+    s->clock = psd_job_clock(job);
     s->saved_at_s = ps_wall_us() / 1000000;
 }
 

@@ -51,6 +51,47 @@ void psd_job_admit(struct psd_job *job, struct psd_session *s, enum psd_phase ph
     psd_tell_lanes(job->lanes, &msg);
 }
 
+uint64_t psd_job_clock_of(const struct psd_job *job, const struct psd_session *s)
+{
+    uint64_t clock = s->clock;
+    bool admitted = s->state == PSD_SESSION_ACTIVE || s->state == PSD_SESSION_VACANT;
+    for (uint32_t i = 0; admitted && job->center != NULL && i < job->lanes->n; i++) {
+        const struct psd_lane_client *c = &job->lanes->list[i]->clients[s->client];
+        if (c->clock > clock && psd_lane_serves(job->lanes->list[i], job->center, s->client))
+            clock = c->clock;
+    }
+    return clock;
+}
+
+uint64_t psd_job_clock(const struct psd_job *job)
+{
+    uint64_t furthest = job->resumed_clock;
+    for (uint32_t i = 0; i < job->sessions->n_workers_max; i++) {
+        uint64_t clock = psd_job_clock_of(job, &job->sessions->slots[i]);
+        if (clock > furthest && clock <= PS_MAX_STEPS)
+            furthest = clock;
+    }
+    return furthest;
+}
+
+/* The first workers of a job begin at 0, whenever each of them starts. Later ones go on where the furthest
+ * is: the rate of the first steps would disturb the center. A worker is late in a resumed job, when another
+ * has left or may be lost, and when `workers` of them are there. */
+uint64_t psd_job_first_clock(const struct psd_job *job)
+{
+    uint32_t wanted = job->cfg->hyper.workers, n = 0;
+    uint64_t now_ms = psd_loop_now_ms(job->loop);
+    bool late = job->resumed_clock > 0 || job->has_left;
+    for (uint32_t i = 0; i < job->sessions->n_workers_max; i++) {
+        const struct psd_session *s = &job->sessions->slots[i];
+        if (s->state == PSD_SESSION_VACANT)
+            continue;
+        n++;
+        late = late || s->revived || psd_session_is_silent(s, now_ms, job->cfg->limits.silence_s);
+    }
+    return late || (wanted > 0 && n >= wanted) ? psd_job_clock(job) : 0;
+}
+
 /* Longest time that a worker waits until the state directory has recorded it. */
 enum { RECORD_MS = 2000 };
 
@@ -198,6 +239,11 @@ static void join(struct psd_job *job, struct psd_session *s, struct ps_manifest 
     if (s->told)
         ps_log(PS_LOG_INFO, "session.joined", "%s joined as %s %u at version %" PRIu64, s->name,
                s->observer ? "observer" : "rank", s->client, psd_version(job->lanes));
+    if (s->told && s->first_clock > 0)
+        ps_log(PS_LOG_INFO, "session.late",
+               "%s (rank %u) begins at step %" PRIu64
+               ", where the furthest worker is, unless it loads a state",
+               s->name, s->client, s->first_clock);
     send_begun_when_recorded(job, s);
 }
 
@@ -289,6 +335,7 @@ void psd_job_end(struct psd_job *job, struct psd_session *s, uint32_t code, cons
     if (code != PS__CODE__OK)
         psd_loss_left(job, s, NULL);
     s->state = PSD_SESSION_VACANT;
+    job->has_left = job->has_left || (was_in && !s->observer);
     if (was_in && s->told)
         psd_history_tell(job, PSD_EVENT_END, "%s (%s %u): %s", s->name, s->observer ? "observer" : "rank",
                          s->client, why);

@@ -107,7 +107,9 @@ struct psd_job {
     struct psd_snapshot resumed; /* the checkpoint that --resume read, with its replay table */
     char resumed_from[400];
     uint64_t resumed_version;
-    uint32_t names_before; /* incarnations up to this one were given out by earlier runs */
+    uint64_t resumed_clock; /* of the same job: the furthest worker's then; 0: not known */
+    uint32_t names_before;  /* incarnations up to this one were given out by earlier runs */
+    bool has_left;          /* a worker of this run, by itself or because it was lost */
     struct psd_journal journal;
     struct psd_loss loss;
     uint32_t lanes_filled, lanes_unfilled, lanes_released;
@@ -136,6 +138,12 @@ struct psd_job {
 /* job.c: the center's life cycle and membership; informs the lanes. */
 void psd_job_begin(struct psd_job *job, struct psd_session *s, struct ps_manifest *m); /* consumes m */
 void psd_job_resume(struct psd_job *job);
+/* A worker's t, as psd last heard of it: the present worker's, or the slot's last one's. */
+uint64_t psd_job_clock_of(const struct psd_job *job, const struct psd_session *s);
+/* The furthest worker's, of those present, those that are gone, and those of the checkpoint. */
+uint64_t psd_job_clock(const struct psd_job *job);
+/* The clock with which a new worker begins. */
+uint64_t psd_job_first_clock(const struct psd_job *job);
 /* The command that admits the session. */
 struct psd_lane_message psd_lane_message_admit(const struct psd_session *s, enum psd_phase phase,
                                                bool keep_replay);

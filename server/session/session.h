@@ -11,8 +11,7 @@
 
 struct psd_grant;
 
-#define PSD_MAX_MEMBERS 1024                /* of a clique */
-#define PSD_MAX_STEPS   (UINT64_C(1) << 48) /* largest number of steps that a worker may announce */
+#define PSD_MAX_MEMBERS 1024 /* of a clique */
 
 enum psd_session_state {
     PSD_SESSION_VACANT,
@@ -69,16 +68,17 @@ struct psd_session {
                      that session */
     uint64_t reserved_until_ms; /* after a restart: until then the slot is reserved for a client of the
                                    checkpoint; 0: it is not, or had a session since */
-    uint32_t awaited;     /* while it is vacant: the earlier session for which it is reserved; 0: none */
-    bool was_active;      /* that session was active */
-    uint64_t recorded;    /* the journal's change that includes the session */
-    uint64_t begun_by_ms; /* send Begun when that change is written, or at this time; 0: it was sent */
-    uint64_t clock;
-    uint32_t members;           /* of the clique that a worker leads, including itself; at least 1 */
-    uint32_t members_left;      /* of those, after losses */
-    bool told;                  /* the log and the history tell of its begin and end */
-    uint32_t n_roads_told;      /* times that transport_reason has changed */
-    bool took_part;             /* a worker of this rank takes part in this run of psd, or did and was lost */
+    uint32_t awaited;      /* while it is vacant: the earlier session for which it is reserved; 0: none */
+    bool was_active;       /* that session was active */
+    uint64_t recorded;     /* the journal's change that includes the session */
+    uint64_t begun_by_ms;  /* send Begun when that change is written, or at this time; 0: it was sent */
+    uint64_t clock;        /* the worker's t, as last told */
+    uint64_t first_clock;  /* the same when it began, unless it has loaded a state; see psd_job_first_clock */
+    uint32_t members;      /* of the clique that a worker leads, including itself; at least 1 */
+    uint32_t members_left; /* of those, after losses */
+    bool told;             /* the log and the history tell of its begin and end */
+    uint32_t n_roads_told; /* times that transport_reason has changed */
+    bool took_part;        /* a worker of this rank takes part in this run of psd, or did and was lost */
     struct ps_manifest *parked; /* of PSD_SESSION_PARKED, owned */
     struct psd_metrics metrics;
     struct psd_session_speed speed;

@@ -12,8 +12,6 @@ void psd_answer_json(struct psd_http_answer *answer, int status, json_t *o);
 
 /* training.c: models, data sets and progress, as reported by the workers. */
 json_t *psd_training_json(const struct psd_status *status);
-/* Steps of the client in its session, from the lanes and its heartbeats. */
-uint64_t psd_training_clock(const struct psd_status *status, const struct psd_session *s);
 /* The learning rate of the worker's next step, NaN for an observer; and of the next step of the worker with
  * the most steps, also if it has left. */
 double psd_training_rate_of(const struct psd_status *status, const struct psd_session *s);

@@ -379,7 +379,7 @@ static json_t *worker_json(const struct psd_status *status, const struct psd_ses
     json_object_set_new(o, "incarnation", integer(s->incarnation));
     json_object_set_new(o, "state", json_string(state_of(status, s)));
     json_object_set_new(o, "address", json_string(s->address));
-    json_object_set_new(o, "clock", integer(psd_training_clock(status, s)));
+    json_object_set_new(o, "clock", integer(psd_job_clock_of(status->job, s)));
     json_object_set_new(o, "steps", s->steps > 0 ? integer(s->steps) : json_null());
     json_object_set_new(o, "learning_rate", psd_json_number(psd_training_rate_of(status, s)));
     json_object_set_new(o, "last_seen_s", json_real((double)silent_ms / 1e3));

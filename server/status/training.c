@@ -7,23 +7,11 @@
 
 enum { MOST_NAMES = 8 };
 
-uint64_t psd_training_clock(const struct psd_status *status, const struct psd_session *s)
-{
-    uint64_t clock = s->clock;
-    bool admitted = s->state == PSD_SESSION_ACTIVE || s->state == PSD_SESSION_VACANT;
-    for (uint32_t i = 0; admitted && status->job->center != NULL && i < status->lanes->n; i++) {
-        const struct psd_lane_client *c = &status->lanes->list[i]->clients[s->client];
-        if (psd_lane_serves(status->lanes->list[i], status->job->center, s->client) && c->clock > clock)
-            clock = c->clock;
-    }
-    return clock;
-}
-
 double psd_training_rate_of(const struct psd_status *status, const struct psd_session *s)
 {
     const struct ps_hyper *h = &status->cfg->hyper;
     return s->observer ? NAN
-                       : ps_schedule_rate(&h->schedule, h->learning_rate, psd_training_clock(status, s));
+                       : ps_schedule_rate(&h->schedule, h->learning_rate, psd_job_clock_of(status->job, s));
 }
 
 static bool has_been(const struct psd_session *s)
@@ -34,13 +22,7 @@ static bool has_been(const struct psd_session *s)
 double psd_training_rate(const struct psd_status *status)
 {
     const struct ps_hyper *h = &status->cfg->hyper;
-    uint64_t farthest = 0;
-    for (uint32_t i = 0; i < status->sessions->n_workers_max; i++) {
-        const struct psd_session *s = &status->sessions->slots[i];
-        uint64_t clock = has_been(s) ? psd_training_clock(status, s) : 0;
-        farthest = clock > farthest ? clock : farthest;
-    }
-    return ps_schedule_rate(&h->schedule, h->learning_rate, farthest);
+    return ps_schedule_rate(&h->schedule, h->learning_rate, psd_job_clock(status->job));
 }
 
 /* Adds each name once. If there are too many, the last is "…". */
@@ -66,7 +48,7 @@ json_t *psd_training_json(const struct psd_status *status)
             continue;
         add_name(nets, s->net);
         add_name(data, s->data);
-        uint64_t clock = psd_training_clock(status, s);
+        uint64_t clock = psd_job_clock_of(status->job, s);
         done += clock < s->steps ? clock : s->steps;
         wanted += s->steps;
     }

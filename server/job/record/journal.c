@@ -121,6 +121,9 @@ int psd_journal_begin(struct psd_job *job, bool resume, struct ps_error *err)
     job->sessions->job = same                    ? j->before.job
                          : psd_is_head(job->cfg) ? ps_random_u64()
                                                  : 0; /* a follower gets it from the head */
+    /* A new job from a checkpoint of another has a schedule of its own. */
+    bool same_clock = same && from_checkpoint && job->resumed.job == job->sessions->job;
+    job->resumed_clock = same_clock ? job->resumed.clock : 0;
     job->names_before = job->sessions->incarnation = first_name(job, resume, from_checkpoint);
     if (job->names_before == UINT32_MAX)
         return ps_fail(err, -ERANGE, "%s: the job has used up its incarnations (2^32 sessions)",

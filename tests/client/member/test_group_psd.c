@@ -114,6 +114,37 @@ START_TEST(members_have_the_x_of_a_leader_that_overlaps)
 }
 END_TEST
 
+static _Atomic uint64_t first_clocks[2];
+
+static int note_first_clock(struct member *m, int t)
+{
+    if (t == 0)
+        first_clocks[m->rank] = psc_clock(m->c);
+    return PSC_OK;
+}
+
+static const char *const late_cliques[] = {"eamsgd", "d-sync"};
+
+/* All members of a late clique begin at one step, where another clique has left. */
+START_TEST(members_are_late_together)
+{
+    struct daemon d;
+    struct run *r = run_of("", 2);
+    char method[64];
+    snprintf(method, sizeof method, "method=%s", late_cliques[_i]);
+    rig_start(&d, SETTINGS(method));
+    r->server = d.endpoint;
+    run_go(r);
+    ck_assert(daemon_workers_become(&d, 0));
+    r->before = note_first_clock;
+    run_go(r);
+    ck_assert_uint_eq(first_clocks[0], STEPS);
+    ck_assert_uint_eq(first_clocks[1], STEPS);
+    run_assert_same_x(r);
+    daemon_remove(&d);
+}
+END_TEST
+
 /* However they are joined: whoever counts passes over a training set counts these. */
 static int are_four(struct member *m)
 {
@@ -740,6 +771,7 @@ int main(void)
     tcase_add_loop_test(tc, a_clique_of_equals_is_one_worker, 0, ROWS(presets));
     tcase_add_loop_test(tc, a_clique_of_one_is_a_worker, 0, ROWS(presets));
     tcase_add_test(tc, members_have_the_x_of_a_leader_that_overlaps);
+    tcase_add_loop_test(tc, members_are_late_together, 0, ROWS(late_cliques));
     tcase_add_test(tc, sync_sgd_over_cliques_is_sync_sgd);
     tcase_add_loop_test(tc, psd_keeps_what_one_clique_moves, 0, 2);
     tcase_add_loop_test(tc, members_that_save_after_one_step_say_the_same_version, 0, ROWS(cliques_of_all));

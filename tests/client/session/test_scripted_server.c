@@ -9,6 +9,7 @@
 
 #include "client/psclient.h"
 #include "proto/codecs/codec.h"
+#include "proto/model/method.h"
 #include "proto/wire/control.h"
 #include "proto/wire/frame.h"
 #include "tests/support/unit.h"
@@ -459,10 +460,20 @@ static void with_overlap(Ps__Welcome *w)
     w->method->overlap_steps = w->method->period + 1;
 }
 
+static void with_clock(Ps__Welcome *w)
+{
+    w->clock = UINT64_MAX; /* and a step more is 0 */
+}
+
+static void with_clock_too_far(Ps__Welcome *w)
+{
+    w->clock = PS_MAX_STEPS + 1;
+}
+
 static void (*const spoilers[])(Ps__Welcome *w) = {
     without_method, without_schedule,  without_lanes, without_window, without_incarnation,
     without_period, with_schedule,     with_rule,     with_optimizer, with_transport,
-    with_codec,     with_answer_codec, with_overlap};
+    with_codec,     with_answer_codec, with_overlap,  with_clock,     with_clock_too_far};
 
 START_TEST(welcome_that_cannot_be_worked_with_is_refused)
 {

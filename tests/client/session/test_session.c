@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/psclient.h"
 #include "tests/client/results.h"
@@ -423,10 +424,173 @@ START_TEST(server_that_comes_back_with_another_method_is_followed)
 }
 END_TEST
 
+#define COSINE                                                                                               \
+    "learning_rate=1", "schedule={kind: cosine, total_steps: 10, floor: 0.125, warmup_steps: 2}",            \
+        "period=1", "lanes=2"
+
+static const char *const easgd[] = {"method=async-easgd", "alpha=0.5", COSINE, NULL};
+static const char *const downpour[] = {"method=downpour", COSINE, NULL};
+static const char *const gradients[] = {"method=async-sgd", COSINE, NULL};
+static const char *const bounded[] = {"method=ssp-sgd", "slack=1", COSINE, NULL};
+static const char *const in_rounds[] = {"method=sync-easgd", "alpha=0.5", COSINE, NULL};
+static const char *const one_clique[] = {"method=d-sync", COSINE, NULL};
+static const char *const *const late_rows[] = {easgd, downpour, gradients, bounded, in_rounds, one_clique};
+
+static void start_late(const char *const *rows)
+{
+    ck_assert_int_eq(daemon_prepare(&psd, NULL, rows), 0);
+    ck_assert_int_eq(daemon_start(&psd, NULL), 0);
+}
+
+static void make_steps(struct psc *c, int n)
+{
+    for (int t = 0; t < n; t++)
+        assert_ok(c, psc_step(c, x, zeros, 1));
+}
+
+static double rate_of(const struct psc *c)
+{
+    struct psc_info info = {.size = sizeof info};
+    ck_assert_int_eq(psc_info(c, &info), PSC_OK);
+    return info.learning_rate;
+}
+
+static void leave(struct psc *c)
+{
+    psc_close(c);
+    ck_assert(daemon_workers_become(&psd, 0));
+}
+
+/* The step is that long: whoever makes it, the worker or psd. */
+static void check_late(struct psc *c, uint64_t from, uint64_t to)
+{
+    uint64_t t = psc_clock(c);
+    ck_assert_msg(t >= from && t <= to, "it begins at %d", (int)t);
+    ck_assert_double_lt(rate_of(c), 0.15);
+    for (int i = 0; i < N; i++)
+        ones[i] = 1;
+    float before = x[0];
+    double rate = rate_of(c);
+    assert_ok(c, psc_step(c, x, ones, 1));
+    assert_ok(c, psc_wait(c, PSC_ALL));
+    ck_assert_double_eq_tol((double)(before - x[0]), rate, 1e-5);
+    ck_assert_uint_eq(psc_clock(c), t + 1);
+}
+
+/* Whether the first has left, and said at which step, or was lost, when psd knows its last message: the new
+ * one does not begin with the high rate of the first steps. */
+START_TEST(who_comes_after_another_has_the_running_rate)
+{
+    start_late(late_rows[_i]);
+    bool is_lost = _i % 2 == 0;
+    struct psc *a = worker(-1);
+    ck_assert_double_eq(rate_of(a), 0.5);
+    make_steps(a, 10);
+    if (is_lost) {
+        free(daemon_ask(&psd, "POST", "/evict?rank=0"));
+        ck_assert(daemon_workers_become(&psd, 0));
+    } else {
+        leave(a);
+    }
+    struct psc *b = worker(-1);
+    check_late(b, is_lost ? 9 : 10, 10);
+    ck_assert_uint_eq(daemon_logged(&psd, "session.late"), 1);
+    if (late_rows[_i] != one_clique) {
+        struct psc *c = worker(2); /* a rank that nobody has had */
+        ck_assert_uint_ge(psc_clock(c), is_lost ? 9 : 10);
+        psc_close(c);
+    }
+    psc_close(b);
+    if (is_lost)
+        psc_close(a);
+}
+END_TEST
+
+static const char *const a_second[] = {"method=async-easgd", "alpha=0.5", COSINE, NULL};
+static const char *const second_of_two[] = {"method=dc-asgd", "workers=2", COSINE, NULL};
+static const char *const second_of_one[] = {"method=sync-easgd", "alpha=0.5", "workers=1", COSINE, NULL};
+static const struct {
+    const char *const *settings;
+    bool is_late;
+} seconds[] = {{a_second, false}, {second_of_two, false}, {second_of_one, true}};
+
+/* Nobody has left: whoever only starts later than the first begins as that did. */
+START_TEST(the_first_workers_begin_at_the_first_step)
+{
+    start_late(seconds[_i].settings);
+    struct psc *a = worker(-1);
+    make_steps(a, 10);
+    struct psc *b = worker(-1);
+    ck_assert_uint_ge(psc_clock(b), seconds[_i].is_late ? 9 : 0);
+    ck_assert_uint_le(psc_clock(b), seconds[_i].is_late ? 10 : 0);
+    ck_assert_int_eq(rate_of(b) < 0.15, seconds[_i].is_late);
+    psc_close(b);
+    psc_close(a);
+}
+END_TEST
+
+/* Also when psd knows it from its checkpoint alone. Without the record of the job the checkpoint begins
+ * another one, whose schedule is its own, also when that is resumed from the same file. */
+START_TEST(who_joins_a_resumed_job_has_the_running_rate)
+{
+    char record[120];
+    start_late(easgd);
+    snprintf(record, sizeof record, "%s/job", psd.state_dir);
+    struct psc *a = worker(-1), *b;
+    make_steps(a, 10);
+    leave(a);
+    ck_assert_int_eq(daemon_stop(&psd, SIGTERM, UNIT_HANG_S), 0);
+    ck_assert_int_eq(daemon_start(&psd, "--resume"), 0);
+    ck_assert_double_lt(daemon_number(&psd, "/status", "parameters.learning_rate_now"), 0.15);
+    b = worker(1);
+    check_late(b, 10, 10);
+    psc_close(b);
+    daemon_stop(&psd, SIGKILL, UNIT_HANG_S);
+    ck_assert_int_eq(unlink(record), 0);
+    for (int life = 0; life < 2; life++) {
+        ck_assert_int_eq(daemon_start(&psd, "--resume"), 0);
+        b = worker(-1);
+        ck_assert_uint_eq(psc_clock(b), 0);
+        ck_assert_double_eq(rate_of(b), 0.5);
+        psc_close(b);
+        daemon_stop(&psd, SIGKILL, UNIT_HANG_S);
+    }
+}
+END_TEST
+
+/* The file's clock is the worker's, also that of a worker that was late. */
+START_TEST(a_state_has_its_own_clock)
+{
+    char path[160], late[160];
+    start_late(easgd);
+    snprintf(path, sizeof path, "%s/early.state", psd.dir);
+    snprintf(late, sizeof late, "%s/late.state", psd.dir);
+    struct psc *c = worker(-1);
+    make_steps(c, 1);
+    assert_ok(c, psc_save(c, path, x, NULL, 0));
+    make_steps(c, 9);
+    leave(c);
+    c = worker(-1);
+    make_steps(c, 2);
+    assert_ok(c, psc_save(c, late, x, NULL, 0));
+    leave(c);
+    c = worker(-1);
+    assert_ok(c, psc_load(c, path, x, NULL, 0, NULL));
+    ck_assert_uint_eq(psc_clock(c), 1);
+    ck_assert_double_gt(rate_of(c), 0.9);
+    leave(c);
+    c = worker(-1);
+    assert_ok(c, psc_load(c, late, x, NULL, 0, NULL));
+    ck_assert_uint_eq(psc_clock(c), 12);
+    ck_assert_double_eq(rate_of(c), 0.125);
+    psc_close(c);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-session");
-    TCase *tc = tcase_create("session");
+    TCase *tc = tcase_create("session"), *late = tcase_create("late");
     tcase_add_checked_fixture(tc, start_psd, stop_psd);
     tcase_add_test(tc, first_x_becomes_the_center_and_the_others_start_from_it);
     tcase_add_test(tc, arguments_are_checked);
@@ -443,5 +607,11 @@ int main(void)
     tcase_add_loop_test(tc, server_that_comes_back_with_another_method_is_followed, 0, 2);
     tcase_add_test(tc, draining_is_told_and_no_error);
     suite_add_tcase(suite, tc);
+    tcase_add_checked_fixture(late, NULL, stop_psd);
+    tcase_add_loop_test(late, who_comes_after_another_has_the_running_rate, 0, ROWS(late_rows));
+    tcase_add_loop_test(late, the_first_workers_begin_at_the_first_step, 0, ROWS(seconds));
+    tcase_add_test(late, who_joins_a_resumed_job_has_the_running_rate);
+    tcase_add_test(late, a_state_has_its_own_clock);
+    suite_add_tcase(suite, late);
     return unit_run(suite);
 }

@@ -83,6 +83,7 @@ void make_snapshot(struct psd_snapshot *s, uint64_t version, uint32_t n_state)
     s->generation = 3;
     s->incarnation = 17;
     s->version = version;
+    s->clock = n_state > 0 ? 4321 : 0;
     s->saved_at_s = 1700000000;
     s->map = (struct psd_map){2, 1024, 1};
     s->part = PSD_WHOLE;

@@ -36,6 +36,7 @@ static void assert_same(const struct psd_snapshot *a, const struct psd_snapshot 
     ck_assert_uint_eq(a->generation, b->generation);
     ck_assert_uint_eq(a->incarnation, b->incarnation);
     ck_assert_uint_eq(a->version, b->version);
+    ck_assert_uint_eq(a->clock, b->clock);
     ck_assert_uint_eq(a->saved_at_s, b->saved_at_s);
     ck_assert_uint_eq(a->map.lanes, b->map.lanes);
     ck_assert_uint_eq(a->map.chunk_floats, b->map.chunk_floats);
@@ -315,6 +316,8 @@ static const struct {
     {"\"psd.rule\"", "\"psd.plateau\":\"1 0 0.5\",\"psd.watch\":\"eeeeeeeeeeeeeeee\",\"psd.rule\"",
      "psd.watch has 16 bytes"},
     {"\"psd.rule\"", "\"psd.plateau\":\"1 0 0.5 \",\"psd.rule\"", "psd.plateau is '1 0 0.5 '"},
+    {"\"psd.clock\":\"4321\"", "\"psd.clock\":\"281474976710657\"", "psd.clock is '281474976710657'"},
+    {"\"psd.clock\":\"4321\"", "\"psd.clock\":\"-1\"", "psd.clock is '-1'"},
     {"\"psd.rule\"", "\"psd.rates\":\"{\\\"bn.mean\\\":5}\",\"psd.rule\"", "'bn.mean': rate 5e-06; allowed"},
     {"\"psd.rule\"", "\"psd.rates\":\"{\\\"nobody\\\":5}\",\"psd.rule\"",
      "psd.rates names 1 tensors; 0 of them exist"},

@@ -237,6 +237,20 @@ START_TEST(manifests_of_who_waits_count_as_memory)
 }
 END_TEST
 
+/* It may be lost: whoever takes its place goes on where it was. */
+START_TEST(who_joins_beside_a_silent_worker_is_late)
+{
+    struct job_fixture *d = begin();
+    d->sessions.slots[0].clock = 50;
+    ck_assert_uint_eq(psd_job_first_clock(&d->job), 0);
+    for (uint64_t ms = 0; ms <= SILENCE_S * 1000 / 2; ms += PSD_TICK_MS)
+        look_after(d, PSD_TICK_MS);
+    ck_assert(is_in(d));
+    ck_assert_uint_eq(psd_job_first_clock(&d->job), 50);
+    end(d);
+}
+END_TEST
+
 /* A program that joins and leaves in a loop fills no disk; a job whose workers all come at once, and again,
  * is told of in full. */
 START_TEST(who_comes_and_goes_all_the_time_is_not_told_of_each_time)
@@ -269,6 +283,23 @@ START_TEST(who_comes_and_goes_all_the_time_is_not_told_of_each_time)
 }
 END_TEST
 
+/* What a worker says of itself sends no other one past the end of its schedule. */
+START_TEST(a_clock_that_no_worker_can_have_does_not_count)
+{
+    struct job_fixture *d = begin();
+    struct psd_session *lies = &d->sessions.slots[1];
+    d->sessions.slots[0].clock = 50;
+    d->job.has_left = true;
+    lies->clock = UINT64_MAX;
+    ck_assert_uint_eq(psd_job_first_clock(&d->job), 50);
+    lies->clock = PS_MAX_STEPS + 1;
+    ck_assert_uint_eq(psd_job_first_clock(&d->job), 50);
+    lies->clock = PS_MAX_STEPS;
+    ck_assert_uint_eq(psd_job_first_clock(&d->job), PS_MAX_STEPS);
+    end(d);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("silence");
@@ -284,6 +315,8 @@ int main(void)
     tcase_add_test(tcase, what_psd_slept_is_no_time_to_come_back);
     tcase_add_test(tcase, who_comes_and_goes_all_the_time_is_not_told_of_each_time);
     tcase_add_test(tcase, manifests_of_who_waits_count_as_memory);
+    tcase_add_test(tcase, who_joins_beside_a_silent_worker_is_late);
+    tcase_add_test(tcase, a_clock_that_no_worker_can_have_does_not_count);
     suite_add_tcase(suite, tcase);
     return unit_run(suite);
 }

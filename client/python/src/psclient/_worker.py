@@ -617,7 +617,7 @@ class Worker:
 
     @property
     def clock(self) -> int:
-        """t: steps this worker has taken."""
+        """t: steps this worker has taken. One that joins late without a state begins at the furthest worker's t."""
         return int(_lib.psc_clock(self._handle)) if self._handle else 0
 
     @property
