@@ -340,7 +340,8 @@ int psc_step(struct psc *c, float *x, const float *g, size_t n_samples);
  * psc_ready: floats [first, first + count) of g are final, and those of x for a PSC_BUFFER. The ranges may
  * come in any order; each float is reported once. Errors: PSC_EINVAL, and the call has no effect: a float is
  * outside the vector or was reported before, or the reported floats form more than n_tensors + 1 separate
- * ranges. Chunks that were sent before stay sent.
+ * ranges. Chunks that were sent before stay sent. Those of the clique, as psc_step's, where a sum cannot
+ * begin: the step has ended.
  *
  * psc_step_end: as psc_step. PSC_EINVAL names floats that were not reported. The step stays open then, and
  * the caller may report them. PSC_EVALUE: if chunks were sent before the value that is not finite was

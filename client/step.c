@@ -419,7 +419,10 @@ int psc_ready(struct psc *c, uint64_t first, uint64_t count)
         return PSC_OK;
     rc = psc_gather_put(c, s->x, s->g, r, psc_ranges_tail(&s->ready, c->shard.n_floats));
     s->lost = psc_losses_may_go_on(&c->group, rc);
-    return s->lost ? PSC_OK : rc;
+    if (rc == PSC_OK || s->lost)
+        return PSC_OK;
+    s->begun = s->gathers = false;
+    return psc_work_end(c, rc);
 }
 
 int psc_step_end(struct psc *c)

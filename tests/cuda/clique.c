@@ -221,7 +221,9 @@ static void train_until_lost(int rank, void *arg)
     for (int t = 0; t < STEPS && out->rc == PSC_OK; t++)
         out->rc = member_step(&m, t);
     snprintf(out->error, sizeof out->error, "%s", psc_error(m.c));
-    ck_assert_int_eq(member_step(&m, STEPS), out->rc);
+    int again = member_step(&m, STEPS);
+    ck_assert_msg(again == out->rc, "rank %d: %s, and then %s: %s", rank, psc_result_name(out->rc),
+                  psc_result_name(again), psc_error(m.c));
     assert_ok(m.c, psc_read(m.c, out->x, m.x, N));
     member_close(&m);
 }
