@@ -7,8 +7,12 @@
  *
  * With overlap the answer lands at the end of a later step: the changes by the steps until then are kept, as
  * the beginning of the next message. Several fragments may be under way: they have no value in common. */
+#include <math.h>
+#include <stdatomic.h>
+
 #include "client/internal.h"
 #include "client/rules/rules.h"
+#include "client/team/team.h"
 #include "client/worker/worker.h"
 #include "proto/model/fragment.h"
 #include "proto/clock.h"
@@ -78,19 +82,89 @@ static int exchange_now(struct psc *c, const struct psc_transfer *t, float *x, s
     return rc;
 }
 
-/* From now on x - start counts from the x that was sent, until the answer arrives. */
-static int exchange_later(struct psc *c, struct psc_transfer *t, const float *own, struct ps_range part)
+/* One pass over x on the host: makes the message and looks at it; for parameters start <- own. */
+struct change {
+    const struct psc *c;
+    const float *x, *own;
+    uint64_t begin;
+    atomic_bool refused; /* a value is not finite */
+};
+
+static void take_change(void *arg, uint64_t begin, uint64_t count)
+{
+    struct change *k = arg;
+    const struct ps_vec *vec = k->c->vec;
+    float *message = k->c->worker.vectors[PSC_VECTOR_MESSAGE],
+          *start = k->c->worker.vectors[PSC_VECTOR_START];
+    struct ps_range r = {k->begin + begin, count};
+    for (struct ps_role_run p = ps_role_run_first(k->c->manifest, r); p.range.count > 0;
+         p = ps_role_run_next(p, r)) {
+        uint64_t at = p.range.begin, n = p.range.count;
+        bool refused = false;
+        if (p.segment->role == PS_ROLE_PARAM) {
+            refused = vec->take_change(message + at, start + at, k->own + at, n) > 0;
+        } else if (p.segment->role == PS_ROLE_BUFFER) {
+            vec->copy(message + at, k->x + at, n);
+            refused = vec->first_nonfinite(message + at, n) < n;
+        }
+        if (refused)
+            atomic_store(&k->refused, true);
+    }
+}
+
+/* Where the message is finite start was moved to own, and is what it was but for a rounding again. */
+static void undo_change(const struct psc *c, struct ps_range part, const float *own)
+{
+    const float *message = c->worker.vectors[PSC_VECTOR_MESSAGE];
+    float *start = c->worker.vectors[PSC_VECTOR_START];
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, part); p.range.count > 0;
+         p = ps_role_run_next(p, part))
+        for (uint64_t i = p.range.begin;
+             p.segment->role == PS_ROLE_PARAM && i < p.range.begin + p.range.count; i++)
+            start[i] = isfinite(message[i]) ? own[i] - message[i] : start[i];
+}
+
+static void move_start(struct psc *c, const float *own, struct ps_range part, bool parameters)
 {
     float *start = c->worker.vectors[PSC_VECTOR_START];
-    int rc = psc_transfer_check(c, t, &c->error);
-    if (rc != PSC_OK)
-        return rc;
     psc_passes_begin(&c->work);
     for (struct ps_role_run p = ps_role_run_first(c->manifest, part); p.range.count > 0;
          p = ps_role_run_next(p, part))
-        if (p.segment->role != PS_ROLE_FROZEN)
+        if (p.segment->role == PS_ROLE_BUFFER || (parameters && p.segment->role == PS_ROLE_PARAM))
             psc_copy(&c->work, start + p.range.begin, own + p.range.begin, p.range.count);
     psc_passes_end(&c->work);
+}
+
+/* Makes the message; from then on x - start counts from the x that is sent. The caller waits meanwhile, so
+ * the host makes one pass of it. */
+static int begin_message(struct psc *c, struct psc_transfer *t, const float *x, const float *own,
+                         struct ps_range part)
+{
+    struct change k = {.c = c, .x = x, .own = own, .begin = part.begin};
+    bool on_host = c->memory.device == NULL;
+    int rc = PSC_OK;
+    if (on_host) {
+        psc_team_run(c->team, part.count, take_change, &k);
+        if (k.refused) {
+            undo_change(c, part, own);
+            rc = psc_transfer_check(c, t, &c->error);
+        }
+    } else {
+        t->watched = psc_watch(c, c->worker.vectors[PSC_VECTOR_MESSAGE], part);
+        make_message(c, x, own, part);
+        rc = psc_transfer_check(c, t, &c->error);
+    }
+    if (rc == PSC_OK)
+        move_start(c, own, part, !on_host);
+    return rc;
+}
+
+static int exchange_later(struct psc *c, struct psc_transfer *t, const float *x, const float *own,
+                          struct ps_range part)
+{
+    int rc = begin_message(c, t, x, own, part);
+    if (rc != PSC_OK)
+        return rc;
     t->name = NULL;
     t->watched = false;
     t->landed = psc_land_moved;
@@ -137,28 +211,42 @@ static void rebase(struct psc *c, float *own, float *start, const float *answer,
         psc_rebase(&c->work, own, start, answer, n);
 }
 
+struct landing {
+    struct psc *c;
+    float *own;
+    uint64_t begin;
+};
+
+static void land_piece(void *arg, uint64_t begin, uint64_t count)
+{
+    struct landing *l = arg;
+    struct psc *c = l->c;
+    float *start = c->worker.vectors[PSC_VECTOR_START];
+    const float *answer = c->worker.vectors[PSC_VECTOR_PREFETCHED];
+    struct ps_range r = {l->begin + begin, count};
+    psc_passes_begin(&c->work);
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, r); p.range.count > 0;
+         p = ps_role_run_next(p, r)) {
+        uint64_t at = p.range.begin;
+        if (p.segment->role == PS_ROLE_PARAM)
+            rebase(c, l->own + at, start + at, answer + at, p.range.count);
+        else if (p.segment->role == PS_ROLE_BUFFER)
+            psc_copy(&c->work, l->own + at, answer + at, p.range.count);
+    }
+    psc_passes_end(&c->work);
+}
+
 /* x <- answer + (x - start), start <- answer. Buffers take the answer as it is, because the caller may keep
  * them above a bound. */
 static void take_over(struct psc *c, float *x, struct psc_prefetch *a)
 {
-    float *own = psc_own_x(c, x), *start = c->worker.vectors[PSC_VECTOR_START];
-    const float *answer = c->worker.vectors[PSC_VECTOR_PREFETCHED];
-    struct ps_range part = a->part;
+    struct landing l = {c, psc_own_x(c, x), a->part.begin};
     double begin = ps_now_s();
-    psc_passes_begin(&c->work);
-    for (struct ps_role_run p = ps_role_run_first(c->manifest, part); p.range.count > 0;
-         p = ps_role_run_next(p, part)) {
-        uint64_t at = p.range.begin;
-        if (p.segment->role == PS_ROLE_PARAM)
-            rebase(c, own + at, start + at, answer + at, p.range.count);
-        else if (p.segment->role == PS_ROLE_BUFFER)
-            psc_copy(&c->work, own + at, answer + at, p.range.count);
-    }
-    psc_passes_end(&c->work);
+    psc_team_run(c->team, a->part.count, land_piece, &l);
     a->landed = false;
     c->pulled = true;
     c->worker.update_s += ps_now_s() - begin;
-    psc_own_lookahead(c, x, part);
+    psc_own_lookahead(c, x, a->part);
 }
 
 /* start is the x that was sent. */
@@ -178,14 +266,15 @@ static void take_back(struct psc *c, const struct psc_prefetch *a)
 static int exchange(struct psc *c, float *x, float *own, size_t n_samples)
 {
     struct ps_range part = part_of(c);
-    bool watched = psc_watch(c, c->worker.vectors[PSC_VECTOR_MESSAGE], part);
-    make_message(c, x, own, part);
     struct psc_transfer t = transfer_of(c, c->worker.pacing.fragment, part, own, n_samples);
-    t.watched = watched;
+    if (c->worker.hyper.overlap > 0)
+        return exchange_later(c, &t, x, own, part);
+    t.watched = psc_watch(c, c->worker.vectors[PSC_VECTOR_MESSAGE], part);
+    make_message(c, x, own, part);
     t.landed = land;
     if (keeps_moved(c) != 0 && c->worker.vectors[PSC_VECTOR_KEPT_X] != NULL)
         t.moved[0] = (struct psc_moved){t.target, c->worker.vectors[PSC_VECTOR_KEPT_X] + part.begin};
-    return c->worker.hyper.overlap > 0 ? exchange_later(c, &t, own, part) : exchange_now(c, &t, x, part);
+    return exchange_now(c, &t, x, part);
 }
 
 static int step(struct psc *c, float *x, const float *g, size_t n_samples)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client/internal.h"
+#include "client/team/team.h"
 #include "client/worker/worker.h"
 
 bool psc_overlap_defers(const struct psc *c)
@@ -42,6 +43,24 @@ void psc_prefetch_forgive(struct psc *c)
     psc_async_take_fragments(c);
 }
 
+struct part_copy {
+    const struct psc *c;
+    float *to;
+    const float *from;
+};
+
+static void copy_piece(void *arg, uint64_t begin, uint64_t count)
+{
+    const struct part_copy *k = arg;
+    psc_copy(&k->c->work, k->to + begin, k->from + begin, count);
+}
+
+static void copy_part(const struct psc *c, float *to, const float *from, struct ps_range part)
+{
+    struct part_copy k = {c, to + part.begin, from + part.begin};
+    psc_team_run(c->team, part.count, copy_piece, &k);
+}
+
 /* For psc_prefetch_again. Transfers that the caller started before may still change the error feedback;
  * exchanges that are under way are of other values. */
 static void keep_error(struct psc *c, struct ps_range part)
@@ -51,7 +70,7 @@ static void keep_error(struct psc *c, struct ps_range part)
     if (error == NULL || sent == NULL)
         return;
     psc_async_await(c, c->worker.last_of_caller);
-    psc_copy(&c->work, sent + part.begin, error + part.begin, part.count);
+    copy_part(c, sent, error, part);
 }
 
 static void start(struct psc *c, struct psc_prefetch *a, const struct psc_transfer *t)
@@ -84,7 +103,7 @@ static void restore_error(struct psc *c, const struct psc_prefetch *a)
     float *error = c->worker.vectors[PSC_VECTOR_ERROR];
     const float *sent = c->worker.vectors[PSC_VECTOR_SENT_ERROR];
     if (error != NULL && sent != NULL)
-        psc_copy(&c->work, error + a->part.begin, sent + a->part.begin, a->part.count);
+        copy_part(c, error, sent, a->part);
 }
 
 void psc_prefetch_again(struct psc *c, struct psc_prefetch *a)

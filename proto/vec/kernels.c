@@ -400,6 +400,19 @@ static void subtract(float *restrict out, const float *restrict x, const float *
         out[i] = x[i] - y[i];
 }
 
+static size_t take_change(float *restrict change, float *restrict start, const float *restrict x, size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        float now = x[i], before = start[i], by = now - before;
+        uint32_t refuse = nonfinite(by);
+        bad += refuse;
+        change[i] = by;
+        start[i] = refuse ? before : now;
+    }
+    return bad;
+}
+
 static void rebase(float *restrict x, float *restrict start, const float *restrict center, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -455,6 +468,7 @@ const struct ps_vec PS_VEC_ROW = {
     .heavy_ball = heavy_ball,
     .add = add,
     .subtract = subtract,
+    .take_change = take_change,
     .rebase = rebase,
     .admm_message = admm_message,
     .admm_land = admm_land,

@@ -99,6 +99,8 @@ struct ps_vec {
     void (*add)(float *restrict out, const float *restrict x, const float *restrict y, size_t n);
     /* out <- x - y */
     void (*subtract)(float *restrict out, const float *restrict x, const float *restrict y, size_t n);
+    /* change <- x - start; start <- x where the change is finite. Returns how many changes are not. */
+    size_t (*take_change)(float *restrict change, float *restrict start, const float *restrict x, size_t n);
     /* x <- center + (x - start); start <- center: x as if it had started from center. */
     void (*rebase)(float *restrict x, float *restrict start, const float *restrict center, size_t n);
     /* The worker's side of ADMM, Zhang et al. 2015 eq. 9-11, with pull = eta rho and scale = 1 / (1 + pull).

@@ -252,6 +252,39 @@ START_TEST(an_answer_lands_n_steps_after_its_message)
 }
 END_TEST
 
+/* A message that is not finite is not sent. The caller may put its x right, and the next step sends the whole
+ * change since the last answer: also of the values before and behind the bad one. */
+static const int bad_places[] = {5, 2600, 9000, RIG_N - 1};
+
+START_TEST(a_message_that_is_not_finite_is_not_begun)
+{
+    static const struct row once[] = {{"rule=add", "overlap=3", "mix=0", 3, false},
+                                      {"rule=outer-nesterov", "overlap=1", "mix=0", 1, false}};
+    const struct row *row = &once[_i % 2];
+    int bad = bad_places[_i / 2];
+    char says[16];
+    snprintf(says, sizeof says, "[%d]", bad);
+    start_psd(row, NULL, NULL);
+    struct psc *c = join();
+    sim_init();
+    for (int64_t t = 0; t < STEPS; t++) {
+        gradient((uint64_t)t);
+        change_buffers((uint64_t)t);
+        sim_step(row, t);
+        if (t % PERIOD == PERIOD - 1) {
+            x[bad] = t < PERIOD ? INFINITY : NAN;
+            assert_fails(c, psc_step(c, x, g, 1), PSC_EVALUE, says);
+            ck_assert_uint_eq(psc_clock(c), (uint64_t)t);
+            x[bad] = (float)sim[bad].own;
+            memset(g, 0, sizeof g);
+        }
+        assert_ok(c, psc_step(c, x, g, 1));
+        check_x(row, t);
+    }
+    psc_close(c);
+}
+END_TEST
+
 /* Returns when all of psd's threads stand still. */
 static void stop_still(void)
 {
@@ -550,6 +583,7 @@ int main(void)
     TCase *tc = tcase_create("overlap_steps");
     tcase_add_checked_fixture(tc, NULL, stop_psd);
     tcase_add_loop_test(tc, an_answer_lands_n_steps_after_its_message, 0, ROWS(rows));
+    tcase_add_loop_test(tc, a_message_that_is_not_finite_is_not_begun, 0, 2 * ROWS(bad_places));
     tcase_add_loop_test(tc, a_worker_waits_for_nothing_before_its_step, 0, 2);
     tcase_add_loop_test(tc, with_auto_an_answer_lands_when_it_is_there, 0, 2);
     tcase_add_loop_test(tc, a_pull_into_x_drops_the_answer_on_its_way, 0, ROWS(long_ones));

@@ -261,6 +261,13 @@ static void want_subtract(double *v, const double *rate)
     v[0] = v[1] - v[2];
 }
 
+static void want_take_change(double *v, const double *rate)
+{
+    (void)rate;
+    v[0] = v[2] - v[1];
+    v[1] = v[2];
+}
+
 static void want_order(double *v, const double *rate)
 {
     double low = fmin(v[0], v[1]), high = fmax(v[0], v[1]);
@@ -304,6 +311,12 @@ static void run_subtract(const struct ps_vec *row, float *const *v, const float 
     row->subtract(v[0], v[1], v[2], n);
 }
 
+static void run_take_change(const struct ps_vec *row, float *const *v, const float *rate, size_t n)
+{
+    (void)rate;
+    assert_quick(row->take_change(v[0], v[1], v[2], n) == 0);
+}
+
 static void run_order(const struct ps_vec *row, float *const *v, const float *rate, size_t n)
 {
     (void)rate;
@@ -329,9 +342,13 @@ static void run_admm_land(const struct ps_vec *row, float *const *v, const float
 static const struct {
     void (*want)(double *v, const double *rate);
     void (*run)(const struct ps_vec *row, float *const *v, const float *rate, size_t n);
-} worker_kernels[] = {{want_heavy_ball, run_heavy_ball}, {want_add, run_add},
-                      {want_subtract, run_subtract},     {want_order, run_order},
-                      {want_rebase, run_rebase},         {want_admm_message, run_admm_message},
+} worker_kernels[] = {{want_heavy_ball, run_heavy_ball},
+                      {want_add, run_add},
+                      {want_subtract, run_subtract},
+                      {want_take_change, run_take_change},
+                      {want_order, run_order},
+                      {want_rebase, run_rebase},
+                      {want_admm_message, run_admm_message},
                       {want_admm_land, run_admm_land}};
 
 /* At every length and alignment, nothing beyond the end, the same bits in every row. Values are below 16, and
@@ -517,6 +534,34 @@ START_TEST(decay_adds_what_it_says)
 }
 END_TEST
 
+/* Where the change is not finite it says so, and start stays. */
+START_TEST(take_change_keeps_the_start_of_what_is_not_finite)
+{
+    enum { LENGTH = 100 };
+    static const struct {
+        float x, start;
+    } bad[] = {{NAN, 1}, {INFINITY, 1}, {-INFINITY, 1}, {FLT_MAX, -FLT_MAX}};
+    const struct ps_vec *row = row_that_runs((size_t)_i);
+    if (row == NULL)
+        return;
+    for (size_t k = 0; k < ROWS(bad); k++)
+        for (size_t place = 0; place < LENGTH; place++) {
+            float x[LENGTH], start[LENGTH], change[LENGTH];
+            for (size_t i = 0; i < LENGTH; i++) {
+                x[i] = (float)(3 * i);
+                start[i] = (float)i;
+            }
+            x[place] = bad[k].x;
+            start[place] = bad[k].start;
+            ck_assert_uint_eq(row->take_change(change, start, x, LENGTH), 1);
+            for (size_t i = 0; i < LENGTH; i++) {
+                assert_quick(i == place ? !isfinite(change[i]) : change[i] == (float)(2 * i));
+                assert_quick(i == place ? start[i] == bad[k].start : start[i] == x[i]);
+            }
+        }
+}
+END_TEST
+
 START_TEST(first_nonfinite_is_the_first)
 {
     enum { BIG = 3 * 4096 + 5 };
@@ -576,6 +621,7 @@ int main(void)
     tcase_add_loop_test(tc, what_is_not_finite_is_counted_and_never_stored, 0, MAX_ROWS);
     tcase_add_loop_test(tc, sums_of_squares_are_close_and_the_same_in_every_row, 0, MAX_ROWS);
     tcase_add_loop_test(tc, decay_adds_what_it_says, 0, MAX_ROWS);
+    tcase_add_loop_test(tc, take_change_keeps_the_start_of_what_is_not_finite, 0, MAX_ROWS);
     tcase_add_loop_test(tc, first_nonfinite_is_the_first, 0, MAX_ROWS);
     tcase_add_test(tc, best_row_runs_here);
     suite_add_tcase(suite, tc);
