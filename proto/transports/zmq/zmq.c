@@ -284,6 +284,14 @@ int ps_zmq_port_reply(struct ps_port *port, struct ps_message *m)
     return rc;
 }
 
+/* What is queued for a connection that is lost must not reach whoever listens at its address next: a psd that
+ * came back would take chunks of a transfer that its client has given up. The client opens another link. */
+static int keep_lost(void *socket)
+{
+    int never = -1;
+    return zmq_setsockopt(socket, ZMQ_RECONNECT_IVL, &never, sizeof never);
+}
+
 int ps_zmq_link_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_link **out, struct ps_error *err)
 {
@@ -299,7 +307,7 @@ int ps_zmq_link_open(struct ps_hub *hub, const char *url, const struct ps_transp
         rc = ps_fail(err, -zmq_errno(), "cannot create a socket for %s: %s", url, zmq_strerror(zmq_errno()));
         goto free_link;
     }
-    if (set_limits(link->socket, limits) != 0 ||
+    if (set_limits(link->socket, limits) != 0 || keep_lost(link->socket) != 0 ||
         (hub->secured && ps_curve_connect(link->socket, &hub->pair, hub->server_key) != 0) ||
         zmq_connect(link->socket, url) != 0) {
         rc = ps_fail(err, -zmq_errno(), "cannot connect to %s: %s", url, zmq_strerror(zmq_errno()));

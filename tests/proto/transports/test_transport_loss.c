@@ -304,6 +304,41 @@ START_TEST(link_finds_the_server_again)
 }
 END_TEST
 
+/* A link sends nothing to the port that takes the place of its own. */
+START_TEST(what_is_queued_for_a_lost_port_reaches_no_other)
+{
+    static const unsigned char body[1000];
+    const struct ps_transport *t = rig_row(_i);
+    struct rig_server again;
+    struct rig_client c, other;
+    struct ps_message m;
+    char url[300];
+    unsigned char head[PS_FRAME_BYTES];
+    if (t == NULL)
+        return;
+    struct page *page = page_make();
+    pid_t pid = start_port(t, page, WINDOW);
+    snprintf(url, sizeof url, "%s", page->url);
+    rig_client_open(&c, t, url, 0);
+    rig_trip(&c, 1, sizeof body);
+    end_process(pid);
+    for (uint64_t i = 2; i <= 3; i++) {
+        rig_head(head, i);
+        t->link_send(c.link, head, body, sizeof body);
+    }
+    rig_server_open(&again, t, url, NULL, NULL);
+    rig_client_open(&other, t, again.url, 1);
+    rig_trip(&other, 1, sizeof body);
+    ck_assert_int_ne(rig_recv(&c, &m, 500),
+                     0); /* five times as long as libzmq's pause before it reconnects */
+    ck_assert_int_eq(atomic_load(&again.served), 1);
+    rig_client_close(&c);
+    rig_client_close(&other);
+    rig_server_close(&again);
+    munmap(page, sizeof *page);
+}
+END_TEST
+
 /* As a round does: everything waits for long, and the answers come in another order. */
 START_TEST(parked_messages_are_answered_in_any_order)
 {
@@ -344,6 +379,7 @@ int main(void)
     tcase_add_loop_test(tc, link_that_dies_is_noticed_at_each_step, 0, RIG_ROWS * LINK_STEPS);
     tcase_add_loop_test(tc, link_to_nobody, 0, RIG_ROWS);
     tcase_add_loop_test(tc, link_finds_the_server_again, 0, RIG_ROWS);
+    tcase_add_loop_test(tc, what_is_queued_for_a_lost_port_reaches_no_other, 0, RIG_ROWS);
     tcase_add_loop_test(tc, parked_messages_are_answered_in_any_order, 0, RIG_ROWS);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
