@@ -355,8 +355,17 @@ void psd_job_end(struct psd_job *job, struct psd_session *s, uint32_t code, cons
     psd_journal_put(job);
 }
 
+/* Ranks that came between the request and the change, when another rule was in force. */
+static void end_ranks_beyond(struct psd_job *job)
+{
+    for (uint32_t i = job->cfg->hyper.workers; i < job->sessions->n_workers_max; i++)
+        if (job->sessions->slots[i].state != PSD_SESSION_VACANT)
+            may_have_rank(job, &job->sessions->slots[i]);
+}
+
 void psd_job_method_changed(struct psd_job *job, bool keeps_shares)
 {
+    end_ranks_beyond(job);
     psd_job_update_rates(job);
     if (job->center == NULL)
         return;
