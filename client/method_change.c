@@ -150,9 +150,11 @@ int psc_change_method(struct psc *c, float *x)
     welcome = c->session.shared.welcome;
     c->session.shared.hyper = welcome.hyper;
     pthread_mutex_unlock(&c->session.shared.lock);
-    /* What a rule with a fixed number of workers remembers is of that many. */
+    /* What a rule with a fixed number of workers remembers is of that many, and of the center that their
+     * parts are in: other methods may have moved it meanwhile, of which this worker has not heard. */
     bool same_rule = strcmp(welcome.rule, c->rule_name) == 0 &&
-                     (!c->rule_info->fixed_workers || welcome.hyper.workers == c->worker.hyper.workers);
+                     (!c->rule_info->fixed_workers || (welcome.hyper.workers == c->worker.hyper.workers &&
+                                                       welcome.shares_since <= c->generation));
     if (strcmp(welcome.optimizer, c->optimizer->name) != 0 || flushed == PSC_EVALUE)
         return_to_own_x(c, x);
     psc_take_method(c, &welcome);

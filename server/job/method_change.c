@@ -221,6 +221,8 @@ static void finish(struct psd_job *job)
     w->n_changes++;
     uint32_t generation =
         atomic_fetch_add_explicit(&job->lanes->shared.generation, 1, memory_order_relaxed) + 1;
+    if (!keeps_shares)
+        job->shares_since = generation;
     job->reload.recorded = psd_journal_put_method(job);
     psd_job_method_changed(job, keeps_shares);
     job->hooks.welcome_all(job->psd);
