@@ -226,7 +226,7 @@ static void finish(struct psd_job *job)
     job->reload.recorded = psd_journal_put_method(job);
     psd_job_method_changed(job, keeps_shares);
     job->hooks.welcome_all(job->psd);
-    psd_membership_method_changed(job);
+    psd_membership_method_changed(job, keeps_shares);
     psd_checkpointer_go_on(job);
     ps_log(PS_LOG_INFO, "job.swapped",
            "generation %u: method %s (rule %s, admission %s, optimizer %s) after %s, from version %" PRIu64,

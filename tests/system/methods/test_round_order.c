@@ -339,6 +339,34 @@ START_TEST(admm_takes_no_fifth_worker)
 }
 END_TEST
 
+/* A job changes to admm when one of two workers is there: the one that joins later begins at the same center.
+ */
+START_TEST(admm_begins_with_all_of_its_workers)
+{
+    struct daemon d;
+    struct psc *c[2];
+    uint64_t ticket;
+    float *message = calloc(FLOATS, sizeof *message), *answer = calloc(FLOATS, sizeof *answer);
+    start(&d, (const char *[]){COMMON, "method=async-sgd", "learning_rate=1", NULL});
+    ck_assert_msg(join(&d, 0, &c[0]) == PSC_OK, "%s", psc_error(c[0]));
+    ck_assert_msg(psc_step(c[0], message, answer, 1) == PSC_OK, "%s", psc_error(c[0]));
+    ck_assert_msg(psc_set_method(c[0], "method=admm\nworkers=2\nrho=1") == PSC_OK, "%s", psc_error(c[0]));
+    for (int k = 0; k < FLOATS; k++)
+        message[k] = 2;
+    ck_assert_msg(psc_exchange_start(c[0], message, answer, 1, &ticket) == PSC_OK, "%s", psc_error(c[0]));
+    ck_assert(is_in_state(&d, "0", "waits", WAIT_S));
+    ck_assert_msg(join(&d, 1, &c[1]) == PSC_OK, "%s", psc_error(c[1]));
+    ck_assert_msg(psc_exchange(c[1], message, answer, 1) == PSC_OK, "%s", psc_error(c[1]));
+    ck_assert_float_eq(answer[0], 1); /* eta rho is 1, so that kappa is 0: 2 / 2 of the other's message */
+    ck_assert_int_eq(psc_wait(c[0], ticket), PSC_OK);
+    for (int i = 0; i < 2; i++)
+        psc_close(c[i]);
+    daemon_remove(&d);
+    free(message);
+    free(answer);
+}
+END_TEST
+
 /* psd keeps what each of so many ranks saw: no more, but one that went may be followed by another. */
 START_TEST(dc_asgd_has_as_many_ranks_as_workers)
 {
@@ -369,6 +397,7 @@ int main(void)
         alpha_follows_the_members,
         a_round_takes_no_other_part_of_the_vector,
         admm_takes_no_fifth_worker,
+        admm_begins_with_all_of_its_workers,
         dc_asgd_has_as_many_ranks_as_workers,
     };
     return suite_run("turns", tests, sizeof tests / sizeof *tests, 500);
