@@ -367,6 +367,56 @@ START_TEST(admm_begins_with_all_of_its_workers)
 }
 END_TEST
 
+/* A worker of downpour that has not sent its last steps, and goes on under admm. */
+struct seeker {
+    struct psc *c;
+    float x[FLOATS], g[FLOATS], goal;
+    int steps;
+    pthread_t thread;
+};
+
+static void *seek(void *seeker_arg)
+{
+    struct seeker *s = seeker_arg;
+    for (int t = 0; t < s->steps; t++) {
+        for (int i = 0; i < FLOATS; i++)
+            s->g[i] = s->x[i] - s->goal;
+        ck_assert_msg(psc_step(s->c, s->x, s->g, 1) == PSC_OK, "%s", psc_error(s->c));
+    }
+    return NULL;
+}
+
+/* The workers' gradients sum to 0 at the center alone that they have in common: otherwise it was not the mean
+ * of their shares. */
+START_TEST(unsent_steps_do_not_part_admms_workers)
+{
+    enum { P = 2, STEPS = 300 };
+    static struct seeker s[P] = {{.goal = 1}, {.goal = 3}};
+    static float center[FLOATS];
+    struct daemon d;
+    start(&d, (const char *[]){COMMON, "method=downpour", "learning_rate=0.25", "period=4", NULL});
+    for (int i = 0; i < P; i++) {
+        ck_assert_msg(join(&d, i, &s[i].c) == PSC_OK, "%s", psc_error(s[i].c));
+        s[i].steps = 2;
+        seek(&s[i]);
+    }
+    ck_assert_msg(psc_set_method(s[0].c, "method=admm\nworkers=2\nrho=2\nperiod=preset") == PSC_OK, "%s",
+                  psc_error(s[0].c));
+    for (int i = 0; i < P; i++) {
+        s[i].steps = STEPS;
+        ck_assert_int_eq(pthread_create(&s[i].thread, NULL, seek, &s[i]), 0);
+    }
+    for (int i = 0; i < P; i++)
+        pthread_join(s[i].thread, NULL);
+    ck_assert_int_eq(psc_pull(s[0].c, NULL, center), PSC_OK);
+    for (int i = 0; i < FLOATS; i++)
+        ck_assert_msg(fabsf(center[i] - 2) < 1e-4f, "[%d] ends at %.9g", i, (double)center[i]);
+    for (int i = 0; i < P; i++)
+        psc_close(s[i].c);
+    daemon_remove(&d);
+}
+END_TEST
+
 /* psd keeps what each of so many ranks saw: no more, but one that went may be followed by another. */
 START_TEST(dc_asgd_has_as_many_ranks_as_workers)
 {
@@ -398,6 +448,7 @@ int main(void)
         a_round_takes_no_other_part_of_the_vector,
         admm_takes_no_fifth_worker,
         admm_begins_with_all_of_its_workers,
+        unsent_steps_do_not_part_admms_workers,
         dc_asgd_has_as_many_ranks_as_workers,
     };
     return suite_run("turns", tests, sizeof tests / sizeof *tests, 500);
