@@ -325,6 +325,13 @@ void psd_job_resume(struct psd_job *job)
            job->resumed_version, job->resumed_from);
 }
 
+/* Under admissions with members nobody moves the center before they are all there. */
+static bool has_no_part_yet(const struct psd_job *job, const struct psd_session *s)
+{
+    bool had_one = s->revived && job->shares_since == 0; /* before psd was restarted */
+    return job->center != NULL && job->center->admission->members && !job->membership.started && !had_one;
+}
+
 void psd_job_end(struct psd_job *job, struct psd_session *s, uint32_t code, const char *why)
 {
     if (s->told)
@@ -339,7 +346,7 @@ void psd_job_end(struct psd_job *job, struct psd_session *s, uint32_t code, cons
     if (was_in && s->told)
         psd_history_tell(job, PSD_EVENT_END, "%s (%s %u): %s", s->name, s->observer ? "observer" : "rank",
                          s->client, why);
-    s->took_part = s->took_part && code != PS__CODE__OK;
+    s->took_part = s->took_part && code != PS__CODE__OK && !has_no_part_yet(job, s);
     s->begun_by_ms = 0;
     s->ended_ms = psd_loop_now_ms(job->loop);
     snprintf(s->end, sizeof s->end, "%s", why);

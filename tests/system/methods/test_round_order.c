@@ -339,6 +339,24 @@ START_TEST(admm_takes_no_fifth_worker)
 }
 END_TEST
 
+/* Who is lost while the job waits for its workers has no part in the center, which nobody has moved. */
+START_TEST(admm_replaces_who_was_lost_before_it_began)
+{
+    struct daemon d;
+    struct psc *c[2] = {NULL}, *again = NULL;
+    start(&d, (const char *[]){COMMON, "method=admm", "learning_rate=0.05", "rho=2.5", "workers=3", NULL});
+    for (int i = 0; i < 2; i++)
+        ck_assert_msg(join(&d, i, &c[i]) == PSC_OK, "%s", psc_error(c[i]));
+    free(daemon_ask(&d, "POST", "/evict?rank=1"));
+    ck_assert(daemon_will_log(&d, "session.ended", WAIT_S));
+    ck_assert_msg(join(&d, 1, &again) == PSC_OK, "%s", psc_error(again));
+    psc_close(again);
+    for (int i = 0; i < 2; i++)
+        psc_close(c[i]);
+    daemon_remove(&d);
+}
+END_TEST
+
 /* A job changes to admm when one of two workers is there: the one that joins later begins at the same center.
  */
 START_TEST(admm_begins_with_all_of_its_workers)
@@ -447,6 +465,7 @@ int main(void)
         alpha_follows_the_members,
         a_round_takes_no_other_part_of_the_vector,
         admm_takes_no_fifth_worker,
+        admm_replaces_who_was_lost_before_it_began,
         admm_begins_with_all_of_its_workers,
         unsent_steps_do_not_part_admms_workers,
         dc_asgd_has_as_many_ranks_as_workers,
