@@ -332,6 +332,17 @@ static bool has_no_part_yet(const struct psd_job *job, const struct psd_session 
     return job->center != NULL && job->center->admission->members && !job->membership.started && !had_one;
 }
 
+/* The others go on, but to another limit. */
+static void warn_of_part(const struct psd_job *job, const struct psd_session *s)
+{
+    if (ps_rule_find(job->cfg->rule)->fixed_workers && s->client < job->cfg->hyper.workers)
+        ps_log(
+            PS_LOG_WARN, "session.part",
+            "rank %u was lost: rule %s keeps its part in the center, to which the others are drawn from now "
+            "on; without it: resume psd from a checkpoint, with the state that the workers saved",
+            s->client, job->cfg->rule);
+}
+
 void psd_job_end(struct psd_job *job, struct psd_session *s, uint32_t code, const char *why)
 {
     if (s->told)
@@ -347,6 +358,8 @@ void psd_job_end(struct psd_job *job, struct psd_session *s, uint32_t code, cons
         psd_history_tell(job, PSD_EVENT_END, "%s (%s %u): %s", s->name, s->observer ? "observer" : "rank",
                          s->client, why);
     s->took_part = s->took_part && code != PS__CODE__OK && !has_no_part_yet(job, s);
+    if (was_in && s->took_part && job->state == PSD_STATE_READY)
+        warn_of_part(job, s);
     s->begun_by_ms = 0;
     s->ended_ms = psd_loop_now_ms(job->loop);
     snprintf(s->end, sizeof s->end, "%s", why);

@@ -328,6 +328,7 @@ START_TEST(admm_takes_no_fifth_worker)
     assert_says(psc_error(c[P]), "admm");
     assert_says(psc_error(c[P]), "4");
     free(daemon_ask(&d, "POST", "/evict?rank=3"));
+    ck_assert(daemon_will_log(&d, "session.part", WAIT_S));
     free(daemon_ask(&d, "POST", "/set?lines=learning_rate%3D0.1"));
     ck_assert(daemon_will_log(&d, "job.swapped", WAIT_S));
     ck_assert_msg(join(&d, P - 1, &again) < 0, "another has its rank");
