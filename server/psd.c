@@ -269,6 +269,8 @@ static int resume(struct psd *d, uint64_t version, struct ps_error *err)
     d->job.resumed_version = d->job.resumed.version;
     psd_plateau_resume(&d->job); /* the checkpoint's drops are part of the method */
     d->job.resumed.generation = psd_journal_generation(&d->job);
+    if (strcmp(d->job.resumed.rule, d->cfg.rule) != 0)
+        d->job.shares_since = d->job.resumed.generation;
     d->job.history.last_version = d->job.resumed.version;
     uint32_t lanes = d->job.resumed.map.lanes / d->cfg.servers.count;
     if (lanes != d->cfg.lanes || d->job.resumed.map.chunk_floats != d->cfg.chunk_floats)

@@ -115,6 +115,7 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
         .rho = m->rho,
         .unsent_rate = m->unsent_rate > 0 ? m->unsent_rate : 1,
         .error_feedback = m->error_feedback,
+        .shares_since = w->shares_since,
         .clock = w->clock,
         .takes_known = w->takes_known,
         .tracks = w->tracks > 1 ? w->tracks : 1,

@@ -43,6 +43,7 @@ struct psc_welcome {
     double unsent_rate; /* of a message of steps that was not sent, above 0 */
     struct ps_codec message, answer; /* of exchanges */
     bool error_feedback;
+    uint32_t shares_since; /* generation with which the workers' parts in the center began; 0: not known */
     uint64_t clock;        /* the worker's t before its first step, unless it loads a state */
     bool takes_known;      /* lanes take PS_FRAME_KNOWN */
     uint32_t tracks;       /* exchanges of fragments that may be under way at a time */

@@ -148,6 +148,7 @@ static void welcome(struct psd_control *control, const struct psd_session *s, bo
     w.n_landed_on_tracks = PS_MAX_TRACKS;
     w.tracks = psd_tracks_of(&control->cfg->hyper, w.parts);
     w.clock = s->first_clock;
+    w.shares_since = control->job->shares_since;
     m.what_case = PS__TO_CLIENT__WHAT_WELCOME;
     m.welcome = &w;
     psd_send_to(control->sender, s->peer, s->peer_bytes, &m);

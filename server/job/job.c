@@ -325,6 +325,24 @@ void psd_job_resume(struct psd_job *job)
            job->resumed_version, job->resumed_from);
 }
 
+/* Under admissions with members nobody moves the center before they are all there. */
+static bool has_no_part_yet(const struct psd_job *job, const struct psd_session *s)
+{
+    bool had_one = s->revived && job->shares_since == 0; /* before psd was restarted */
+    return job->center != NULL && job->center->admission->members && !job->membership.started && !had_one;
+}
+
+/* The others go on, but to another limit. */
+static void warn_of_part(const struct psd_job *job, const struct psd_session *s)
+{
+    if (ps_rule_find(job->cfg->rule)->fixed_workers && s->client < job->cfg->hyper.workers)
+        ps_log(
+            PS_LOG_WARN, "session.part",
+            "rank %u was lost: rule %s keeps its part in the center, to which the others are drawn from now "
+            "on; without it: resume psd from a checkpoint, with the state that the workers saved",
+            s->client, job->cfg->rule);
+}
+
 void psd_job_end(struct psd_job *job, struct psd_session *s, uint32_t code, const char *why)
 {
     if (s->told)
@@ -339,7 +357,9 @@ void psd_job_end(struct psd_job *job, struct psd_session *s, uint32_t code, cons
     if (was_in && s->told)
         psd_history_tell(job, PSD_EVENT_END, "%s (%s %u): %s", s->name, s->observer ? "observer" : "rank",
                          s->client, why);
-    s->took_part = s->took_part && code != PS__CODE__OK;
+    s->took_part = s->took_part && code != PS__CODE__OK && !has_no_part_yet(job, s);
+    if (was_in && s->took_part && job->state == PSD_STATE_READY)
+        warn_of_part(job, s);
     s->begun_by_ms = 0;
     s->ended_ms = psd_loop_now_ms(job->loop);
     snprintf(s->end, sizeof s->end, "%s", why);
@@ -355,8 +375,17 @@ void psd_job_end(struct psd_job *job, struct psd_session *s, uint32_t code, cons
     psd_journal_put(job);
 }
 
+/* Ranks that came between the request and the change, when another rule was in force. */
+static void end_ranks_beyond(struct psd_job *job)
+{
+    for (uint32_t i = job->cfg->hyper.workers; i < job->sessions->n_workers_max; i++)
+        if (job->sessions->slots[i].state != PSD_SESSION_VACANT)
+            may_have_rank(job, &job->sessions->slots[i]);
+}
+
 void psd_job_method_changed(struct psd_job *job, bool keeps_shares)
 {
+    end_ranks_beyond(job);
     psd_job_update_rates(job);
     if (job->center == NULL)
         return;

@@ -139,11 +139,13 @@ void psd_membership_save(struct psd_job *job)
     hold(job);
 }
 
-void psd_membership_method_changed(struct psd_job *job)
+void psd_membership_method_changed(struct psd_job *job, bool keeps_shares)
 {
     psd_membership_reset(job);
     if (!has_members(job) || psd_sessions_count_in(job->sessions, false, PSD_SESSION_ACTIVE) == 0)
         return;
+    if (job->center->info->fixed_workers && !keeps_shares && !are_enough(job))
+        return; /* one that joined later would begin at a center that the others have moved */
     job->membership.started = true;
     publish(job, 0);
     psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_GO});

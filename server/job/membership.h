@@ -32,7 +32,8 @@ void psd_membership_held(struct psd_job *job, const struct psd_lane *lane, uint6
 /* The server of these lanes (bits) is lost, or back. A draining psd does not wait for lanes that are away. */
 void psd_membership_away(struct psd_job *job, uint64_t lanes, bool away);
 void psd_membership_drain(struct psd_job *job); /* psd begins to drain */
-/* The method has changed: starts again with every active worker. */
-void psd_membership_method_changed(struct psd_job *job);
+/* The method has changed: starts again with every active worker, but where workers begin their parts in the
+ * center (keeps_shares is false) once all of them are there. */
+void psd_membership_method_changed(struct psd_job *job, bool keeps_shares);
 
 #endif

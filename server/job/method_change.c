@@ -221,10 +221,12 @@ static void finish(struct psd_job *job)
     w->n_changes++;
     uint32_t generation =
         atomic_fetch_add_explicit(&job->lanes->shared.generation, 1, memory_order_relaxed) + 1;
+    if (!keeps_shares)
+        job->shares_since = generation;
     job->reload.recorded = psd_journal_put_method(job);
     psd_job_method_changed(job, keeps_shares);
     job->hooks.welcome_all(job->psd);
-    psd_membership_method_changed(job);
+    psd_membership_method_changed(job, keeps_shares);
     psd_checkpointer_go_on(job);
     ps_log(PS_LOG_INFO, "job.swapped",
            "generation %u: method %s (rule %s, admission %s, optimizer %s) after %s, from version %" PRIu64,

@@ -209,15 +209,42 @@ static void count_round(struct psd_lane *lane)
     r->round = lowest;
 }
 
-/* Once every chunk has reached the first round of the next set, drops the previous set. */
-static void drop_old_members(struct psd_rounds *r)
+/* The first round that no chunk has begun. */
+static uint64_t first_round(const struct psd_lane *lane)
 {
+    const struct psd_rounds *r = lane->rounds;
+    uint64_t first = 0;
+    for (uint32_t k = 0; k < lane->n_chunks; k++) {
+        uint64_t here = r->done[k] + (r->turn[k] > 0 || r->at[k] > 0);
+        if (psd_rounds_moves(lane, k) && here > first)
+            first = here;
+    }
+    return first;
+}
+
+static void hold(struct psd_lane *lane)
+{
+    struct psd_lane_message held = {.kind = PSD_LANE_HELD};
+    if (lane->rounds != NULL) {
+        lane->rounds->held = true;
+        lane->rounds->hold_due = false;
+        held.a = lane->center->admission->rounds ? first_round(lane) : lane->center->admission->slowest(lane);
+    }
+    psd_queue_push(lane->out, &held);
+}
+
+/* Once every chunk has reached the first round of the next set, drops the previous set. */
+static void drop_old_members(struct psd_lane *lane)
+{
+    struct psd_rounds *r = lane->rounds;
     if (!r->has_next || r->round < r->next.from)
         return;
     struct psd_members was = r->now;
     r->now = r->next;
     r->next = was;
     r->has_next = false;
+    if (r->hold_due)
+        hold(lane);
 }
 
 static void copy_if_due(struct psd_lane *lane)
@@ -235,7 +262,7 @@ static void round_over(struct psd_lane *lane)
 {
     struct psd_shared *shared = lane->shared;
     count_round(lane);
-    drop_old_members(lane->rounds);
+    drop_old_members(lane);
     lane->rounds->wake = true;
     if (lane->center->admission->merges) {
         psd_count(&lane->stats.clock, 1);
@@ -298,7 +325,7 @@ void psd_rounds_advance_all(struct psd_lane *lane)
         r->wake = false;
         for (uint32_t k = 0; k < lane->n_chunks; k++)
             advance(lane, k);
-        drop_old_members(r);
+        drop_old_members(lane);
     } while (r->wake);
 }
 
@@ -462,27 +489,17 @@ void psd_rounds_forget(struct psd_lane *lane, uint32_t client)
         psd_rounds_snapshot(lane, r->snapshot, r->save_at);
 }
 
-/* The first round that no chunk has begun. */
-static uint64_t first_round(const struct psd_lane *lane)
-{
-    const struct psd_rounds *r = lane->rounds;
-    uint64_t first = 0;
-    for (uint32_t k = 0; k < lane->n_chunks; k++) {
-        uint64_t here = r->done[k] + (r->turn[k] > 0 || r->at[k] > 0);
-        if (psd_rounds_moves(lane, k) && here > first)
-            first = here;
-    }
-    return first;
-}
-
+/* There is room for one set that not all chunks have come to. Where messages are merged, a round of a chunk
+ * begins and is over at once when all chunks have completed the one before, so that the following set is
+ * valid from the same round. In turns it may be valid from a later one, so nobody may send it before all
+ * chunks have come to the set that is there, which takes a round at most. */
 void psd_rounds_hold(struct psd_lane *lane)
 {
-    struct psd_lane_message held = {.kind = PSD_LANE_HELD};
-    if (lane->rounds != NULL) {
-        lane->rounds->held = true;
-        held.a = lane->center->admission->rounds ? first_round(lane) : lane->center->admission->slowest(lane);
-    }
-    psd_queue_push(lane->out, &held);
+    struct psd_rounds *r = lane->rounds;
+    if (r != NULL && r->has_next && lane->n_moving > 0 && !lane->center->admission->merges)
+        r->hold_due = true;
+    else
+        hold(lane);
 }
 
 /* Without rounds, new members start with the published clock. */
@@ -513,7 +530,7 @@ void psd_rounds_take_members(struct psd_lane *lane, const struct psd_members *m)
     }
     copy_members(&r->next, m);
     r->has_next = true;
-    drop_old_members(r);
+    drop_old_members(lane);
 }
 
 void psd_rounds_go(struct psd_lane *lane)

@@ -77,8 +77,9 @@ struct psd_rounds {
     uint32_t last;              /* the last chunk that moves: an exchange ends with it */
     uint64_t closing; /* chunks from this float on belong to a cycle's last fragment; 0 without fragments */
     bool held;
-    bool wake;   /* other chunks than the current one may be able to advance */
-    bool saving; /* the slice is to be copied after `save_at` rounds */
+    bool hold_due; /* to be held as soon as every chunk has come to the next set */
+    bool wake;     /* other chunks than the current one may be able to advance */
+    bool saving;   /* the slice is to be copied after `save_at` rounds */
     uint64_t save_at;
     struct psd_snapshot *snapshot;
     struct psd_arrival **gathered; /* [n_slots]: the messages of a round, gathered by an admission */

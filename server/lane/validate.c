@@ -216,6 +216,18 @@ static uint32_t check_piece(const struct psd_lane *lane, struct psd_arrival *a,
     return 0;
 }
 
+/* The loop ends the sessions of other ranks, but its commands to the lanes of another server may be late. */
+static uint32_t check_rank(const struct psd_lane *lane, const struct ps_frame *f,
+                           const struct psd_request_kind *kind, struct ps_error *err)
+{
+    const struct psd_center *center = lane->center;
+    if (!kind->moves || !center->rule->takes_seen || f->client < center->n_seen)
+        return 0;
+    ps_fail(err, 0, "rank %u: rule %s has a fixed number of %u workers (workers: %u)", f->client,
+            center->rule->name, center->n_seen, center->n_seen);
+    return PS__CODE__RANK_RANGE;
+}
+
 /* In an exchange in place the lane also applies the worker's side. That requires an admission that applies
  * messages as they arrive, and the message to be x itself. */
 static uint32_t check_in_place(const struct psd_lane *lane, const struct psd_arrival *a, struct ps_error *err)
@@ -280,7 +292,8 @@ uint32_t psd_lane_check(struct psd_lane *lane, struct psd_arrival *a, const stru
                                                          : "after the job has begun");
         return kind->code;
     }
-    if ((code = check_piece(lane, a, kind, err)) != 0 || (code = check_body(lane, a, kind, err)) != 0)
+    if ((code = check_rank(lane, f, kind, err)) != 0 || (code = check_piece(lane, a, kind, err)) != 0 ||
+        (code = check_body(lane, a, kind, err)) != 0)
         return code;
     return check_in_place(lane, a, err);
 }

@@ -69,6 +69,26 @@ START_TEST(each_compensates_from_what_it_saw)
 }
 END_TEST
 
+/* The head of several servers ends its session, of which another server may hear too late. */
+START_TEST(who_is_beyond_workers_moves_nothing)
+{
+    enum { C = 2 };
+    static const uint8_t kinds[] = {PS_FRAME_EXCHANGE, PS_FRAME_PUSH, PS_FRAME_ADD};
+    struct rig r;
+    struct reply reply;
+    open_job(&r, two);
+    rig_admit(&r, C, INC, PSD_PHASE_ACTIVE, false);
+    for (uint64_t i = 0; i < ROWS(kinds); i++) {
+        struct ps_frame f = rig_frame(&r, kinds[i], C, INC, i + 1, 0, 1);
+        rig_ask_vector(&r, 0, &f, ones, &reply);
+        ck_assert_uint_eq(reply.f.kind, PS_FRAME_ERROR);
+        ck_assert_uint_eq(reply.f.code, PS__CODE__RANK_RANGE);
+    }
+    ck_assert_float_eq(at_center(&r), 8);
+    rig_close(&r);
+}
+END_TEST
+
 /* A push is answered with nothing; a chunk that is sent again with the center as it is. */
 START_TEST(only_what_it_was_sent_was_seen)
 {
@@ -156,6 +176,7 @@ int main(void)
     tcase_add_loop_test(tc, each_compensates_from_what_it_saw, 0, ROWS(jobs));
     tcase_add_loop_test(tc, only_what_it_was_sent_was_seen, 0, ROWS(jobs));
     tcase_add_loop_test(tc, who_joins_anew_saw_the_center, 0, ROWS(jobs));
+    tcase_add_test(tc, who_is_beyond_workers_moves_nothing);
     tcase_add_test(tc, who_is_resumed_saw_the_center);
     tcase_add_test(tc, memory_counts_what_each_worker_saw);
     suite_add_tcase(suite, tc);

@@ -506,6 +506,70 @@ START_TEST(round_robin_applies_in_order_of_rank)
 }
 END_TEST
 
+static void tell_all_to_hold(struct rig *r)
+{
+    for (uint32_t lane = 0; lane < LANES; lane++)
+        rig_tell(r, lane, &(struct psd_lane_message){.kind = PSD_COMMAND_HOLD});
+}
+
+/* Chunks of an exchange in every lane, and their answers. */
+static void send_chunks(struct rig *r, uint32_t client, uint64_t seq, uint32_t first, uint32_t end)
+{
+    for (uint32_t lane = 0; lane < LANES; lane++)
+        for (uint32_t k = first; k < end; k++)
+            send_chunk(r, client, seq, lane, k);
+}
+
+static void recv_chunks(struct rig *r, uint32_t first, uint32_t end)
+{
+    struct reply reply;
+    for (uint32_t lane = 0; lane < LANES; lane++)
+        for (uint32_t k = first; k < end; k++)
+            recv_answer(r, lane, &reply);
+}
+
+/* Another one joins when a part of the chunks has come to the first round of the one before, and its lowest
+ * rank has been served there. */
+START_TEST(who_joins_before_another_has_its_turn_in_the_same_round)
+{
+    struct rig r;
+    struct reply reply;
+    open_job(&r, "elastic", round_robin);
+    play_round(&r, 1, orders[0], P, NULL);
+    for (uint32_t rank = 0; rank < P; rank++) {
+        send_chunks(&r, rank, 2, 0, 1);
+        recv_chunks(&r, 0, 1);
+    }
+    ck_assert_uint_eq(rig_hold(&r), 2);
+    rig_members(&r, 2, RIG_SLOTS, (const uint32_t[]){0, 1, 2, OTHER});
+    send_chunks(&r, 0, 2, 1, CHUNKS);
+    recv_chunks(&r, 1, CHUNKS);
+    send_chunk(&r, 0, 3, 0, 0);
+    recv_answer(&r, 0, &reply);
+    tell_all_to_hold(&r);
+    for (uint32_t rank = 1; rank < P; rank++)
+        send_chunks(&r, rank, 2, 1, CHUNKS);
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        struct psd_lane_message held = rig_hear(&r, lane);
+        ck_assert_int_eq(held.kind, PSD_LANE_HELD);
+        ck_assert_uint_eq(held.a, lane == 0 ? 3 : 2);
+    }
+    r.told = false;
+    rig_members(&r, 3, RIG_SLOTS, (const uint32_t[]){0, 1, 2, OTHER});
+    for (uint32_t rank = 1; rank < P; rank++)
+        recv_chunks(&r, 1, CHUNKS);
+    struct ps_frame f = rig_frame(&r, PS_FRAME_EXCHANGE, OTHER, INC, 1, 0, 0);
+    rig_send_vector(&r, 0, &f, x[0]);
+    for (uint32_t rank = 1; rank < P; rank++)
+        send_chunk(&r, rank, 3, 0, 0);
+    for (uint32_t rank = 1; rank < RIG_SLOTS; rank++) {
+        recv_answer(&r, 0, &reply);
+        ck_assert_uint_eq(reply.f.client, rank);
+    }
+    rig_close(&r);
+}
+END_TEST
+
 START_TEST(a_round_robin_round_ends_when_the_last_has_gone)
 {
     struct rig r;
@@ -574,6 +638,7 @@ int main(void)
     tcase_add_test(tc, a_snapshot_is_the_center_after_a_round);
     tcase_add_test(tc, a_snapshot_outlives_the_members_of_its_round);
     tcase_add_test(tc, round_robin_applies_in_order_of_rank);
+    tcase_add_test(tc, who_joins_before_another_has_its_turn_in_the_same_round);
     tcase_add_test(tc, a_round_robin_round_ends_when_the_last_has_gone);
     tcase_add_test(tc, serial_answers_when_the_turn_has_come_again);
     suite_add_tcase(suite, tc);

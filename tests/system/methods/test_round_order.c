@@ -328,6 +328,7 @@ START_TEST(admm_takes_no_fifth_worker)
     assert_says(psc_error(c[P]), "admm");
     assert_says(psc_error(c[P]), "4");
     free(daemon_ask(&d, "POST", "/evict?rank=3"));
+    ck_assert(daemon_will_log(&d, "session.part", WAIT_S));
     free(daemon_ask(&d, "POST", "/set?lines=learning_rate%3D0.1"));
     ck_assert(daemon_will_log(&d, "job.swapped", WAIT_S));
     ck_assert_msg(join(&d, P - 1, &again) < 0, "another has its rank");
@@ -335,6 +336,102 @@ START_TEST(admm_takes_no_fifth_worker)
     psc_close(again);
     for (int i = 0; i <= P; i++)
         psc_close(c[i]);
+    daemon_remove(&d);
+}
+END_TEST
+
+/* Who is lost while the job waits for its workers has no part in the center, which nobody has moved. */
+START_TEST(admm_replaces_who_was_lost_before_it_began)
+{
+    struct daemon d;
+    struct psc *c[2] = {NULL}, *again = NULL;
+    start(&d, (const char *[]){COMMON, "method=admm", "learning_rate=0.05", "rho=2.5", "workers=3", NULL});
+    for (int i = 0; i < 2; i++)
+        ck_assert_msg(join(&d, i, &c[i]) == PSC_OK, "%s", psc_error(c[i]));
+    free(daemon_ask(&d, "POST", "/evict?rank=1"));
+    ck_assert(daemon_will_log(&d, "session.ended", WAIT_S));
+    ck_assert_msg(join(&d, 1, &again) == PSC_OK, "%s", psc_error(again));
+    psc_close(again);
+    for (int i = 0; i < 2; i++)
+        psc_close(c[i]);
+    daemon_remove(&d);
+}
+END_TEST
+
+/* A job changes to admm when one of two workers is there: the one that joins later begins at the same center.
+ */
+START_TEST(admm_begins_with_all_of_its_workers)
+{
+    struct daemon d;
+    struct psc *c[2];
+    uint64_t ticket;
+    float *message = calloc(FLOATS, sizeof *message), *answer = calloc(FLOATS, sizeof *answer);
+    start(&d, (const char *[]){COMMON, "method=async-sgd", "learning_rate=1", NULL});
+    ck_assert_msg(join(&d, 0, &c[0]) == PSC_OK, "%s", psc_error(c[0]));
+    ck_assert_msg(psc_step(c[0], message, answer, 1) == PSC_OK, "%s", psc_error(c[0]));
+    ck_assert_msg(psc_set_method(c[0], "method=admm\nworkers=2\nrho=1") == PSC_OK, "%s", psc_error(c[0]));
+    for (int k = 0; k < FLOATS; k++)
+        message[k] = 2;
+    ck_assert_msg(psc_exchange_start(c[0], message, answer, 1, &ticket) == PSC_OK, "%s", psc_error(c[0]));
+    ck_assert(is_in_state(&d, "0", "waits", WAIT_S));
+    ck_assert_msg(join(&d, 1, &c[1]) == PSC_OK, "%s", psc_error(c[1]));
+    ck_assert_msg(psc_exchange(c[1], message, answer, 1) == PSC_OK, "%s", psc_error(c[1]));
+    ck_assert_float_eq(answer[0], 1); /* eta rho is 1, so that kappa is 0: 2 / 2 of the other's message */
+    ck_assert_int_eq(psc_wait(c[0], ticket), PSC_OK);
+    for (int i = 0; i < 2; i++)
+        psc_close(c[i]);
+    daemon_remove(&d);
+    free(message);
+    free(answer);
+}
+END_TEST
+
+/* A worker of downpour that has not sent its last steps, and goes on under admm. */
+struct seeker {
+    struct psc *c;
+    float x[FLOATS], g[FLOATS], goal;
+    int steps;
+    pthread_t thread;
+};
+
+static void *seek(void *seeker_arg)
+{
+    struct seeker *s = seeker_arg;
+    for (int t = 0; t < s->steps; t++) {
+        for (int i = 0; i < FLOATS; i++)
+            s->g[i] = s->x[i] - s->goal;
+        ck_assert_msg(psc_step(s->c, s->x, s->g, 1) == PSC_OK, "%s", psc_error(s->c));
+    }
+    return NULL;
+}
+
+/* The workers' gradients sum to 0 at the center alone that they have in common: otherwise it was not the mean
+ * of their shares. */
+START_TEST(unsent_steps_do_not_part_admms_workers)
+{
+    enum { P = 2, STEPS = 300 };
+    static struct seeker s[P] = {{.goal = 1}, {.goal = 3}};
+    static float center[FLOATS];
+    struct daemon d;
+    start(&d, (const char *[]){COMMON, "method=downpour", "learning_rate=0.25", "period=4", NULL});
+    for (int i = 0; i < P; i++) {
+        ck_assert_msg(join(&d, i, &s[i].c) == PSC_OK, "%s", psc_error(s[i].c));
+        s[i].steps = 2;
+        seek(&s[i]);
+    }
+    ck_assert_msg(psc_set_method(s[0].c, "method=admm\nworkers=2\nrho=2\nperiod=preset") == PSC_OK, "%s",
+                  psc_error(s[0].c));
+    for (int i = 0; i < P; i++) {
+        s[i].steps = STEPS;
+        ck_assert_int_eq(pthread_create(&s[i].thread, NULL, seek, &s[i]), 0);
+    }
+    for (int i = 0; i < P; i++)
+        pthread_join(s[i].thread, NULL);
+    ck_assert_int_eq(psc_pull(s[0].c, NULL, center), PSC_OK);
+    for (int i = 0; i < FLOATS; i++)
+        ck_assert_msg(fabsf(center[i] - 2) < 1e-4f, "[%d] ends at %.9g", i, (double)center[i]);
+    for (int i = 0; i < P; i++)
+        psc_close(s[i].c);
     daemon_remove(&d);
 }
 END_TEST
@@ -369,6 +466,9 @@ int main(void)
         alpha_follows_the_members,
         a_round_takes_no_other_part_of_the_vector,
         admm_takes_no_fifth_worker,
+        admm_replaces_who_was_lost_before_it_began,
+        admm_begins_with_all_of_its_workers,
+        unsent_steps_do_not_part_admms_workers,
         dc_asgd_has_as_many_ranks_as_workers,
     };
     return suite_run("turns", tests, sizeof tests / sizeof *tests, 500);

@@ -482,6 +482,42 @@ START_TEST(an_exchange_that_the_checkpoint_cut_holds_nothing_up)
 }
 END_TEST
 
+/* Its session is in the checkpoint, and it was not back when the method was asked for. */
+START_TEST(a_rank_beyond_workers_ends_with_the_change)
+{
+    enum { HANDS = 3 };
+    static const char *settings[] = {COMMON, "lanes=2", NULL};
+    struct daemon d;
+    struct hand h[HANDS];
+    Ps__Hello hello = PS__HELLO__INIT;
+    start(&d, settings, exact[0]);
+    for (int i = 0; i < HANDS; i++)
+        ck_assert_int_eq(hand_join(&h[i], d.endpoint, FLOATS), 0);
+    ck_assert(daemon_checkpoint(&d, WAIT_S));
+    daemon_stop(&d, SIGKILL, WAIT_S);
+    ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
+    reload(&d, "method: dc-asgd\nworkers: 2\n", "started");
+    ck_assert_double_eq(daemon_number(&d, "/status", "generation"), 0);
+    for (int i = 0; i < HANDS; i++) {
+        struct hand again;
+        hand_open(&again, d.endpoint);
+        hello.protocol = PS_PROTOCOL_VERSION;
+        hello.name = (char *)"hand";
+        hello.client = h[i].client;
+        hello.incarnation = h[i].incarnation;
+        hello.manifest_hash = h[i].manifest_hash;
+        ck_assert_int_eq(hand_hello(&again, &hello), 0);
+        hand_close(&h[i]);
+        h[i] = again;
+    }
+    ck_assert(daemon_reaches(&d, "/status", "generation", 1, WAIT_S));
+    ck_assert_uint_eq(daemon_logged(&d, "session.ended"), 1);
+    for (int i = 0; i < HANDS; i++)
+        hand_close(&h[i]);
+    daemon_remove(&d);
+}
+END_TEST
+
 START_TEST(a_broken_configuration_changes_nothing_and_is_counted)
 {
     static const char *settings[] = {COMMON, "lanes=2", NULL};
@@ -579,6 +615,7 @@ int main(void)
         a_stopped_worker_takes_the_method_when_it_is_back,
         an_exchange_refused_in_the_middle_holds_nothing_up,
         an_exchange_that_the_checkpoint_cut_holds_nothing_up,
+        a_rank_beyond_workers_ends_with_the_change,
         a_second_sigterm_during_a_swap_saves_what_landed,
         a_drain_shorter_than_a_swap_saves_what_landed,
         a_broken_configuration_changes_nothing_and_is_counted,
