@@ -342,13 +342,13 @@ static const char *const anew[][2] = {
     {"method%3Dasync-easgd%0Aworkers%3Dpreset", "method%3Dadmm%0Aworkers%3D2"},
 };
 
-static void change_unseen(const char *const *changes, struct psc *c)
+static void change_unseen(const char *const *requests, struct psc *c)
 {
     struct psc_info info = {.size = sizeof info};
     char request[80];
     uint32_t n = 0;
-    for (; n < 2 && changes[n] != NULL; n++) {
-        snprintf(request, sizeof request, "/set?lines=%s", changes[n]);
+    for (; n < 2 && requests[n] != NULL; n++) {
+        snprintf(request, sizeof request, "/set?lines=%s", requests[n]);
         free(daemon_ask(&psd, "POST", request));
         ck_assert(daemon_reaches(&psd, "/status", "generation", n + 1, UNIT_HANG_S));
     }

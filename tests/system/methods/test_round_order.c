@@ -409,7 +409,7 @@ static void *seek(void *seeker_arg)
  * of their shares. */
 START_TEST(unsent_steps_do_not_part_admms_workers)
 {
-    enum { P = 2, STEPS = 300 };
+    enum { P = 2, LONG_ENOUGH = 300 };
     static struct seeker s[P] = {{.goal = 1}, {.goal = 3}};
     static float center[FLOATS];
     struct daemon d;
@@ -422,7 +422,7 @@ START_TEST(unsent_steps_do_not_part_admms_workers)
     ck_assert_msg(psc_set_method(s[0].c, "method=admm\nworkers=2\nrho=2\nperiod=preset") == PSC_OK, "%s",
                   psc_error(s[0].c));
     for (int i = 0; i < P; i++) {
-        s[i].steps = STEPS;
+        s[i].steps = LONG_ENOUGH;
         ck_assert_int_eq(pthread_create(&s[i].thread, NULL, seek, &s[i]), 0);
     }
     for (int i = 0; i < P; i++)
