@@ -211,10 +211,10 @@ struct psc_options {
      * thread's during psc_open. There the library keeps its own vectors, too, and computes on them; it
      * touches none of them from the host. A call may leave this GPU as the calling thread's. Results are
      * those of the host, bit for bit. With "cuda": psc_alloc allocates memory of the GPU; own_step gets its
-     * pointers; parts of a gradient leave in psc_step_end, unless a clique sums them; messages are encoded by
-     * the host. PSC_EUNSUPPORTED: no such GPU, no module libpsclient-cuda.so, an observer, or a clique of
-     * more than one member that is not over NCCL (psclique_nccl.h), which takes no vectors of the host. None
-     * of it has been run on a GPU yet: docs/GPU.md. NULL: host. */
+     * pointers; parts of a gradient leave in psc_step_end, unless a clique sums them; messages are encoded and
+     * answers decoded there. PSC_EUNSUPPORTED: no such GPU, no module libpsclient-cuda.so, an observer, or a
+     * clique of more than one member that is not over NCCL (psclique_nccl.h), which takes no vectors of the
+     * host. NULL: host. */
     const char *memory;
     /* With "cuda": a cudaStream_t; the default stream is cudaStreamLegacy. A call reads and writes vectors in
      * its order: what was put into the stream before the call is done before, and what is put there after it
