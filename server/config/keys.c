@@ -344,15 +344,31 @@ const char *psd_config_key_leaf(const struct psd_config_key *key)
     return dot != NULL ? dot + 1 : key->name;
 }
 
+static bool ends_in(const struct psd_config_key *key, const char *name, size_t len)
+{
+    const char *leaf = psd_config_key_leaf(key);
+    return strlen(leaf) == len && memcmp(leaf, name, len) == 0;
+}
+
 const struct psd_config_key *psd_config_key_short(const char *name, size_t len)
 {
-    const struct psd_config_key *found = psd_config_key_find(name, len);
-    for (const struct psd_config_key *k = psd_config_keys; found == NULL && k->name != NULL; k++) {
-        const char *leaf = psd_config_key_leaf(k);
-        if (strlen(leaf) == len && memcmp(leaf, name, len) == 0)
+    const struct psd_config_key *whole = psd_config_key_find(name, len), *found = NULL;
+    size_t n = 0;
+    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++)
+        if (ends_in(k, name, len)) {
             found = k;
-    }
-    return found;
+            n++;
+        }
+    return whole != NULL ? whole : n == 1 ? found : NULL;
+}
+
+void psd_config_key_list_short(const char *name, size_t len, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL && used < size; k++)
+        if (ends_in(k, name, len))
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", k->name);
 }
 
 bool psd_config_key_in_group(const struct psd_config_key *key, const char *group)

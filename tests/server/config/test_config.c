@@ -464,6 +464,10 @@ static const struct {
      {"--set: parameters: ", "'perod'; did you mean parameters.period?", "pipeline_warmup_epochs, schedule"}},
     {"perio=2", {"--set: ", "'perio'; did you mean parameters.period?", "allowed here: method"}},
     {"nothing.at.all=2", {"'nothing.at.all'"}},
+    {"every_s=300",
+     {"--set: found every_s, which several keys end in; allowed are parameters.schedule.every_s, "
+      "checkpoint.every_s"}},
+    {"codec=int8", {"--set: codec: found a single value"}},
     {"schedule={kind: fast}", {"parameters.schedule.kind: found fast; "}},
     {"schedule={kind: [}", {"--set: parameters.schedule: found {kind: [}, which is not YAML: "}},
     {"servers.head=@endpoint",
