@@ -220,7 +220,7 @@ check_resumed() {
 make_run_folder() {
     local name k
     if [[ -n $run_dir ]]; then
-        mkdir -p "$run_dir"
+        mkdir -p "$run_dir" || die "--run-dir: the folder $run_dir cannot be created"
     else
         name=$PWD/run/$(date +%Y%m%d-%H%M%S)-${method:-psrun}
         run_dir=$name
