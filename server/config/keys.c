@@ -79,7 +79,7 @@ const struct psd_config_key psd_config_keys[] = {
      .off = true, .help = "elastic penalty: alpha = learning_rate * rho; under admm rho itself"},
     {"parameters.beta", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.beta), .min = 0, .max = 2, .word = "none",
      .word_value = NAN, .value = "preset", .fallback = "none", .uses = PS_USES_RATE, .off = true,
-     .help = "elastic rate of all workers combined: alpha = beta / (workers * period), under sync beta / "
+     .help = "elastic rate of all workers combined: alpha = beta / (workers * period), in rounds beta / "
              "workers"},
     {"parameters.period", PSD_CONFIG_U32, RELOAD, AT(hyper.period), .min = 1, .max = 1000000,
      .value = "preset", .fallback = "1", .uses = PS_USES_PERIOD, .off = true,
@@ -182,10 +182,12 @@ const struct psd_config_key psd_config_keys[] = {
      .value = "preset", .fallback = "0", .chooser = "parameters.schedule.kind",
      .chosen = 1u << PS_SCHEDULE_COSINE, .help = "cosine: fraction of the rate that remains at its end"},
     {"parameters.schedule.milestones", PSD_CONFIG_STRING, RELOAD, TEXT(schedule.milestones),
-     .value = "preset", .fallback = "none", .chooser = "parameters.schedule.kind", .off = true,
+     .allowed = "steps separated by commas, in quotes, such as \"30000, 60000\", none", .value = "preset",
+     .fallback = "none", .chooser = "parameters.schedule.kind", .off = true,
      .chosen = 1u << PS_SCHEDULE_MULTI_STEP,
      .help = "multi-step: a worker's steps at which the rate drops, ascending, separated by commas"},
-    {"parameters.schedule.factors", PSD_CONFIG_STRING, RELOAD, TEXT(schedule.factors), .value = "preset",
+    {"parameters.schedule.factors", PSD_CONFIG_STRING, RELOAD, TEXT(schedule.factors),
+     .allowed = "factors separated by commas, in quotes, such as \"0.2, 0.5\", none", .value = "preset",
      .fallback = "none", .chooser = "parameters.schedule.kind",
      .chosen = 1u << PS_SCHEDULE_MULTI_STEP | 1u << PS_SCHEDULE_PLATEAU, .off = true,
      .help = "factor of the rate at each drop, separated by commas; multi-step repeats the last one, plateau "
