@@ -461,7 +461,9 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
     if (rc != PSC_OK)
         return rc;
     if (c->manifest != NULL)
-        return ps_fail(&c->error, PSC_EINVAL, "psc_begin: the handle has begun already; allowed is one call");
+        return ps_fail(&c->error, PSC_EINVAL,
+                       "psc_begin: the handle has begun already, or could not join; allowed is one call: for "
+                       "another, close it and open a new one");
     if (!psc_is_open(c) || x == NULL)
         return ps_fail(&c->error, PSC_EINVAL, "psc_begin: needs an open handle and a vector");
     if ((rc = psc_check_memory(c, "psc_begin", x)) != PSC_OK)

@@ -211,10 +211,10 @@ struct psc_options {
      * thread's during psc_open. There the library keeps its own vectors, too, and computes on them; it
      * touches none of them from the host. A call may leave this GPU as the calling thread's. Results are
      * those of the host, bit for bit. With "cuda": psc_alloc allocates memory of the GPU; own_step gets its
-     * pointers; parts of a gradient leave in psc_step_end, unless a clique sums them; messages are encoded by
-     * the host. PSC_EUNSUPPORTED: no such GPU, no module libpsclient-cuda.so, an observer, or a clique of
-     * more than one member that is not over NCCL (psclique_nccl.h), which takes no vectors of the host. None
-     * of it has been run on a GPU yet: docs/GPU.md. NULL: host. */
+     * pointers; parts of a gradient leave in psc_step_end, unless a clique sums them; messages are encoded
+     * and answers decoded there. PSC_EUNSUPPORTED: no such GPU, no module libpsclient-cuda.so, an observer,
+     * or a clique of more than one member that is not over NCCL (psclique_nccl.h), which takes no vectors of
+     * the host. NULL: host. */
     const char *memory;
     /* With "cuda": a cudaStream_t; the default stream is cudaStreamLegacy. A call reads and writes vectors in
      * its order: what was put into the stream before the call is done before, and what is put there after it
@@ -285,8 +285,9 @@ int psc_open(const struct psc_options *opt, struct psc **out);
  * the start point: the first worker's offer, or the center. An observer's x is only written; the call waits
  * until a worker has made an offer. The tensors are copied, and x stays the caller's. Errors: PSC_EMANIFEST
  * names the first tensor that differs; PSC_EVALUE: x is not finite; PSC_EINVAL, PSC_ENOMEM, PSC_ESYSTEM;
- * PSC_EUNSUPPORTED: this worker cannot follow the job's method. After an error of the model or of x nothing
- * was sent, and the call may be repeated. */
+ * PSC_EUNSUPPORTED: this worker cannot follow the job's method. If the library finds the tensors or x
+ * invalid, nothing was sent, and the call may be repeated. After any other error, such as tensors that differ
+ * from the job's, the handle can only be closed. */
 int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors, float *x);
 
 /* Allocates *x, [n_floats] zeros, in memory that a server on this machine can map. Elastic exchanges then

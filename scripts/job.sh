@@ -156,7 +156,7 @@ unlock_folder() {
 
 # Creates the run folder, and a folder for the socket: the path of a UNIX socket has at most 107 bytes.
 job_prepare() {
-    mkdir -p "$run_dir"
+    mkdir -p "$run_dir" || die "the run folder $run_dir cannot be created"
     run_dir=$(cd "$run_dir" && pwd)
     [[ ! -e $run_dir/psd.yaml && ! -e $run_dir/history.jsonl ]] || die "$run_dir holds a run already: choose another folder"
     socket_dir=

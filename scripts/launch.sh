@@ -220,7 +220,7 @@ check_resumed() {
 make_run_folder() {
     local name k
     if [[ -n $run_dir ]]; then
-        mkdir -p "$run_dir"
+        mkdir -p "$run_dir" || die "--run-dir: the folder $run_dir cannot be created"
     else
         name=$PWD/run/$(date +%Y%m%d-%H%M%S)-${method:-psrun}
         run_dir=$name
@@ -322,7 +322,7 @@ start_server() { # SHARD
     backend_listen "$host"
     options+=(--listen "$listen_url" ${listen_name:+--set "advertise=$listen_name"})
     case $protection in
-    curve) options+=(--set "auth.key=$run_dir/keys/center" --set "auth.allow=$run_dir/keys/allow") ;;
+    curve) options+=(--set "auth.key=$(yaml_text "$run_dir/keys/center")" --set "auth.allow=$(yaml_text "$run_dir/keys/allow")") ;;
     insecure) options+=(--set insecure=true) ;;
     esac
     backend_on "$host" "psd-$1"

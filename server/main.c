@@ -100,7 +100,7 @@ static int set_key(struct arguments *a, const char *key, const char *value)
     return 0;
 }
 
-/* Quotes the value, so that YAML reads it as a string. */
+/* Quotes the value, so that YAML reads it as a string: a path may hold ": " or " #". */
 static int set_quoted(struct arguments *a, const char *key, const char *value)
 {
     char *quoted = calloc(2, strlen(value) + 2), *to = quoted;
@@ -135,7 +135,7 @@ static int set_port(struct arguments *a, const char *text)
         return PSD_EXIT_CONFIG;
     }
     snprintf(url, sizeof url, "%.*s:%ld", (int)(colon - listen), listen, port);
-    return set_key(a, "listen", url);
+    return set_quoted(a, "listen", url);
 }
 
 static int set_status(struct arguments *a, const char *text)
@@ -144,7 +144,7 @@ static int set_status(struct arguments *a, const char *text)
         fprintf(stderr, "psd: --status '%s': allowed is unix:PATH\n", text);
         return PSD_EXIT_CONFIG;
     }
-    return set_key(a, "status.socket", text + 5);
+    return set_quoted(a, "status.socket", text + 5);
 }
 
 static int set_shard(struct arguments *a, const char *text)
@@ -180,25 +180,25 @@ static int read_options(int argc, char **argv, struct arguments *a)
         case OPT_CONFIG:
             break; /* handled before the other options */
         case OPT_METHOD:
-            rc = set_key(a, "method", optarg);
+            rc = set_quoted(a, "method", optarg);
             break;
         case OPT_SET:
             rc = set_key(a, "", optarg);
             break;
         case OPT_LISTEN:
-            rc = set_key(a, "listen", optarg);
+            rc = set_quoted(a, "listen", optarg);
             break;
         case OPT_PORT:
             rc = set_port(a, optarg);
             break;
         case OPT_ENDPOINT:
-            rc = set_key(a, "endpoint_file", optarg);
+            rc = set_quoted(a, "endpoint_file", optarg);
             break;
         case OPT_STATUS:
             rc = set_status(a, optarg);
             break;
         case OPT_STATE:
-            rc = set_key(a, "state_dir", optarg);
+            rc = set_quoted(a, "state_dir", optarg);
             break;
         case OPT_TENSORBOARD:
             rc = set_quoted(a, "tensorboard", optarg);

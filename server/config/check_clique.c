@@ -66,8 +66,9 @@ int psd_config_clique_change(const struct psd_config *now, const struct psd_conf
     if (!ps_method_is_one_clique(was, now->clique.mode) && !ps_method_is_one_clique(is, next->clique.mode))
         return 0;
     return ps_fail(err, -EINVAL,
-                   "method: found %s after %s; a job whose workers are one clique moves its values without "
-                   "psd, so its method changes with a restart of psd and the clique (--resume keeps the "
-                   "center)",
-                   next->method, now->method);
+                   "method: found %s%s after %s; a job whose workers are one clique moves its values without "
+                   "psd, so its method and parameters change with a restart of psd and the clique (--resume "
+                   "keeps the center)",
+                   next->method, strcmp(next->method, now->method) == 0 ? " with other parameters" : "",
+                   now->method);
 }

@@ -35,7 +35,9 @@ static int check_transport(const struct psd_config *cfg, struct ps_error *err)
     if (strcmp(cfg->transport, "auto") == 0 || wanted == own)
         return 0;
     if (wanted == NULL || wanted->port_admit == NULL)
-        return ps_fail(err, -EINVAL, "transport: %s, but listen is %.100s: the listener's transport is %s",
+        return ps_fail(err, -EINVAL,
+                       "transport: found %s, and listen is %.100s; allowed are auto, shm, rdma, and the "
+                       "listener's: %s",
                        cfg->transport, cfg->listen, own != NULL ? own->name : "none");
     return 0;
 }
@@ -104,6 +106,18 @@ static int check_auth(const struct psd_config *cfg, struct ps_error *err)
     return 0;
 }
 
+/* Whether it names a server: its URL, or an endpoint file. */
+static bool is_server(const char *text)
+{
+    struct psd_url url;
+    struct ps_error why;
+    if (text[0] == '@')
+        return text[1] != 0;
+    if (strncmp(text, "ipc://", 6) == 0)
+        return text[6] != 0;
+    return psd_url_parse(text, &url, &why) == 0;
+}
+
 static int check_servers(const struct psd_config *cfg, struct ps_error *err)
 {
     bool has_head = strcmp(cfg->servers.head, "none") != 0;
@@ -111,10 +125,13 @@ static int check_servers(const struct psd_config *cfg, struct ps_error *err)
     if (i >= n)
         return ps_fail(err, -EINVAL, "servers.index: found %u; with servers.count %u allowed is 0 to %u", i,
                        n, n - 1);
-    if (has_head != (i > 0))
-        return ps_fail(err, -EINVAL, "servers.head: found %.100s; allowed is %s", cfg->servers.head,
-                       i > 0 ? "the URL of server 0, or @FILE with its endpoint, at every other server"
-                             : "none at server 0, which is the head");
+    if (has_head != (i > 0) || (has_head && !is_server(cfg->servers.head)))
+        return ps_fail(
+            err, -EINVAL, "servers.head: found %.100s; allowed is %s", cfg->servers.head,
+            i > 0
+                ? "the URL of server 0 (tcp://HOST:PORT or ipc://PATH), or @FILE with its endpoint, at every "
+                  "other server"
+                : "none at server 0, which is the head");
     if (n * cfg->lanes > PSD_MAX_LANES)
         return ps_fail(err, -EINVAL, "lanes: found %u for each of %u servers; allowed are %d in total",
                        cfg->lanes, n, PSD_MAX_LANES);

@@ -79,7 +79,7 @@ const struct psd_config_key psd_config_keys[] = {
      .off = true, .help = "elastic penalty: alpha = learning_rate * rho; under admm rho itself"},
     {"parameters.beta", PSD_CONFIG_DOUBLE, RELOAD, AT(hyper.beta), .min = 0, .max = 2, .word = "none",
      .word_value = NAN, .value = "preset", .fallback = "none", .uses = PS_USES_RATE, .off = true,
-     .help = "elastic rate of all workers combined: alpha = beta / (workers * period), under sync beta / "
+     .help = "elastic rate of all workers combined: alpha = beta / (workers * period), in rounds beta / "
              "workers"},
     {"parameters.period", PSD_CONFIG_U32, RELOAD, AT(hyper.period), .min = 1, .max = 1000000,
      .value = "preset", .fallback = "1", .uses = PS_USES_PERIOD, .off = true,
@@ -182,10 +182,12 @@ const struct psd_config_key psd_config_keys[] = {
      .value = "preset", .fallback = "0", .chooser = "parameters.schedule.kind",
      .chosen = 1u << PS_SCHEDULE_COSINE, .help = "cosine: fraction of the rate that remains at its end"},
     {"parameters.schedule.milestones", PSD_CONFIG_STRING, RELOAD, TEXT(schedule.milestones),
-     .value = "preset", .fallback = "none", .chooser = "parameters.schedule.kind", .off = true,
+     .allowed = "steps separated by commas, in quotes, such as \"30000, 60000\", none", .value = "preset",
+     .fallback = "none", .chooser = "parameters.schedule.kind", .off = true,
      .chosen = 1u << PS_SCHEDULE_MULTI_STEP,
      .help = "multi-step: a worker's steps at which the rate drops, ascending, separated by commas"},
-    {"parameters.schedule.factors", PSD_CONFIG_STRING, RELOAD, TEXT(schedule.factors), .value = "preset",
+    {"parameters.schedule.factors", PSD_CONFIG_STRING, RELOAD, TEXT(schedule.factors),
+     .allowed = "factors separated by commas, in quotes, such as \"0.2, 0.5\", none", .value = "preset",
      .fallback = "none", .chooser = "parameters.schedule.kind",
      .chosen = 1u << PS_SCHEDULE_MULTI_STEP | 1u << PS_SCHEDULE_PLATEAU, .off = true,
      .help = "factor of the rate at each drop, separated by commas; multi-step repeats the last one, plateau "
@@ -344,15 +346,31 @@ const char *psd_config_key_leaf(const struct psd_config_key *key)
     return dot != NULL ? dot + 1 : key->name;
 }
 
+static bool ends_in(const struct psd_config_key *key, const char *name, size_t len)
+{
+    const char *leaf = psd_config_key_leaf(key);
+    return strlen(leaf) == len && memcmp(leaf, name, len) == 0;
+}
+
 const struct psd_config_key *psd_config_key_short(const char *name, size_t len)
 {
-    const struct psd_config_key *found = psd_config_key_find(name, len);
-    for (const struct psd_config_key *k = psd_config_keys; found == NULL && k->name != NULL; k++) {
-        const char *leaf = psd_config_key_leaf(k);
-        if (strlen(leaf) == len && memcmp(leaf, name, len) == 0)
+    const struct psd_config_key *whole = psd_config_key_find(name, len), *found = NULL;
+    size_t n = 0;
+    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++)
+        if (ends_in(k, name, len)) {
             found = k;
-    }
-    return found;
+            n++;
+        }
+    return whole != NULL ? whole : n == 1 ? found : NULL;
+}
+
+void psd_config_key_list_short(const char *name, size_t len, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL && used < size; k++)
+        if (ends_in(k, name, len))
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", k->name);
 }
 
 bool psd_config_key_in_group(const struct psd_config_key *key, const char *group)

@@ -59,10 +59,14 @@ extern const struct psd_config_key psd_config_keys[];
 /* The row of this name, or NULL. `len` bytes of name are compared. */
 const struct psd_config_key *psd_config_key_find(const char *name, size_t len);
 
-/* The row of this name, or the first whose last part matches, such as "period". NULL: none. */
+/* The row of this name, or the only one whose last part it is, such as "period". NULL: none, or several. */
+const struct psd_config_key *psd_config_key_short(const char *name, size_t len);
+
+/* Writes "a.x, b.x": the keys whose last part is the name. */
+void psd_config_key_list_short(const char *name, size_t len, char *text, size_t size);
+
 /* diff.c. Whether the key, or the group, belongs to the method. */
 bool psd_config_is_of_method(const struct psd_config_key *k);
-const struct psd_config_key *psd_config_key_short(const char *name, size_t len);
 
 /* The last part of the row's name: "kind". */
 const char *psd_config_key_leaf(const struct psd_config_key *key);

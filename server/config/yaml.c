@@ -342,7 +342,7 @@ int psd_config_set_as(const char *place, struct psd_config *cfg, const char *ass
     struct reader r = {.place = place, .lines = false, .cfg = cfg, .err = err};
     const yaml_mark_t nowhere = {0};
     const char *equals = strchr(assignment, '=');
-    char name[128], group[128] = "";
+    char name[128], group[128] = "", several[200];
 
     if (equals == NULL || equals == assignment)
         return ps_fail(err, -EINVAL, "%s: found '%.100s'; allowed is KEY=VALUE", place, assignment);
@@ -350,6 +350,10 @@ int psd_config_set_as(const char *place, struct psd_config *cfg, const char *ass
         return ps_fail(err, -EFBIG, "%s: a value of more than %d bytes", place, MAX_FILE_BYTES);
     const struct psd_config_key *row = psd_config_key_short(assignment, (size_t)(equals - assignment));
     if (row == NULL) {
+        psd_config_key_list_short(assignment, (size_t)(equals - assignment), several, sizeof several);
+        if (several[0] != 0)
+            return ps_fail(err, -EINVAL, "%s: found %.*s, which several keys end in; allowed are %s", place,
+                           (int)(equals - assignment), assignment, several);
         snprintf(name, sizeof name, "%.*s", (int)(equals - assignment < 120 ? equals - assignment : 120),
                  assignment);
         const char *dot = strrchr(name, '.');

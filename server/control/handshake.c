@@ -183,9 +183,14 @@ static struct psd_session *choose_slot(struct psd_control *control, const struct
                 t->n_workers_max - 1);
         return NULL;
     }
-    if (t->slots[m->rank].state != PSD_SESSION_VACANT) {
-        refusef(control, peer, PS__CODE__RANK_TAKEN, "rank %u is taken by %s", m->rank,
-                t->slots[m->rank].name);
+    const struct psd_session *owner = &t->slots[m->rank];
+    if (owner->state != PSD_SESSION_VACANT) {
+        refusef(
+            control, peer, PS__CODE__RANK_TAKEN,
+            "rank %u is taken by %s, last heard from %.1f s ago; if that has died, the rank is free after "
+            "%u s of silence (limits.silence_s)",
+            m->rank, owner->name, 1e-3 * (double)(psd_loop_now_ms(control->loop) - owner->last_heard_ms),
+            control->cfg->limits.silence_s);
         return NULL;
     }
     return &t->slots[m->rank];

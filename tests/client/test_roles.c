@@ -341,6 +341,8 @@ START_TEST(rates_are_a_part_of_the_model)
     struct psc *c = rig_join(&psd, model, RIG_TENSORS, x[0]), *other = rig_open(&psd, NULL, NULL);
     assert_fails(other, psc_begin(other, rig_model, RIG_TENSORS, x[1]), PSC_EMANIFEST,
                  "at rate 0.5 in the job");
+    assert_fails(other, psc_begin(other, model, RIG_TENSORS, x[1]), PSC_EINVAL,
+                 "or could not join; allowed is one call: for another, close it and open a new one");
     psc_close(other);
     psc_close(c);
     ck_assert_int_eq(daemon_stop(&psd, SIGTERM, UNIT_HANG_S), 0);

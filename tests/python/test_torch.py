@@ -672,6 +672,9 @@ class Vector(Case):
         self.assertEqual(result["other"], 1)
         for name in ("first.weight", "scale", "norm.running_var"):
             self.assertTrue(torch.equal(net.state_dict()[name], other.state_dict()[name]), name)
+        no_mapping: Any = repr
+        with self.assertRaisesRegex(TypeError, "score returned a str; allowed is a mapping"):
+            psclient.torch.evaluate(other, psd.endpoint, no_mapping)
 
     def test_a_checkpoint_opens_by_name(self) -> None:
         psd = self.psd("async-msgd", "learning_rate=0.1")
@@ -956,7 +959,8 @@ class Refused(Case):
     def test_optimizers_that_cannot_step_are_named(self) -> None:
         net, external = make_net(), self.psd("downpour", "optimizer=external")
         trained = [p for p in net.parameters() if p.requires_grad]
-        cases: list[tuple[type[Exception], str, torch.optim.Optimizer, Psd]] = [
+        cases: list[tuple[type[Exception], str, Any, Psd]] = [
+            (TypeError, "optimizer is a list; allowed is a torch.optim.Optimizer", trained, external),
             (ValueError, "'last.bias' is not in the optimizer", torch.optim.SGD(trained[:-1]), external),
             (ValueError, "is not the model's", torch.optim.SGD([*trained, torch.ones(2, requires_grad=True)]), external),
             (TypeError, "LBFGS", torch.optim.LBFGS(trained), external),
@@ -968,6 +972,9 @@ class Refused(Case):
                 psclient.torch.Trainer(net, optimizer, server=psd.endpoint)
         with self.assertRaisesRegex(psclient.Unsupported, "own_step"):
             psclient.torch.Trainer(net, server=external.endpoint)
+        no_module: Any = trained
+        with self.assertRaisesRegex(TypeError, "model is a list; allowed is a torch.nn.Module"):
+            psclient.torch.Trainer(no_module, server=external.endpoint)
 
     def test_a_model_that_changes_after_the_start_is_named(self) -> None:
         psd = self.psd("async-sgd")

@@ -281,6 +281,7 @@ class Values(unittest.TestCase):
             (TypeError, "server is a int; allowed are a str or a path", worker(server=5)),
             (ValueError, "name is 'a.x00b'; allowed are texts without NUL", worker(name="a\0b")),
             (TypeError, "clique is a str; allowed is a Ring", worker(clique="ring")),
+            (TypeError, "local is a dict; allowed is a Local", worker(local={"method": "sgd"})),
             (
                 ValueError,
                 "milestones has 17 values; allowed are at most 16",

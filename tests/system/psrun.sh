@@ -155,6 +155,8 @@ refuses 'do not make 2 cliques of one size; allowed: --clients 1 5$' --workers 5
 refuses '"pbs"; allowed: ' --workers 2 --backend pbs -- "${worker[@]}"
 refuses '"nope"; allowed: .*async-easgd' --workers 2 --method nope -- "${worker[@]}"
 refuses '"--nope": no such option' --workers 2 --nope 3 -- "${worker[@]}"
+refuses '"--nope": no such option' --workers=2 --nope=3 -- "${worker[@]}"
+refuses '--backend local; allowed: none of them' --workers 2 --submit=--time=60 -- "${worker[@]}"
 refuses "unknown key 'nope'" --workers 2 --set nope=3 -- "${worker[@]}"
 refuses 'the allocation does not have "n9"' --workers 2 --hosts n9 -- "${worker[@]}"
 refuses '--server after --' --workers 2 -- "${worker[@]}" --server tcp://1.2.3.4:5

@@ -288,8 +288,8 @@ bool cnn_job_tells(const struct cnn_job *job)
     return job->partition == NULL || job->partition->index == 0;
 }
 
-/* Checks at the start that the final state can be saved. */
-static int check_state(const char *path)
+/* Checks at the start that the file, which is written later, can be put into its folder. */
+static int check_folder(const char *option, const char *event, const char *path)
 {
     char folder[4096];
     if (path == NULL)
@@ -299,7 +299,7 @@ static int check_state(const char *path)
     snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)length, slash == NULL ? "." : path);
     if (length < sizeof folder && faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS) == 0)
         return CNN_EXIT_OK;
-    ps_log(PS_LOG_ERROR, "state.failed", "--state %s: cannot be saved in the folder %s: %s", path, folder,
+    ps_log(PS_LOG_ERROR, event, "--%s %s: cannot be saved in the folder %s: %s", option, path, folder,
            length < sizeof folder ? strerror(errno) : "its name is too long");
     return CNN_EXIT_USAGE;
 }
@@ -321,7 +321,9 @@ int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args,
         ps_log(PS_LOG_ERROR, "net.failed", "--net: %s", err.text);
         return CNN_EXIT_USAGE;
     }
-    int rc = check_state(args->state);
+    int rc = check_folder("state", "state.failed", args->state);
+    if (rc == CNN_EXIT_OK)
+        rc = check_folder("confusion", "confusion.failed", args->confusion);
     if (rc == CNN_EXIT_OK)
         rc = cnn_job_open_data(job);
     if (rc == CNN_EXIT_OK)

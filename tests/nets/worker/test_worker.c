@@ -680,7 +680,16 @@ START_TEST(nothing_is_predicted_when_the_center_is_gone)
     fake_plan.begin = PSC_DRAINED;
     ck_assert_int_eq(run_into("/dev/null", PREDICT), CNN_EXIT_SERVER);
     setup();
-    ck_assert_int_eq(run_into("/dev/null", PREDICT " --confusion /no/such/folder/file"), CNN_EXIT_INTERNAL);
+    ck_assert_int_eq(run_into("/dev/null", PREDICT " --confusion ."), CNN_EXIT_INTERNAL); /* a folder */
+}
+END_TEST
+
+/* Before anything is read or computed. */
+START_TEST(a_folder_that_is_not_there_is_refused_at_the_start)
+{
+    ck_assert_int_eq(run_into("/dev/null", PREDICT " --confusion /no/such/folder/file"), CNN_EXIT_USAGE);
+    setup();
+    ck_assert_int_eq(run_into("/dev/null", EVALUATE " --confusion /no/such/folder/file"), CNN_EXIT_USAGE);
 }
 END_TEST
 
@@ -1108,6 +1117,7 @@ int main(void)
     tcase_add_test(tc, what_is_not_a_number_is_null_in_json);
     tcase_add_test(tc, a_center_of_nan_predicts_no_class);
     tcase_add_test(tc, nothing_is_predicted_when_the_center_is_gone);
+    tcase_add_test(tc, a_folder_that_is_not_there_is_refused_at_the_start);
     tcase_add_test(tc, evaluating_leaves_the_results_of_each_class);
     tcase_add_test(tc, the_first_point_comes_from_a_file);
     tcase_add_test(tc, a_first_point_that_does_not_fit_is_refused_before);

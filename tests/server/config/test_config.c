@@ -158,6 +158,12 @@ static const struct {
     {"parameters:\n  schedule:\n    step_steps: 0\n", 3, {"parameters.schedule.step_steps: found 0; "}},
     {"parameters:\n  schedule: step\n", 2, {"parameters.schedule: found a single value; "}},
     {"parameters:\n  schedule: {gama: 1}\n", 2, {"'gama'", "parameters.schedule.gamma"}},
+    {"parameters: {schedule: {milestones: [1, 2]}}\n",
+     1,
+     {"parameters.schedule.milestones: found a list; allowed is steps separated by commas, in quotes, such "
+      "as "
+      "\"30000, 60000\", none or preset"}},
+    {"parameters: {schedule: {factors: [0.1]}}\n", 1, {"schedule.factors: found a list; ", "\"0.2, 0.5\""}},
     {"limits:\n  clients: 1025\n", 2, {"limits.clients: found 1025; "}},
     {"limits:\n  floats: 18446744073709551616\n", 2, {"limits.floats: "}},
     {"log_level: loud\n", 1, {"log_level: found loud; allowed is debug, info, warn, error"}},
@@ -464,6 +470,10 @@ static const struct {
      {"--set: parameters: ", "'perod'; did you mean parameters.period?", "pipeline_warmup_epochs, schedule"}},
     {"perio=2", {"--set: ", "'perio'; did you mean parameters.period?", "allowed here: method"}},
     {"nothing.at.all=2", {"'nothing.at.all'"}},
+    {"every_s=300",
+     {"--set: found every_s, which several keys end in; allowed are parameters.schedule.every_s, "
+      "checkpoint.every_s"}},
+    {"codec=int8", {"--set: codec: found a single value"}},
     {"schedule={kind: fast}", {"parameters.schedule.kind: found fast; "}},
     {"schedule={kind: [}", {"--set: parameters.schedule: found {kind: [}, which is not YAML: "}},
     {"servers.head=@endpoint",
@@ -497,6 +507,16 @@ static const struct {
     {"method: async-sgd\n", "parameters.momentum=0.5", "parameters.momentum: "},
     {"listen: 5555\n", NULL, "test-config.yaml:1: listen: '5555' is not an address"},
     {"listen: 5555\n", "listen=foo", "listen: 'foo' is not an address"},
+    {"transport: ipc\n", NULL,
+     "test-config.yaml:1: transport: found ipc, and listen is tcp://127.0.0.1:0; allowed are auto, shm, "
+     "rdma, "
+     "and the listener's: tcp"},
+    {"servers: {count: 2, index: 1, head: node1}\n", NULL,
+     "test-config.yaml:1: servers.head: found node1; allowed is the URL of server 0 (tcp://HOST:PORT"},
+    {"servers: {count: 2, index: 1, head: \"@\"}\n", NULL,
+     "test-config.yaml:1: servers.head: found @; allowed"},
+    {"servers: {count: 2, index: 1, head: \"tcp://node1\"}\n", NULL,
+     "test-config.yaml:1: servers.head: found tcp://node1; allowed"},
 };
 
 START_TEST(bad_key_among_others_has_its_line)

@@ -739,6 +739,18 @@ START_TEST(presets_fill_what_is_left_out)
 }
 END_TEST
 
+START_TEST(a_job_of_one_clique_keeps_its_parameters)
+{
+    struct psd_config now, next;
+    struct ps_error err;
+    ck_assert_int_eq(read_text(&now, "method: d-sync\n", &err), 0);
+    ck_assert_int_eq(read_text(&next, "method: d-sync\nparameters: {learning_rate: 0.01}\n", &err), 0);
+    ck_assert(psd_config_check(&now, &err, NULL) == 0 && psd_config_check(&next, &err, NULL) == 0);
+    ck_assert_int_eq(psd_config_clique_change(&now, &next, &err), -EINVAL);
+    assert_says(err.text, "method: found d-sync with other parameters after d-sync; a job whose");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-config-method");
@@ -753,6 +765,7 @@ int main(void)
     tcase_add_loop_test(tc, check_between_keys, 0, ROWS(checks));
     tcase_add_test(tc, parts_make_a_method);
     tcase_add_test(tc, presets_fill_what_is_left_out);
+    tcase_add_test(tc, a_job_of_one_clique_keeps_its_parameters);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

@@ -121,6 +121,8 @@ START_TEST(a_rank_is_taken_while_its_worker_lives)
     ck_assert(crew_ended(&thief, TEST_HANG_S));
     ck_assert_int_eq(thief.page->rc, PSC_ERANK);
     ck_assert_ptr_nonnull(strstr(thief.page->error, "rank 0 is taken by"));
+    ck_assert_ptr_nonnull(strstr(thief.page->error, "the rank is free after "));
+    ck_assert_ptr_nonnull(strstr(thief.page->error, " s of silence (limits.silence_s)"));
     crew_stop(&thief, TEST_HANG_S);
     assert_goes_on(&crew[0]);
     assert_ends_well(&crew[0]);

@@ -193,6 +193,25 @@ START_TEST(bad_evictions_are_refused_by_psd)
 }
 END_TEST
 
+/* Not YAML: a path may hold what YAML takes for a mapping, a list or a comment. */
+START_TEST(options_are_taken_as_they_are)
+{
+    static const char *const options[] = {"--state-dir 'run: 3'", "--endpoint-file '[end]'",
+                                          "--status 'unix:a: b.sock'", "--listen 'ipc://a: b'"};
+    struct daemon d;
+    char command[800], line[300] = "";
+    ck_assert_int_eq(daemon_prepare(&d, NULL, settings), 0);
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        snprintf(command, sizeof command, "cd %s && %s %s --check-config 2>&1", d.dir, d.program, options[i]);
+        FILE *pipe = popen(command, "r");
+        ck_assert_ptr_nonnull(pipe);
+        ck_assert_ptr_nonnull(fgets(line, sizeof line, pipe));
+        ck_assert_msg(pclose(pipe) == 0, "%s: %s", options[i], line);
+    }
+    daemon_remove(&d);
+}
+END_TEST
+
 /* psctl config, as a file, is the same configuration. */
 START_TEST(config_is_read_back)
 {
@@ -388,6 +407,7 @@ int main(void)
         bad_evictions_are_refused_by_psd,
         what_happens_to_a_job_is_in_its_history,
         a_checkpoint_is_as_new_as_promised,
+        options_are_taken_as_they_are,
         config_is_read_back,
 #ifdef PSCTL_HAS_SCREEN
         top_follows_the_job,

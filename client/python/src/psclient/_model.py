@@ -71,6 +71,8 @@ def entries_of(model: nn.Module) -> list[Entry]:
     """The model's tensors in the order of its modules. Parameters that need no gradient are frozen. Persistent buffers of
     floats, such as those of batch normalisation, are averaged over the workers. Tensors of at most one dimension (biases,
     normalisation) do not decay. TypeError and ValueError name an unsupported tensor."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is a {type(model).__name__}; allowed is a torch.nn.Module")
     out: list[Entry] = []
     offset = 0
     for name, tensor, is_parameter, _ in _named(model):

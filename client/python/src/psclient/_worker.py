@@ -188,6 +188,8 @@ class Worker:
         if own_step is not None:
             options.own_step = self._step_of(own_step)
         if local is not None:
+            if not isinstance(local, Local):
+                raise TypeError(f"local is a {type(local).__name__}; allowed is a Local")
             options.local = C.pointer(self._local_of(local))
         if clique is not None:
             if not isinstance(clique, Ring):

@@ -92,6 +92,8 @@ def _open_at(places: list[HostPlace], server: str | None, rank: int | None, opti
 
 
 def _check_optimizer(optimizer: torch.optim.Optimizer, entries: list[Entry]) -> None:
+    if not hasattr(optimizer, "param_groups"):
+        raise TypeError(f"optimizer is a {type(optimizer).__name__}; allowed is a torch.optim.Optimizer, or None")
     if isinstance(optimizer, torch.optim.LBFGS):
         raise TypeError("LBFGS computes several gradients in one step, which psd does not support: use another optimizer")
     trained = {id(e.tensor): e.name for e in entries if e.role == Role.PARAM}
@@ -617,7 +619,10 @@ def evaluate(
         with torch.no_grad():
             for entry in entries:
                 entry.tensor.copy_(entry.of(flat))
-        result = dict(score(model))
+        scored = score(model)
+        if not isinstance(scored, Mapping):
+            raise TypeError(f'score returned a {type(scored).__name__}; allowed is a mapping, such as {{"test_accuracy": 0.99}}')
+        result = dict(scored)
         known = {k: v for k, v in result.items() if k in ("test_loss", "test_accuracy")}
         observer.report(center_version=version, vector=None if average else x, **known)
     return result
