@@ -15,6 +15,7 @@
 #include "proto/clock.h"
 #include "proto/wire/control.h"
 #include "proto/wire/frame.h"
+#include "tests/bench/samples.h"
 #include "tests/support/system/daemon.h"
 
 const char bench_clients_help[] = "many clients of a real psd: joining, its loop's time, /workers, memory";
@@ -190,12 +191,6 @@ static double loop_cpu_s(pid_t pid)
     return (double)ns * 1e-9;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Heartbeats are spread over each second, like those of independent processes. */
 static bool live(struct crowd *w, const struct daemon *d, size_t seconds, struct result *r)
 {
@@ -218,7 +213,7 @@ static bool live(struct crowd *w, const struct daemon *d, size_t seconds, struct
         fine = body != NULL;
         free(body);
     }
-    qsort(asked_ms, asked, sizeof *asked_ms, by_value);
+    bench_sort(asked_ms, asked);
     r->ask_p50_ms = asked > 0 ? asked_ms[asked / 2] : NAN;
     r->ask_max_ms = asked > 0 ? asked_ms[asked - 1] : NAN;
     return fine;

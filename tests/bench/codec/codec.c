@@ -12,6 +12,7 @@
 
 #include "proto/codecs/codec.h"
 #include "proto/codecs/kernels.h"
+#include "tests/bench/samples.h"
 
 const char bench_codec_help[] = "codecs: GB/s of float32, the largest error of a message and of a sum";
 
@@ -89,18 +90,6 @@ static float roll(uint64_t *state)
     return (float)(sqrt(-2 * log(u[0])) * cos(6.283185307179586 * u[1]));
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *v, size_t n)
-{
-    qsort(v, n, sizeof *v, by_value);
-    return v[n / 2];
-}
-
 static bool measure_speed(const struct options *opt, const struct ps_codec *c, const float *x, float *y,
                           unsigned char *payload, struct result *r)
 {
@@ -121,10 +110,10 @@ static bool measure_speed(const struct options *opt, const struct ps_codec *c, c
             took[k][i] = t[k + 1] - t[k];
     }
     if (fine) {
-        r->encode_gb_s = gb / median(took[0], opt->rounds);
-        r->decode_gb_s = gb / median(took[1], opt->rounds);
-        r->add_gb_s = c->add != NULL ? gb / median(took[2], opt->rounds) : 0;
-        r->copy_gb_s = gb / median(took[3], opt->rounds);
+        r->encode_gb_s = gb / bench_median(took[0], opt->rounds);
+        r->decode_gb_s = gb / bench_median(took[1], opt->rounds);
+        r->add_gb_s = c->add != NULL ? gb / bench_median(took[2], opt->rounds) : 0;
+        r->copy_gb_s = gb / bench_median(took[3], opt->rounds);
     }
     for (int k = 0; k < 4; k++)
         free(took[k]);

@@ -15,6 +15,7 @@
 
 #include "nets/data/data.h"
 #include "tests/bench/data/jpegs.h"
+#include "tests/bench/samples.h"
 
 const char bench_data_help[] = "training batches of a data set: images/s, with and without threads";
 
@@ -107,12 +108,6 @@ static bool parse(int argc, char **argv, struct options *o)
     return false;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Images per second of wall time and of this thread's CPU time; other load does not affect the second. */
 struct rate {
     double wall, cpu;
@@ -182,12 +177,6 @@ static bool run_blocks(const struct way ways[N_WAYS], struct rate rates[N_WAYS],
     return true;
 }
 
-static double median(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof *values, by_value);
-    return values[n / 2];
-}
-
 /* A stream that is not being read has a full queue and sleeping threads, so it does not disturb the other.
  * *part: the rate of the reader, as a part of the library's. */
 static bool measure(const struct options *o, const struct way ways[N_WAYS], struct rate rates[N_WAYS],
@@ -207,8 +196,8 @@ static bool measure(const struct options *o, const struct way ways[N_WAYS], stru
         parts[n] = found[DECODE_ALONE].cpu > 0 ? found[BY_READER].cpu / found[DECODE_ALONE].cpu : 0;
     }
     for (uint32_t way = 0; way < N_WAYS; way++)
-        rates[way] = (struct rate){median(wall[way], n), median(cpu[way], n)};
-    *part = median(parts, n);
+        rates[way] = (struct rate){bench_median(wall[way], (size_t)n), bench_median(cpu[way], (size_t)n)};
+    *part = bench_median(parts, (size_t)n);
     return true;
 }
 

@@ -18,6 +18,7 @@
 #include "tests/bench/net/fma.h"
 #include "tests/bench/net/partitions.h"
 #include "tests/bench/net/vectors.h"
+#include "tests/bench/samples.h"
 
 const char bench_net_help[] = "training steps of a net: images/s, compared with the machine's limits";
 
@@ -284,12 +285,6 @@ static int measure(struct bench *b)
     return 0;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median, or with `largest` the maximum, of one field of all samples. */
 static double pick(const struct bench *b, size_t field, bool largest)
 {
@@ -297,7 +292,7 @@ static double pick(const struct bench *b, size_t field, bool largest)
 
     for (size_t i = 0; i < b->n_samples; i++)
         memcpy(&values[i], (const char *)&b->samples[i] + field, sizeof values[i]);
-    qsort(values, b->n_samples, sizeof values[0], by_value);
+    bench_sort(values, b->n_samples);
     return largest ? values[b->n_samples - 1] : values[b->n_samples / 2];
 }
 

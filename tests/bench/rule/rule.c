@@ -15,6 +15,7 @@
 
 #include "proto/model/method.h"
 #include "server/rules/rules.h"
+#include "tests/bench/samples.h"
 #include "tests/bench/streams.h"
 
 const char bench_rule_help[] = "each rule's pass over memory, compared with plain loops over as many vectors";
@@ -172,15 +173,9 @@ static double time_plain(const struct vectors *v, uint32_t n_streams)
     return now() - begin;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(double *of, int n)
 {
-    qsort(of, (size_t)n, sizeof *of, by_value);
+    bench_sort(of, (size_t)n);
     return n % 2 ? of[n / 2] : (of[n / 2 - 1] + of[n / 2]) / 2;
 }
 
