@@ -15,6 +15,7 @@
 #include "proto/clock.h"
 #include "proto/wire/control.h"
 #include "proto/wire/frame.h"
+#include "tests/bench/options.h"
 #include "tests/bench/samples.h"
 #include "tests/support/system/daemon.h"
 
@@ -265,18 +266,6 @@ static void print(const struct options *opt, const struct result *r)
            r->kib_a_client);
 }
 
-static bool parse_count(const char *option, size_t min, size_t max, size_t *out)
-{
-    char *end;
-    unsigned long long v = strtoull(optarg, &end, 10);
-    if (*optarg >= '0' && *optarg <= '9' && *end == 0 && v >= min && v <= max) {
-        *out = (size_t)v;
-        return true;
-    }
-    fprintf(stderr, "psbench clients: %s is '%s'; allowed are %zu to %zu\n", option, optarg, min, max);
-    return false;
-}
-
 /* 0; 2; -1: help was requested */
 static int parse(int argc, char **argv, struct options *opt)
 {
@@ -289,9 +278,9 @@ static int parse(int argc, char **argv, struct options *opt)
                                           {NULL, 0, NULL, 0}};
     int letter;
     while ((letter = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-        bool fine = letter == 'n'   ? parse_count("--clients", 1, 1023, &opt->clients)
-                    : letter == 'f' ? parse_count("--floats", 1, 1000000000, &opt->floats)
-                    : letter == 's' ? parse_count("--seconds", 1, 3600, &opt->seconds)
+        bool fine = letter == 'n'   ? bench_digits("clients", "--clients", optarg, 1, 1023, &opt->clients)
+                    : letter == 'f' ? bench_digits("clients", "--floats", optarg, 1, 1000000000, &opt->floats)
+                    : letter == 's' ? bench_digits("clients", "--seconds", optarg, 1, 3600, &opt->seconds)
                                     : letter != '?';
         opt->psd = letter == 'p' ? optarg : opt->psd;
         opt->json = opt->json || letter == 'j';
