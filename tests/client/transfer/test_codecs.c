@@ -243,18 +243,10 @@ START_TEST(values_that_are_not_finite_are_not_encoded)
 }
 END_TEST
 
-static void write_config(const char *text)
-{
-    FILE *f = fopen(psd.config, "we");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    fclose(f);
-}
-
 static void reload(const char *config)
 {
     double generation = daemon_number(&psd, "/status", "generation");
-    write_config(config);
+    ck_assert(daemon_write_config(&psd, config));
     free(daemon_ask(&psd, "POST", "/reload"));
     ck_assert(daemon_reaches(&psd, "/status", "generation", generation + 1, UNIT_HANG_S));
 }
@@ -268,7 +260,7 @@ START_TEST(a_reload_changes_the_codec_of_a_running_job)
     char config[128];
     roll(start, 11);
     ck_assert_int_eq(daemon_prepare(&psd, NULL, settings), 0);
-    write_config("codec: {answer: fp16}\n");
+    ck_assert(daemon_write_config(&psd, "codec: {answer: fp16}\n"));
     ck_assert_int_eq(daemon_start(&psd, NULL), 0);
     struct psc *c = join();
     for (int i = 0; i < N; i++)

@@ -673,21 +673,13 @@ START_TEST(a_server_that_is_gone_is_told_at_the_end)
 }
 END_TEST
 
-static void write_config(const char *config)
-{
-    FILE *f = fopen(psd.config, "we");
-    ck_assert_ptr_nonnull(f);
-    fputs(config, f);
-    fclose(f);
-}
-
 /* The method changes in mid-step. What has begun is finished under the old one, and the next step is of the
  * new one; where no chunk has left the step is made under the new one. */
 START_TEST(the_method_may_change_in_mid_step)
 {
     roll_start();
     ck_assert_int_eq(daemon_prepare(&psd, NULL, plain), 0);
-    write_config("");
+    ck_assert(daemon_write_config(&psd, ""));
     ck_assert_int_eq(daemon_start(&psd, NULL), 0);
     struct worker *w = join(0);
     struct psc *observer = observe();
@@ -696,7 +688,7 @@ START_TEST(the_method_may_change_in_mid_step)
         send_late_part(w, observer);
     else
         assert_ok(w->c, begin(w));
-    write_config("codec: {message: fp16}\n");
+    ck_assert(daemon_write_config(&psd, "codec: {message: fp16}\n"));
     free(daemon_ask(&psd, "POST", "/reload"));
     if (_i == 1) /* nothing has begun */
         ck_assert(daemon_reaches(&psd, "/status", "generation", 1, UNIT_HANG_S));

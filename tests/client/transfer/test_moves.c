@@ -184,10 +184,7 @@ END_TEST
 static void reload(const char *config)
 {
     double generation = daemon_number(&psd, "/status", "generation");
-    FILE *f = fopen(psd.config, "we");
-    ck_assert_ptr_nonnull(f);
-    fputs(config, f);
-    fclose(f);
+    ck_assert(daemon_write_config(&psd, config));
     free(daemon_ask(&psd, "POST", "/reload"));
     ck_assert(daemon_reaches(&psd, "/status", "generation", generation + 1, UNIT_HANG_S));
 }
@@ -203,9 +200,7 @@ START_TEST(a_reload_changes_the_codec_of_a_running_job)
     start_manifest();
     memset(start, 0, sizeof start);
     ck_assert_int_eq(daemon_prepare(&psd, NULL, settings), 0);
-    FILE *f = fopen(psd.config, "we");
-    ck_assert_ptr_nonnull(f);
-    fclose(f);
+    ck_assert(daemon_write_config(&psd, ""));
     ck_assert_int_eq(daemon_start(&psd, NULL), 0);
     memset(x, 0, sizeof x);
     struct psc *c = rig_join(&psd, rig_model, RIG_TENSORS, x);
