@@ -16,6 +16,7 @@
 #include "client/save_exchanges.h"
 #include "client/save_format.h"
 #include "client/worker/worker.h"
+#include "proto/bytes.h"
 
 /* A file being written, under another name. */
 struct writer {
@@ -45,8 +46,7 @@ static int write_checksum(struct writer *w)
 {
     unsigned char bytes[8];
     uint64_t hash = XXH3_64bits_digest(w->hash);
-    for (int i = 0; i < 8; i++)
-        bytes[i] = (unsigned char)(hash >> (8 * i));
+    ps_put64(bytes, hash);
     return write_all(w, bytes, sizeof bytes);
 }
 
