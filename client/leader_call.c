@@ -134,12 +134,12 @@ static int lead(struct psc *c, const struct psc_call *h, struct ps_range r, floa
     psc_group_busy(c);
     int rc = psc_call_alone(c, &for_all);
     psc_group_idle(c);
-    return psc_group_give_result(c, rc, generation, (float *)(uintptr_t)c->worker.caller_x);
+    return psc_group_give_result(c, rc, generation, c->worker.caller_x);
 }
 
 static int follow(struct psc *c)
 {
-    int rc = psc_group_take_result(c, (float *)(uintptr_t)c->worker.caller_x);
+    int rc = psc_group_take_result(c, c->worker.caller_x);
     psc_refresh(c);
     return rc;
 }

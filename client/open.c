@@ -357,7 +357,7 @@ static void tell_of_method(struct psc *c)
 }
 
 /* The worker starts from x, with the clock of the Welcome. */
-static void start_vectors(struct psc *c, const float *x)
+static void start_vectors(struct psc *c, float *x)
 {
     static const enum psc_vector starts[] = {PSC_VECTOR_START, PSC_VECTOR_Z};
     c->begun = true;

@@ -119,7 +119,7 @@ static int follow_method(struct psc *c, const struct psc_call *h)
 {
     enum ps_message_kind was = c->rule_info->message;
     bool in_round = is_message(h) && psc_key_round_is_open(c);
-    int rc = psc_change_method(c, (float *)(uintptr_t)c->worker.caller_x);
+    int rc = psc_change_method(c, c->worker.caller_x);
     if (rc != PSC_OK || (!in_round && c->rule_info->message == was))
         return rc;
     if (in_round)

@@ -102,7 +102,7 @@ struct psc_worker {
     float *vectors[PSC_N_VECTORS];
     bool restart;          /* the next step sets its own x and v anew from the caller's array */
     uint64_t save_version; /* as of the last psc_refresh */
-    const float *caller_x; /* the array that psc_step moves: psc_begin's before the first step */
+    float *caller_x;       /* the array that psc_step moves: psc_begin's before the first step */
     bool stepped;          /* psc_step has been called */
     bool loaded;           /* psc_load has succeeded */
     /* [n_prefetches], that of fragment i is [i]; at least one. */
