@@ -173,28 +173,13 @@ int psc_group_call(struct psc *c, const struct psc_call *h)
     return shared == PSC_OK ? rc : shared;
 }
 
-/* The first of n values that is not finite; *bad stays as it is if there is none. */
-static int find_bad(struct psc *c, const float *x, size_t n, uint64_t *bad)
-{
-    uint64_t at = UINT64_MAX;
-    if (c->memory.device == NULL) {
-        *bad = c->vec->first_nonfinite(x, n);
-        return PSC_OK;
-    }
-    c->memory.kind->search_begin(c->work.queue);
-    c->memory.kind->search(c->work.queue, x, n, 0);
-    int rc = psc_device_result(c->memory.kind->search_end(c->work.queue, &at, &c->error));
-    *bad = at < n ? at : *bad;
-    return rc;
-}
-
 static int check_finite(struct psc *c, const struct psc_call *h, struct ps_range r)
 {
-    uint64_t bad = r.count;
-    int rc = find_bad(c, h->send, r.count, &bad);
+    uint64_t bad;
+    int rc = psc_vector_search(c, h->send, r.count, &bad);
     if (rc != PSC_OK)
         return rc;
-    return bad == r.count
+    return bad == UINT64_MAX
                ? PSC_OK
                : ps_fail(&c->error, PSC_EVALUE,
                          "the message[%" PRIu64 "], in tensor '%s', is not finite: nothing was sent", bad,

@@ -376,17 +376,10 @@ static int check_offer(struct psc *c, const float *x)
 {
     if (c->opt.kind != PSC_WORKER)
         return PSC_OK;
-    uint64_t bad = UINT64_MAX;
-    if (c->memory.device != NULL) {
-        c->memory.kind->search_begin(c->work.queue);
-        c->memory.kind->search(c->work.queue, x, c->manifest->n_floats, 0);
-        int rc = psc_device_result(c->memory.kind->search_end(c->work.queue, &bad, &c->error));
-        if (rc != PSC_OK)
-            return rc;
-    } else {
-        size_t first = c->vec->first_nonfinite(x, c->manifest->n_floats);
-        bad = first < c->manifest->n_floats ? first : UINT64_MAX;
-    }
+    uint64_t bad;
+    int rc = psc_vector_search(c, x, c->manifest->n_floats, &bad);
+    if (rc != PSC_OK)
+        return rc;
     return bad == UINT64_MAX
                ? PSC_OK
                : ps_fail(&c->error, PSC_EVALUE, "psc_begin: x[%llu] is not finite", (unsigned long long)bad);

@@ -126,6 +126,18 @@ int psc_vector_write(struct psc *c, float *x, const float *host, size_t n)
     return PSC_OK;
 }
 
+int psc_vector_search(struct psc *c, const float *x, size_t n, uint64_t *bad)
+{
+    if (c->memory.device != NULL) {
+        c->memory.kind->search_begin(c->work.queue);
+        c->memory.kind->search(c->work.queue, x, n, 0);
+        return psc_device_result(c->memory.kind->search_end(c->work.queue, bad, &c->error));
+    }
+    size_t first = c->vec->first_nonfinite(x, n);
+    *bad = first < n ? first : UINT64_MAX;
+    return PSC_OK;
+}
+
 static int check_copy(struct psc *c, const char *call, const void *x, const void *host)
 {
     int rc = psc_check_process(&c->session, call, &c->error);

@@ -188,6 +188,9 @@ void psc_prefetch_take_back(struct psc *c, const struct psc_prefetch *a);
  * was enqueued, and waits. PSC_ENOMEM, PSC_EDEVICE. */
 int psc_vector_read(struct psc *c, float *host, const float *x, size_t n);
 int psc_vector_write(struct psc *c, float *x, const float *host, size_t n);
+/* Finds the first of n values that is not finite, in a vector of the handle's memory: *bad; UINT64_MAX: there
+ * is none. PSC_EDEVICE. */
+int psc_vector_search(struct psc *c, const float *x, size_t n, uint64_t *bad);
 /* Frees the vectors and buffers without another owner. */
 void psc_buffers_finish(struct psc *c);
 
