@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/text.h"
+
 #define MAX_BATCH 65536
 
 /* Fastest first: the first row that can run is the default. ref can always run; rows after it run only when
@@ -72,8 +74,7 @@ static int find_backend(const struct cnn_net_options *opt, const struct cnn_back
                                         : can_run(backends[i], opt->precision, &why);
         if (can)
             b = backends[i];
-        size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "", backends[i]->name);
+        ps_text_join(known, sizeof known, ", ", backends[i]->name);
     }
     if (b == NULL && opt->backend == NULL)
         return ps_fail(err, -ENOTSUP, "no backend of this build (%s) can compute in %s here%s", known,

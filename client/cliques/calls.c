@@ -1,5 +1,4 @@
 /* The collectives as a program calls them: arguments are checked here, and become tasks of the clique. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,14 +19,11 @@ static bool is_for_moves(const char *name)
 
 static int codec_of(struct psc_clique *q, const char *call, const char *name, const struct ps_codec **out)
 {
-    size_t n, at = 0;
-    char names[128] = "";
-    const struct ps_codec *const *rows = ps_codec_value_rows(&n);
+    char names[128];
     *out = ps_codec_named_for_values(name != NULL ? name : "raw");
     if (*out != NULL)
         return PSC_OK;
-    for (size_t i = 0; i < n && at < sizeof names; i++)
-        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i > 0 ? ", " : "", rows[i]->name);
+    ps_codec_list_for_values(names, sizeof names);
     return psc_clique_refuse(
         q, PSC_EINVAL, "%s: codec '%.32s' %s; allowed are %s", call, name,
         is_for_moves(name) ? "needs error feedback, which sums do not have" : "is not known", names);

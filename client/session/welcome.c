@@ -7,6 +7,7 @@
 #include "client/optimizers/optimizers.h"
 #include "client/psclient.h"
 #include "proto/model/fragment.h"
+#include "proto/text.h"
 
 static void copy_text(char *to, size_t size, const char *from)
 {
@@ -31,10 +32,10 @@ static bool take_codec(struct ps_codec *c, const char *name)
 static int refuse_codecs(const Ps__Method *m, struct ps_error *err)
 {
     char list[120] = "";
-    size_t n, used = 0;
+    size_t n;
     const struct ps_codec *const *rows = ps_codec_rows(&n);
-    for (size_t i = 0; i < n && used < sizeof list; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", rows[i]->name);
+    for (size_t i = 0; i < n; i++)
+        ps_text_join(list, sizeof list, ", ", rows[i]->name);
     return ps_fail(err, PSC_EUNSUPPORTED,
                    "the server has codec.message '%.20s', codec.answer '%.20s'; this library has %s",
                    m->message_codec, m->answer_codec, list);

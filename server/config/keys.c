@@ -6,6 +6,7 @@
 
 #include "proto/codecs/codec.h"
 #include "proto/model/fragment.h"
+#include "proto/text.h"
 
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 static const char *const schedule_kinds[] = {[PS_SCHEDULE_CONSTANT] = "constant",
@@ -366,12 +367,10 @@ bool psd_config_key_in_group(const struct psd_config_key *key, const char *group
 
 void psd_config_key_list(const char *group, char *text, size_t size)
 {
-    size_t used = 0;
     text[0] = 0;
-    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL && used < size; k++)
+    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++)
         if (psd_config_key_in_group(k, group))
-            used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "",
-                                     psd_config_key_leaf(k));
+            ps_text_join(text, size, ", ", psd_config_key_leaf(k));
 }
 
 #define LONGEST_WORD 40
