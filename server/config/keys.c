@@ -356,7 +356,8 @@ const struct psd_config_key *psd_config_key_short(const char *name, size_t len)
     return found;
 }
 
-bool psd_config_key_in_group(const struct psd_config_key *key, const char *group)
+/* Whether the key is directly in the group of this name; "" is the top level. */
+static bool in_group(const struct psd_config_key *key, const char *group)
 {
     size_t len = strlen(group);
     if (len == 0)
@@ -369,7 +370,7 @@ void psd_config_key_list(const char *group, char *text, size_t size)
 {
     text[0] = 0;
     for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++)
-        if (psd_config_key_in_group(k, group))
+        if (in_group(k, group))
             ps_text_join(text, size, ", ", psd_config_key_leaf(k));
 }
 
@@ -420,8 +421,7 @@ const struct psd_config_key *psd_config_key_nearest(const char *group, const cha
     for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++) {
         if (strcmp(psd_config_key_leaf(k), leaf) == 0)
             return k;
-        size_t d =
-            psd_config_key_in_group(k, group) ? psd_config_distance(psd_config_key_leaf(k), leaf) : best;
+        size_t d = in_group(k, group) ? psd_config_distance(psd_config_key_leaf(k), leaf) : best;
         if (d < best) {
             best = d;
             nearest = k;

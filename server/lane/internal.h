@@ -74,8 +74,6 @@ void psd_lane_refuse(struct psd_lane *lane, struct psd_arrival *a, uint32_t code
     __attribute__((format(printf, 4, 5)));
 /* Refuses values that are not finite, among the transfer's floats from `at`: ends the client's session. */
 void psd_lane_refuse_values(struct psd_lane *lane, struct psd_arrival *a, size_t n_bad, uint64_t at);
-/* Turns the request, whose body is already the answer or empty, into its answer. */
-void psd_lane_answer(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags);
 /* Answers with these floats, which are overwritten. */
 void psd_lane_answer_floats(struct psd_lane *lane, struct psd_arrival *a, float *floats, float rate,
                             uint16_t flags);
