@@ -40,12 +40,6 @@ const char *cnn_backend_name(size_t index)
     return index < n_backends ? backends[index]->name : NULL;
 }
 
-int cnn_backend_probe(size_t index, struct ps_error *err)
-{
-    const struct cnn_backend *b = backends[index];
-    return b->probe != NULL ? b->probe(CNN_FLOAT32, err) : 0;
-}
-
 /* Whether the backend has the precision and can run here; adds to `why` if only the latter fails. */
 static bool can_run(const struct cnn_backend *b, enum cnn_precision precision, struct ps_error *why)
 {
@@ -257,11 +251,6 @@ void cnn_net_memory_used(const struct cnn_net *net, struct cnn_net_memory *out)
 {
     *out = (struct cnn_net_memory){net->memory->arena_bytes, net->backend->own_bytes(net->state),
                                    2 * net->plan->n_floats * sizeof(float)};
-}
-
-enum cnn_memory_kind cnn_net_memory_kind(const struct cnn_net *net)
-{
-    return net->backend->memory;
 }
 
 static int check_labels(struct cnn_net *net, const uint16_t *labels, uint32_t n)

@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "proto/text.h"
-
 const struct ps_rule_info ps_rules[] = {
     {"elastic", PS_MESSAGE_X, PS_HALF_ELASTIC, PS_USES_RATE | PS_USES_PERIOD, .worker_steps = true,
      .drops = PS_USES_MERGE}, /* a round sums its messages */
@@ -226,13 +224,6 @@ int ps_schedule_parse(const char *name)
         if (strcmp(name, schedules[i].name) == 0)
             return i;
     return -EINVAL;
-}
-
-void ps_schedule_list(char *text, size_t size)
-{
-    text[0] = 0;
-    for (int i = 0; i < PS_N_SCHEDULES; i++)
-        ps_text_join(text, size, ", ", schedules[i].name);
 }
 
 static bool rises(const struct ps_schedule *s)
