@@ -1,6 +1,4 @@
 /* A step of a clique whose members share x: the leader makes it, and the others follow. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "client/internal.h"
 #include "client/member/leader_messages.h"

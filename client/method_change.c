@@ -8,7 +8,6 @@
  * The worker's clock continues, and its velocity does if the optimizer stays the same. The multipliers of
  * admm begin at 0, with x at the center. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/internal.h"

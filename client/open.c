@@ -1,7 +1,6 @@
 /* Opening, joining and leaving. */
 #include <errno.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

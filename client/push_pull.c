@@ -1,5 +1,4 @@
 /* The explicit calls: init, pull, pull_average, push, pushpull and exchange, and their _start variants. */
-#include <inttypes.h>
 #include <string.h>
 
 #include "client/internal.h"

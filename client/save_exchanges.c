@@ -3,7 +3,6 @@
 #include "client/save_exchanges.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "client/internal.h"
 #include "client/worker/worker.h"

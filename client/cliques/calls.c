@@ -1,5 +1,4 @@
 /* The collectives as a program calls them: arguments are checked here, and become tasks of the clique. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/cliques/clique.h"

@@ -2,7 +2,6 @@
 #include "client/internal.h"
 #include "client/worker/worker.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -6,7 +6,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const struct cnn_ref_layer *const layers[] = {
     [CNN_CONV] = &cnn_ref_conv,

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Of the cores, that `auto` leaves idle at most. */
 #define IDLE_PART 8

@@ -1,7 +1,6 @@
 #include "server/config/keys.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "proto/codecs/codec.h"

@@ -1,7 +1,6 @@
 /* A lane's commands from the loop: its slice, its clients, snapshots. */
 #include "server/lane/partial_rounds.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

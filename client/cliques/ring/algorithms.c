@@ -18,7 +18,6 @@
  * differently. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "client/cliques/ring/choice.h"
 #include "client/cliques/ring/tree.h"
