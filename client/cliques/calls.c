@@ -137,7 +137,8 @@ static struct extent extent_of(const struct psc_clique *q, const struct psc_coll
     }
 }
 
-/* Whether this member's arrays take part: in the calls with a root not all do. */
+/* Whether the call reads this member's `in`; below, whether it writes its `out`. In calls with a root not
+ * every member's arrays take part. */
 static bool reads_in(const struct psc_clique *q, const struct psc_collective_options *o)
 {
     return o->in != NULL && (o->kind != PSC_BROADCAST || o->root == psc_clique_rank(q));
@@ -149,8 +150,8 @@ static bool writes_out(const struct psc_clique *q, const struct psc_collective_o
            (o->kind != PSC_REDUCE || o->in == NULL || o->root == psc_clique_rank(q));
 }
 
-/* The arrays of the task. In place is also what other libraries call so: an `in` that is where the result of
- * this member's values is. */
+/* Sets the arrays of the task. As in other libraries, a call is also in place if `in` is the place in `out`
+ * for the result of this member's values. */
 static int take_arrays(struct psc_clique *q, const struct psc_collective_options *o, struct psc_task *t)
 {
     struct extent bytes = extent_of(q, o);
@@ -178,7 +179,7 @@ static int take_arrays(struct psc_clique *q, const struct psc_collective_options
     return PSC_OK;
 }
 
-/* The operation, the type and the codec fit together. */
+/* Sets type, operation and codec of the task, and checks that they fit together. */
 static int take_values(struct psc_clique *q, const struct psc_collective_options *o, struct psc_task *t)
 {
     const char *call = psc_call_name(o->kind);
