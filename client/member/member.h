@@ -77,7 +77,7 @@ struct psc_bucket_choice {
     uint64_t floats; /* what member 0 has chosen; 0: nothing yet */
     double once_s;   /* measured: a sum of one float */
     double float_s;  /* and what each float of a long one takes */
-    double begun_s;  /* when the step at hand began */
+    double begun_s;  /* when the current step began */
     double update_s; /* psc_worker.update_s when the first sum began */
     struct psc_profile now, shortest;
 };
@@ -102,11 +102,11 @@ enum { PSC_MAX_FILLED = PSC_CLIQUE_MAX_STARTED + 1 };
 /* losses.c: a clique continues after the loss of members. */
 struct psc_losses {
     bool shrinks;       /* clique.on_loss is shrink; without a server the clique's own on_loss */
-    bool exchange_made; /* rule allreduce_easgd: the sum at hand was taken from a member that had it */
+    bool exchange_made; /* rule allreduce_easgd: the current sum was taken from a member that had it */
     uint32_t in_vain;   /* times in a row that the clique was formed anew and no member was missing */
     uint64_t formed;    /* times that it was formed anew */
     int (*adopt_method)(struct psc *c); /* leader_step.c: changes to the method of the welcome */
-    uint64_t applied;                   /* sums applied in the step at hand; 0 where the leader makes it */
+    uint64_t applied;                   /* sums applied in the current step; 0 where the leader makes it */
     uint64_t exchanged;                 /* sums that rule allreduce_easgd has applied */
     int step_rc;                        /* of the leader's last step */
     double ended_s;                     /* when the last step ended; 0: none has */

@@ -194,7 +194,7 @@ static int clique_failed(const struct psc_clique *q, int rc)
     return rc == PSC_ECLIQUE ? CNN_EXIT_CLIQUE : CNN_EXIT_INTERNAL;
 }
 
-/* The steps of every member are those of all: from other points they would go on apart. */
+/* All members make the same steps. From states of different steps they would diverge. */
 static int check_steps(struct psc_clique *q, const char *path, uint64_t own)
 {
     int size = psc_clique_size(q), rank = psc_clique_rank(q), other = 0;
