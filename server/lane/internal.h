@@ -25,6 +25,9 @@ struct psd_request_kind {
 uint32_t psd_lane_check(struct psd_lane *lane, struct psd_arrival *a, const struct psd_request_kind *kind,
                         struct ps_error *err);
 
+/* commands.c. Frees what the lane has for its slice; it may be called again. */
+void psd_lane_free_tables(struct psd_lane *lane);
+
 /* memory.c. Called before the lane serves the center: copies x to the vectors that start from it. */
 void psd_lane_memory_start(struct psd_lane *lane, const struct psd_center *c);
 /* After the lane has its center: touches some pages of its slice. Returns whether more remain. */
