@@ -121,9 +121,25 @@ struct psc_call {
     bool started;   /* the caller waits for it later */
 };
 
+/* Whether the rule applies what it sends. */
+static inline bool psc_call_is_message(const struct psc_call *h)
+{
+    return h->kind == PS_FRAME_EXCHANGE || h->kind == PS_FRAME_PUSH;
+}
+
+/* The values of a tensor; NULL: the whole vector. */
+static inline struct ps_range psc_tensor_scope(const struct psc *c, const struct ps_tensor *t)
+{
+    return t != NULL ? ps_tensor_range(t) : ps_shard_whole(&c->shard);
+}
+
 /* push_pull.c. Makes the call and waits for it; or starts it. */
 int psc_call_now(struct psc *c, const struct psc_call *h);
 int psc_call_start(struct psc *c, const struct psc_call *h, uint64_t *ticket);
+/* Finds the call's tensor; *out NULL: the whole vector. PSC_EINVAL: the manifest lacks it. */
+int psc_call_find_tensor(struct psc *c, const struct psc_call *h, const struct ps_tensor **out);
+/* PSC_EINVAL: what the call sends and its answer, of n floats, share memory. */
+int psc_call_check_overlap(struct psc *c, const struct psc_call *h, uint64_t n);
 /* Checks the call, and makes its transfer. */
 int psc_call_make(struct psc *c, const struct psc_call *h, struct psc_transfer *out);
 /* The call of one process, which has the session. */

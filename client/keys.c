@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <xxhash.h>
 
 #include "client/internal.h"
@@ -52,11 +51,6 @@ static int find_keys(struct psc *c, struct list *l)
     return PSC_OK;
 }
 
-static bool is_message(const struct list *l)
-{
-    return l->call.kind == PS_FRAME_EXCHANGE || l->call.kind == PS_FRAME_PUSH;
-}
-
 /* In a round of keys the list is the next keys of it. */
 static int check_round(struct psc *c, const struct list *l)
 {
@@ -96,7 +90,7 @@ static int check_each(struct psc *c, const struct list *l)
         rc = psc_call_make(c, &one, &t);
         if (rc == PSC_OK && one.send != NULL && !psc_call_is_led(c))
             rc = psc_transfer_check(c, &t, &c->error);
-        if (is_message(l))
+        if (psc_call_is_message(&l->call))
             psc_key_round_sent(c, &c->manifest->tensors[l->keys[i].tensor]);
     }
     c->worker.next_key = next;
@@ -132,7 +126,7 @@ static int prepare(struct psc *c, struct list *l)
         rc = ps_fail(&c->error, PSC_ENOMEM, "%s: no memory for %zu keys", l->call.call, l->n);
     if (rc == PSC_OK)
         rc = find_keys(c, l);
-    if (rc == PSC_OK && is_message(l))
+    if (rc == PSC_OK && psc_call_is_message(&l->call))
         rc = check_round(c, l);
     if (rc == PSC_OK)
         rc = check_each(c, l);

@@ -50,20 +50,10 @@ int psc_group_agree_on_call(struct psc *c, const char *what, int rc, float *samp
     return rc < 0 || !(words[1] > 0) ? rc : tell_of_others(c, what, words[1], words[2]);
 }
 
-static struct ps_range scope_of(const struct psc *c, const struct ps_tensor *t)
-{
-    return t != NULL ? ps_tensor_range(t) : ps_shard_whole(&c->shard);
-}
-
-static bool is_message(const struct psc_call *h)
-{
-    return h->kind == PS_FRAME_EXCHANGE || h->kind == PS_FRAME_PUSH;
-}
-
 /* Whether the members' messages are added up. */
 static bool adds_up(const struct psc *c, const struct psc_call *h)
 {
-    return is_message(h) && c->rule_info->message == PS_MESSAGE_GRADIENT;
+    return psc_call_is_message(h) && c->rule_info->message == PS_MESSAGE_GRADIENT;
 }
 
 /* What the members' values of a role become: their mean, or under rule sum their sum. */
@@ -117,7 +107,7 @@ static int share_answer(struct psc *c, struct ps_range r, const struct psc_call 
     int rc = PSC_OK;
     for (struct ps_role_run p = ps_role_run_first(c->manifest, r); rc == PSC_OK && p.range.count > 0;
          p = ps_role_run_next(p, r))
-        if (!is_message(h) || p.segment->role != PS_ROLE_FROZEN)
+        if (!psc_call_is_message(h) || p.segment->role != PS_ROLE_FROZEN)
             rc = psc_group_broadcast(c, h->answer + (p.range.begin - r.begin), p.range.count);
     return rc;
 }
@@ -134,19 +124,19 @@ static int lead(struct psc *c, const struct psc_call *h, struct ps_range r, floa
     psc_group_busy(c);
     int rc = psc_call_alone(c, &for_all);
     psc_group_idle(c);
-    return psc_group_give_result(c, rc, generation, (float *)(uintptr_t)c->worker.caller_x);
+    return psc_group_give_result(c, rc, generation, c->worker.caller_x);
 }
 
 static int follow(struct psc *c)
 {
-    int rc = psc_group_take_result(c, (float *)(uintptr_t)c->worker.caller_x);
+    int rc = psc_group_take_result(c, c->worker.caller_x);
     psc_refresh(c);
     return rc;
 }
 
 static int check_samples(struct psc *c, const struct psc_call *h)
 {
-    return !is_message(h) || h->n_samples > 0
+    return !psc_call_is_message(h) || h->n_samples > 0
                ? PSC_OK
                : ps_fail(
                      &c->error, PSC_EINVAL,
@@ -175,7 +165,7 @@ int psc_group_call(struct psc *c, const struct psc_call *h)
     name_of(h, what, sizeof what);
     if ((rc = psc_group_agree_on_call(c, what, rc, &samples)) != PSC_OK)
         return rc;
-    struct ps_range r = scope_of(c, t.tensor);
+    struct ps_range r = psc_tensor_scope(c, t.tensor);
     if (adds_up(c, h) && (rc = gather(c, r, h, samples)) != PSC_OK)
         return rc;
     rc = c->group.follows ? follow(c) : lead(c, h, r, samples);
@@ -183,28 +173,13 @@ int psc_group_call(struct psc *c, const struct psc_call *h)
     return shared == PSC_OK ? rc : shared;
 }
 
-/* The first of n values that is not finite; *bad stays as it is if there is none. */
-static int find_bad(struct psc *c, const float *x, size_t n, uint64_t *bad)
-{
-    uint64_t at = UINT64_MAX;
-    if (c->memory.device == NULL) {
-        *bad = c->vec->first_nonfinite(x, n);
-        return PSC_OK;
-    }
-    c->memory.kind->search_begin(c->work.queue);
-    c->memory.kind->search(c->work.queue, x, n, 0);
-    int rc = psc_device_result(c->memory.kind->search_end(c->work.queue, &at, &c->error));
-    *bad = at < n ? at : *bad;
-    return rc;
-}
-
 static int check_finite(struct psc *c, const struct psc_call *h, struct ps_range r)
 {
-    uint64_t bad = r.count;
-    int rc = find_bad(c, h->send, r.count, &bad);
+    uint64_t bad;
+    int rc = psc_vector_search(c, h->send, r.count, &bad);
     if (rc != PSC_OK)
         return rc;
-    return bad == r.count
+    return bad == UINT64_MAX
                ? PSC_OK
                : ps_fail(&c->error, PSC_EVALUE,
                          "the message[%" PRIu64 "], in tensor '%s', is not finite: nothing was sent", bad,
@@ -216,14 +191,12 @@ static int check_local(struct psc *c, const struct psc_call *h, struct ps_range 
     int rc = psc_check_vectors(c, h->call, h->send, h->answer);
     if (rc != PSC_OK)
         return rc;
-    int64_t index = h->tensor != NULL ? ps_manifest_find(c->manifest, h->tensor) : 0;
-    if (index < 0)
-        return ps_fail(&c->error, PSC_EINVAL, "%s: no tensor of the manifest is named '%.127s'", h->call,
-                       h->tensor);
-    *r = scope_of(c, h->tensor != NULL ? &c->manifest->tensors[index] : NULL);
-    uintptr_t a = (uintptr_t)h->send, b = (uintptr_t)h->answer, bytes = r->count * sizeof *h->send;
-    if (a < b + bytes && b < a + bytes)
-        return ps_fail(&c->error, PSC_EINVAL, "%s: message and answer overlap", h->call);
+    const struct ps_tensor *tensor;
+    if ((rc = psc_call_find_tensor(c, h, &tensor)) != PSC_OK)
+        return rc;
+    *r = psc_tensor_scope(c, tensor);
+    if ((rc = psc_call_check_overlap(c, h, r->count)) != PSC_OK)
+        return rc;
     return check_finite(c, h, *r);
 }
 

@@ -1,6 +1,4 @@
 /* A step of a clique whose members share x: the leader makes it, and the others follow. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "client/internal.h"
 #include "client/member/leader_messages.h"
@@ -134,7 +132,7 @@ int psc_group_pull(struct psc *c, float *x)
     struct psc_leader_message o;
     int rc;
     if (c->rule->collective) {
-        const float *center = c->rule->center(c, (float *)(uintptr_t)c->worker.caller_x);
+        const float *center = c->rule->center(c, c->worker.caller_x);
         if (center != x)
             psc_copy(&c->work, x, center, c->shard.n_floats);
         if (x == c->worker.caller_x)

@@ -11,7 +11,6 @@
  * then, and x the center and that, so that x - lambda is the center; its first exchange moves the center by
  * its share of it. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/internal.h"
@@ -48,7 +47,7 @@ void psc_take_method(struct psc *c, const struct psc_welcome *welcome)
     c->bucket_floats = welcome->bucket_floats;
 }
 
-/* Whether a round takes the mean of its messages. */
+/* Whether a round applies the mean of its messages. */
 static bool takes_mean(const struct psc *c)
 {
     return c->admission != NULL && c->admission->merges && (c->rule_info->drops & PS_USES_MERGE) == 0;
@@ -151,8 +150,8 @@ static int start_vectors(struct psc *c, float *x, bool same_rule, bool kept)
     return rc;
 }
 
-/* Applies the answers that are there. Where an exchange belongs before the step, the one of the step at hand
- * has been made then, and `first` says so. */
+/* Applies the answers that have arrived. Under rules whose exchange belongs before the step (lands_in_x) that
+ * of the current step was made then: `first`, which says so, stays. */
 static void take_answers(struct psc *c, float *x)
 {
     for (uint32_t i = 0; i < c->worker.n_prefetches; i++) {

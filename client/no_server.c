@@ -7,6 +7,7 @@
 
 #include "client/internal.h"
 #include "proto/codecs/codec.h"
+#include "proto/text.h"
 
 void psc_local_init(struct psc_local *local, size_t size, const char *method)
 {
@@ -43,8 +44,7 @@ static int check_method(struct psc *c, const struct psc_local *l)
         return PSC_OK;
     for (m = ps_methods; m->name != NULL; m++)
         if (!needs_server(m))
-            snprintf(allowed + strlen(allowed), sizeof allowed - strlen(allowed), "%s%s",
-                     allowed[0] != 0 ? ", " : "", m->name);
+            ps_text_join(allowed, sizeof allowed, ", ", m->name);
     return ps_fail(&c->error, PSC_EINVAL, "local: method '%.60s' needs a server; allowed without one: %s",
                    l->method != NULL ? l->method : "", allowed);
 }
@@ -110,18 +110,14 @@ static int check_schedule(struct psc *c, const struct psc_local *l)
 static int check_clique(struct psc *c, const struct psc_local *l, const struct psc_clique *clique)
 {
     const struct ps_method *m = ps_method_find(l->method);
-    char known[96] = "";
-    size_t n;
+    char known[96];
     if (clique != NULL && psc_clique_size(clique) > 1 && !is_of_clique(m))
         return ps_fail(&c->error, PSC_EINVAL,
                        "local: method '%s' is for a single worker; allowed in a clique: d-sync, pipe-sgd",
                        m->name);
     if (l->codec != NULL && ps_codec_named_for_values(l->codec) != NULL)
         return PSC_OK;
-    const struct ps_codec *const *rows = ps_codec_value_rows(&n);
-    for (size_t i = 0; i < n; i++)
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i > 0 ? ", " : "",
-                 rows[i]->name);
+    ps_codec_list_for_values(known, sizeof known);
     return ps_fail(&c->error, PSC_EINVAL, "local: codec '%.30s'; allowed: %s",
                    l->codec != NULL ? l->codec : "", known);
 }

@@ -1,7 +1,6 @@
 /* Opening, joining and leaving. */
 #include <errno.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,44 +104,21 @@ static int take_memory(struct psc *c, const char *name, const struct psc_clique 
     return PSC_OK;
 }
 
-/* Copies the members that the caller's version of the struct has. */
-static int take_options(struct psc *c, const struct psc_options *given, const struct psc_local **local_out,
-                        struct psc_clique **clique_out)
+static int check_options(struct psc *c, const struct psc_options *opt)
 {
-    struct psc_options *opt = &c->opt;
-    psc_options_init_sized(opt, sizeof *opt, 0);
-    if (given == NULL || given->size < offsetof(struct psc_options, kind) || given->size > 4096)
-        return ps_fail(&c->error, PSC_EINVAL, "options: call psc_options_init first");
-    int rc = psc_take_struct(opt, sizeof *opt, given, given->size, "options", &c->error);
-    if (rc != PSC_OK) {
-        opt->server = opt->name = opt->net = opt->data = opt->memory = NULL;
-        return rc;
-    }
-    opt->size = sizeof *opt;
-    const char *server = opt->server, *name = opt->name, *net = opt->net, *data = opt->data;
-    const struct psc_local *local = opt->local;
-    const char *key_file = opt->key_file, *server_key = opt->server_key;
-    const char *transport = opt->transport != NULL ? opt->transport : "auto";
-    opt->server = opt->name = opt->key_file = opt->server_key = opt->transport = NULL;
-    opt->net = opt->data = NULL;
-    const char *memory = opt->memory;
-    opt->memory = NULL;
-    *clique_out = opt->clique;
-    opt->local = NULL;
-    opt->clique = NULL;
-    if (local != NULL && (server != NULL || opt->kind != PSC_WORKER || key_file != NULL))
+    if (opt->local != NULL && (opt->server != NULL || opt->kind != PSC_WORKER || opt->key_file != NULL))
         return ps_fail(&c->error, PSC_EINVAL,
                        "options: local is allowed only for a worker, without server and key_file");
-    if (local == NULL && (server == NULL || server[0] == 0 || strlen(server) > 500))
+    if (opt->local == NULL && (opt->server == NULL || opt->server[0] == 0 || strlen(opt->server) > 500))
         return ps_fail(&c->error, PSC_EINVAL,
                        "options: server is missing; allowed are tcp://HOST:PORT, ipc://PATH and @FILE");
     if (opt->kind != PSC_WORKER && opt->kind != PSC_OBSERVER)
         return ps_fail(&c->error, PSC_EINVAL, "options: kind %d; allowed are PSC_WORKER and PSC_OBSERVER",
                        opt->kind);
-    if (strcmp(transport, "auto") != 0 && !is_transport(transport))
+    if (strcmp(opt->transport, "auto") != 0 && !is_transport(opt->transport))
         return ps_fail(&c->error, PSC_EINVAL,
-                       "options: transport '%.40s'; allowed are auto, tcp, ipc, shm and rdma", transport);
-    snprintf(c->transport, sizeof c->transport, "%s", transport);
+                       "options: transport '%.40s'; allowed are auto, tcp, ipc, shm and rdma",
+                       opt->transport);
     if (opt->rank < -1 || opt->rank > 1023)
         return ps_fail(&c->error, PSC_EINVAL, "options: rank %d; allowed are 0 to 1023, and -1 for any",
                        opt->rank);
@@ -154,21 +130,49 @@ static int take_options(struct psc *c, const struct psc_options *given, const st
     if (opt->threads > PSC_MAX_THREADS)
         return ps_fail(&c->error, PSC_EINVAL, "options: threads %u; allowed are 0 to %d", opt->threads,
                        PSC_MAX_THREADS);
-    if (opt->tensor_size == 0)
-        opt->tensor_size = FIRST_TENSOR_BYTES;
     if (opt->tensor_size < FIRST_TENSOR_BYTES || opt->tensor_size > MAX_TENSOR_BYTES)
         return ps_fail(&c->error, PSC_EINVAL, "options: tensor_size %zu; allowed are %d to %d, and 0",
                        opt->tensor_size, FIRST_TENSOR_BYTES, MAX_TENSOR_BYTES);
-    if ((rc = take_memory(c, memory, *clique_out)) != PSC_OK)
-        return rc;
-    rc = psc_proof_read(key_file, server_key, &c->session.proof, &c->error);
+    return PSC_OK;
+}
+
+/* Copies the members that the caller's version of the struct has. *local and *clique are the caller's. */
+static int take_options(struct psc *c, const struct psc_options *given, const struct psc_local **local,
+                        struct psc_clique **clique)
+{
+    struct psc_options *opt = &c->opt;
+    psc_options_init_sized(opt, sizeof *opt, 0);
+    if (given == NULL || given->size < offsetof(struct psc_options, kind) || given->size > 4096)
+        return ps_fail(&c->error, PSC_EINVAL, "options: call psc_options_init first");
+    struct psc_options asked = *opt;
+    int rc = psc_take_struct(&asked, sizeof asked, given, given->size, "options", &c->error);
     if (rc != PSC_OK)
         return rc;
-    opt->server = strdup(server != NULL ? server : "");
-    opt->name = name != NULL ? strdup(name) : default_name();
-    opt->net = shown_copy(net);
-    opt->data = shown_copy(data);
-    *local_out = local;
+    asked.size = sizeof asked;
+    if (asked.transport == NULL)
+        asked.transport = "auto";
+    if (asked.tensor_size == 0)
+        asked.tensor_size = FIRST_TENSOR_BYTES;
+    *opt = asked;
+    /* The handle frees its strings: until they are copied it has none. */
+    opt->server = opt->name = opt->net = opt->data = NULL;
+    opt->key_file = opt->server_key = opt->transport = opt->memory = NULL;
+    opt->local = NULL;
+    opt->clique = NULL;
+    *clique = asked.clique;
+    if ((rc = check_options(c, &asked)) != PSC_OK)
+        return rc;
+    snprintf(c->transport, sizeof c->transport, "%s", asked.transport);
+    if ((rc = take_memory(c, asked.memory, *clique)) != PSC_OK)
+        return rc;
+    rc = psc_proof_read(asked.key_file, asked.server_key, &c->session.proof, &c->error);
+    if (rc != PSC_OK)
+        return rc;
+    opt->server = strdup(asked.server != NULL ? asked.server : "");
+    opt->name = asked.name != NULL ? strdup(asked.name) : default_name();
+    opt->net = shown_copy(asked.net);
+    opt->data = shown_copy(asked.data);
+    *local = asked.local;
     bool all = opt->server != NULL && opt->name != NULL && opt->net != NULL && opt->data != NULL;
     return all ? PSC_OK : ps_fail(&c->error, PSC_ENOMEM, "no memory for the options");
 }
@@ -357,7 +361,7 @@ static void tell_of_method(struct psc *c)
 }
 
 /* The worker starts from x, with the clock of the Welcome. */
-static void start_vectors(struct psc *c, const float *x)
+static void start_vectors(struct psc *c, float *x)
 {
     static const enum psc_vector starts[] = {PSC_VECTOR_START, PSC_VECTOR_Z};
     c->begun = true;
@@ -376,17 +380,10 @@ static int check_offer(struct psc *c, const float *x)
 {
     if (c->opt.kind != PSC_WORKER)
         return PSC_OK;
-    uint64_t bad = UINT64_MAX;
-    if (c->memory.device != NULL) {
-        c->memory.kind->search_begin(c->work.queue);
-        c->memory.kind->search(c->work.queue, x, c->manifest->n_floats, 0);
-        int rc = psc_device_result(c->memory.kind->search_end(c->work.queue, &bad, &c->error));
-        if (rc != PSC_OK)
-            return rc;
-    } else {
-        size_t first = c->vec->first_nonfinite(x, c->manifest->n_floats);
-        bad = first < c->manifest->n_floats ? first : UINT64_MAX;
-    }
+    uint64_t bad;
+    int rc = psc_vector_search(c, x, c->manifest->n_floats, &bad);
+    if (rc != PSC_OK)
+        return rc;
     return bad == UINT64_MAX
                ? PSC_OK
                : ps_fail(&c->error, PSC_EVALUE, "psc_begin: x[%llu] is not finite", (unsigned long long)bad);

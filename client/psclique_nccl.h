@@ -18,7 +18,8 @@
  * The order of a sum is NCCL's own. It depends on NCCL's choice of an algorithm for the number of values and
  * the connections between the GPUs; psd does not change it. All members end with the same bits.
  *
- * Over NCCL itself only a clique of one was run; all else on a stand-in: docs/GPU.md. */
+ * Over NCCL itself it has been run as a clique of one only; cliques of several members on a stand-in for
+ * NCCL, because no machine with two GPUs was available: docs/GPU.md. */
 #ifndef PSCLIQUE_NCCL_H
 #define PSCLIQUE_NCCL_H
 

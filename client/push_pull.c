@@ -1,22 +1,8 @@
 /* The explicit calls: init, pull, pull_average, push, pushpull and exchange, and their _start variants. */
-#include <inttypes.h>
 #include <string.h>
 
 #include "client/internal.h"
 #include "client/worker/worker.h"
-
-/* Both may be missing. */
-static bool overlap(const float *send, const float *answer, size_t n)
-{
-    uintptr_t a = (uintptr_t)send, b = (uintptr_t)answer;
-    return send != NULL && answer != NULL && a < b + n * sizeof *send && b < a + n * sizeof *send;
-}
-
-/* Whether the rule applies it. */
-static bool is_message(const struct psc_call *h)
-{
-    return h->kind == PS_FRAME_EXCHANGE || h->kind == PS_FRAME_PUSH;
-}
 
 /* Whether the job keeps an average, by the last Welcome. */
 static int check_average(struct psc *c, const char *call)
@@ -47,8 +33,7 @@ static int check(struct psc *c, const struct psc_call *h)
     return (h->flags & PS_FLAG_AVERAGE) != 0 ? check_average(c, h->call) : PSC_OK;
 }
 
-/* *out: NULL for the whole vector. */
-static int find_tensor(struct psc *c, const struct psc_call *h, const struct ps_tensor **out)
+int psc_call_find_tensor(struct psc *c, const struct psc_call *h, const struct ps_tensor **out)
 {
     int64_t index = h->tensor != NULL ? ps_manifest_find(c->manifest, h->tensor) : -1;
     if (h->tensor != NULL && index < 0)
@@ -56,6 +41,14 @@ static int find_tensor(struct psc *c, const struct psc_call *h, const struct ps_
                        h->tensor);
     *out = h->tensor != NULL ? &c->manifest->tensors[index] : NULL;
     return PSC_OK;
+}
+
+int psc_call_check_overlap(struct psc *c, const struct psc_call *h, uint64_t n)
+{
+    uintptr_t a = (uintptr_t)h->send, b = (uintptr_t)h->answer, bytes = n * sizeof *h->send;
+    if (h->send == NULL || h->answer == NULL || a >= b + bytes || b >= a + bytes)
+        return PSC_OK;
+    return ps_fail(&c->error, PSC_EINVAL, "%s: message and answer overlap", h->call);
 }
 
 /* Whether the job is of one clique, whose members move x among themselves. */
@@ -79,7 +72,7 @@ int psc_call_make(struct psc *c, const struct psc_call *h, struct psc_transfer *
     int rc = check(c, h);
     if (rc != PSC_OK)
         return rc;
-    if ((rc = check_method(c, h)) != PSC_OK || (rc = find_tensor(c, h, &t)) != PSC_OK)
+    if ((rc = check_method(c, h)) != PSC_OK || (rc = psc_call_find_tensor(c, h, &t)) != PSC_OK)
         return rc;
     *out = (struct psc_transfer){.kind = h->kind,
                                  .tensor = t,
@@ -89,18 +82,19 @@ int psc_call_make(struct psc *c, const struct psc_call *h, struct psc_transfer *
                                  .samples = h->n_samples > UINT32_MAX ? UINT32_MAX : (uint32_t)h->n_samples,
                                  .clock = c->worker.clock,
                                  .generation = c->generation,
-                                 .round = is_message(h) ? psc_key_round_of(c, t) : PSC_ROUND_NONE,
+                                 .round = psc_call_is_message(h) ? psc_key_round_of(c, t) : PSC_ROUND_NONE,
                                  .behind = h->behind,
                                  .more = h->more,
                                  .target = h->answer};
     if (h->answer != NULL)
         out->landed = h->kind == PS_FRAME_PULL ? psc_land_all : psc_land_moved;
-    if (overlap(h->send, h->answer, t != NULL ? ps_tensor_range(t).count : c->shard.n_floats))
-        return ps_fail(&c->error, PSC_EINVAL, "%s: message and answer overlap", h->call);
+    rc = psc_call_check_overlap(c, h, psc_tensor_scope(c, t).count);
+    if (rc != PSC_OK)
+        return rc;
     if (t != NULL && t->role == PS_ROLE_FROZEN && psc_transfer_moves(out))
         return ps_fail(&c->error, PSC_EINVAL, "%s: tensor '%s' is frozen: no rule moves it", h->call,
                        t->name);
-    if (is_message(h) && (rc = psc_key_round_check(c, h->call, t, h->started)) != PSC_OK)
+    if (psc_call_is_message(h) && (rc = psc_key_round_check(c, h->call, t, h->started)) != PSC_OK)
         return rc;
     c->error.text[0] = 0;
     if (h->kind == PS_FRAME_PULL && t == NULL && h->answer == c->worker.caller_x) {
@@ -118,8 +112,8 @@ int psc_call_make(struct psc *c, const struct psc_call *h, struct psc_transfer *
 static int follow_method(struct psc *c, const struct psc_call *h)
 {
     enum ps_message_kind was = c->rule_info->message;
-    bool in_round = is_message(h) && psc_key_round_is_open(c);
-    int rc = psc_change_method(c, (float *)(uintptr_t)c->worker.caller_x);
+    bool in_round = psc_call_is_message(h) && psc_key_round_is_open(c);
+    int rc = psc_change_method(c, c->worker.caller_x);
     if (rc != PSC_OK || (!in_round && c->rule_info->message == was))
         return rc;
     if (in_round)
@@ -136,7 +130,8 @@ static int follow_method(struct psc *c, const struct psc_call *h)
 static int make_in_time(struct psc *c, const struct psc_call *h, struct psc_transfer *out)
 {
     int rc = psc_call_make(c, h, out);
-    if (rc == PSC_OK && is_message(h) && psc_method_has_changed(c) && (rc = follow_method(c, h)) == PSC_OK)
+    if (rc == PSC_OK && psc_call_is_message(h) && psc_method_has_changed(c) &&
+        (rc = follow_method(c, h)) == PSC_OK)
         rc = psc_call_make(c, h, out);
     return rc;
 }
@@ -154,7 +149,7 @@ int psc_call_alone(struct psc *c, const struct psc_call *h)
         c->worker.next_key = 0;
         rc = PSC_EREFUSED;
     }
-    if (rc == PSC_OK && is_message(h))
+    if (rc == PSC_OK && psc_call_is_message(h))
         psc_key_round_sent(c, t.tensor);
     return rc == PSC_OK && psc_refresh(c) ? PSC_DRAINED : rc;
 }
@@ -205,7 +200,7 @@ int psc_call_start(struct psc *c, const struct psc_call *h, uint64_t *ticket)
     if (rc != PSC_OK || (rc = psc_async_start(c)) != PSC_OK)
         return rc;
     uint64_t given = psc_async_put(c, &t, NULL);
-    if (is_message(h))
+    if (psc_call_is_message(h))
         psc_key_round_sent(c, t.tensor);
     if (ticket != NULL)
         *ticket = given;
@@ -244,9 +239,9 @@ static int copy_average(struct psc *c, const struct psc_call *h)
     const struct ps_tensor *t;
     struct ps_range scope;
     int rc = check(c, h);
-    if (rc != PSC_OK || (rc = find_tensor(c, h, &t)) != PSC_OK)
+    if (rc != PSC_OK || (rc = psc_call_find_tensor(c, h, &t)) != PSC_OK)
         return rc;
-    scope = t != NULL ? ps_tensor_range(t) : ps_shard_whole(&c->shard);
+    scope = psc_tensor_scope(c, t);
     c->error.text[0] = 0;
     psc_copy(&c->work, h->answer, c->worker.vectors[PSC_VECTOR_Z] + scope.begin, scope.count);
     return psc_work_end(c, PSC_OK);

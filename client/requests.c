@@ -49,14 +49,14 @@ static int ask_and_follow(struct psc *c, const char *call, const char *lines)
         psc_async_await(c, c->async.issued);
     int rc = ask(c, call, lines);
     if (rc == PSC_OK && psc_method_has_changed(c))
-        rc = psc_change_method(c, (float *)(uintptr_t)c->worker.caller_x);
+        rc = psc_change_method(c, c->worker.caller_x);
     return psc_work_end(c, rc == PSC_OK && psc_refresh(c) ? PSC_DRAINED : rc);
 }
 
 /* In a clique the leader asks for all members. */
 static int ask_for_all(struct psc *c, const char *call, const char *lines)
 {
-    float *x = (float *)(uintptr_t)c->worker.caller_x;
+    float *x = c->worker.caller_x;
     uint32_t generation = c->generation;
     if (!psc_call_is_led(c))
         return ask_and_follow(c, call, lines);

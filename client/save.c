@@ -16,6 +16,8 @@
 #include "client/save_exchanges.h"
 #include "client/save_format.h"
 #include "client/worker/worker.h"
+#include "proto/bytes.h"
+#include "proto/file.h"
 
 /* A file being written, under another name. */
 struct writer {
@@ -26,27 +28,15 @@ struct writer {
 
 static int write_all(struct writer *w, const void *bytes, size_t len_bytes)
 {
-    const char *p = bytes;
     XXH3_64bits_update(w->hash, bytes, len_bytes);
-    while (len_bytes > 0) {
-        size_t part = len_bytes < (64u << 20) ? len_bytes : 64u << 20;
-        ssize_t n = write(w->fd, p, part);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        p += n;
-        len_bytes -= (size_t)n;
-    }
-    return 0;
+    return ps_file_append(w->fd, bytes, len_bytes, NULL);
 }
 
 static int write_checksum(struct writer *w)
 {
     unsigned char bytes[8];
     uint64_t hash = XXH3_64bits_digest(w->hash);
-    for (int i = 0; i < 8; i++)
-        bytes[i] = (unsigned char)(hash >> (8 * i));
+    ps_put64(bytes, hash);
     return write_all(w, bytes, sizeof bytes);
 }
 
@@ -344,22 +334,6 @@ int psc_save(struct psc *c, const char *path, const float *x, const void *extra,
     return rc;
 }
 
-/* 0, -errno; -ENODATA when the file is shorter. */
-static int read_all(int fd, void *bytes, size_t len_bytes)
-{
-    char *p = bytes;
-    while (len_bytes > 0) {
-        ssize_t n = read(fd, p, len_bytes);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n == 0 ? -ENODATA : -errno;
-        p += n;
-        len_bytes -= (size_t)n;
-    }
-    return 0;
-}
-
 /* Checks that the file has the vectors that the method keeps and no others. Exceptions: x and v, which a
  * worker has from its first step on, and a prefetched answer. */
 static int check_vectors(struct psc *c, const char *path, uint32_t flags)
@@ -426,7 +400,7 @@ static int open_file(struct psc *c, const char *call, const char *path, int *fd,
     }
     *file_bytes = (size_t)st.st_size;
     n = *file_bytes < PSC_STATE_HEAD_BYTES ? *file_bytes : PSC_STATE_HEAD_BYTES;
-    if ((err = read_all(*fd, head, n)) < 0)
+    if ((err = ps_file_read(*fd, 0, head, n, NULL)) < 0)
         rc = fail_read(c, call, path, err);
     else if (psc_state_parse(h, head, n, *file_bytes, &why) < 0)
         rc = ps_fail(&c->error, PSC_EDAMAGED, "%s: '%.300s': %.180s", call, path, why.text);
@@ -455,7 +429,7 @@ static int read_file(struct psc *c, const char *path, size_t room_bytes, unsigne
     }
     size_t begun = file_bytes < sizeof head ? file_bytes : sizeof head;
     memcpy(*bytes, head, begun);
-    if ((err = read_all(fd, *bytes + begun, file_bytes - begun)) < 0)
+    if ((err = ps_file_read(fd, begun, *bytes + begun, file_bytes - begun, NULL)) < 0)
         rc = fail_read(c, "psc_load", path, err);
     else if (psc_state_decode(h, parts, *bytes, file_bytes, &why) < 0)
         rc = ps_fail(&c->error, PSC_EDAMAGED, "psc_load: '%.300s': %.180s", path, why.text);

@@ -3,7 +3,6 @@
 #include "client/save_exchanges.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "client/internal.h"
 #include "client/worker/worker.h"
@@ -244,7 +243,7 @@ static void restore_exchange(struct psc *c, const struct psc_state_head *h,
         psc_prefetch_take_back(c, a);
 }
 
-/* What answers that are moves have told of the center, chunk by chunk, lane by lane. */
+/* The chunks of what is known of the center from answers that are moves (psc_wire.known). */
 uint32_t psc_known_chunks(const struct psc *c)
 {
     const struct ps_shard *shard = &c->transfer_state.shard;

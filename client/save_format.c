@@ -6,6 +6,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "proto/bytes.h"
 #include "proto/model/fragment.h"
 
 #define MAX_FLOATS (UINT64_C(1) << 40)
@@ -38,20 +39,6 @@ enum {
     AT_CHUNKS = 216,
     CHECKSUM_BYTES = 8,
 };
-
-static void put(unsigned char *to, uint64_t v, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        to[i] = (unsigned char)(v >> (8 * i));
-}
-
-static uint64_t get(const unsigned char *from, int bytes)
-{
-    uint64_t v = 0;
-    for (int i = 0; i < bytes; i++)
-        v |= (uint64_t)from[i] << (8 * i);
-    return v;
-}
 
 static void put_name(unsigned char *to, const char *name)
 {
@@ -105,35 +92,35 @@ size_t psc_state_pack(const struct psc_state_head *h, void *bytes)
     memset(b, 0, PSC_STATE_HEAD_BYTES);
     memcpy(b, magic, sizeof magic);
     memcpy(&rate, &h->rate, sizeof rate);
-    put(b + AT_VERSION, version, 4);
-    put(b + AT_FLAGS, flags_to(h->version, h->flags), 4);
-    put(b + AT_HASH, h->manifest_hash, 8);
-    put(b + AT_N_FLOATS, h->n_floats, 8);
-    put(b + AT_CLOCK, h->clock, 8);
-    put(b + AT_EXCHANGES, h->exchanges, 8);
-    put(b + AT_CENTER_VERSION, h->center_version, 8);
-    put(b + AT_EXTRA_BYTES, h->extra_bytes, 8);
-    put(b + AT_RATE, rate, 4);
+    ps_put32(b + AT_VERSION, version);
+    ps_put32(b + AT_FLAGS, flags_to(h->version, h->flags));
+    ps_put64(b + AT_HASH, h->manifest_hash);
+    ps_put64(b + AT_N_FLOATS, h->n_floats);
+    ps_put64(b + AT_CLOCK, h->clock);
+    ps_put64(b + AT_EXCHANGES, h->exchanges);
+    ps_put64(b + AT_CENTER_VERSION, h->center_version);
+    ps_put64(b + AT_EXTRA_BYTES, h->extra_bytes);
+    ps_put32(b + AT_RATE, rate);
     put_name(b + AT_METHOD, h->method);
     put_name(b + AT_RULE, h->rule);
     put_name(b + AT_OPTIMIZER, h->optimizer);
     if (h->version == PSC_STATE_OLDEST)
         return head_bytes(version);
-    put(b + AT_SINCE, h->since, 8);
-    put(b + AT_PERIOD, h->period, 4);
-    put(b + AT_FRAGMENT, h->fragment, 4);
-    put(b + AT_FRAGMENTS, h->fragments, 4);
+    ps_put64(b + AT_SINCE, h->since);
+    ps_put32(b + AT_PERIOD, h->period);
+    ps_put32(b + AT_FRAGMENT, h->fragment);
+    ps_put32(b + AT_FRAGMENTS, h->fragments);
     if (version > BEFORE_MEANS)
-        put(b + AT_MEANS, h->means, 4);
+        ps_put32(b + AT_MEANS, h->means);
     if (version >= WITH_MESSAGE) {
-        put(b + AT_FIRST, h->first, 8);
-        put(b + AT_ANSWER_VERSION, h->answer_version, 8);
-        put(b + AT_SAMPLES, h->samples, 4);
+        ps_put64(b + AT_FIRST, h->first);
+        ps_put64(b + AT_ANSWER_VERSION, h->answer_version);
+        ps_put32(b + AT_SAMPLES, h->samples);
     }
     if (version >= WITH_MESSAGES)
-        put(b + AT_UNDER_WAY, h->n_under_way, 4);
+        ps_put32(b + AT_UNDER_WAY, h->n_under_way);
     if (version >= WITH_KNOWN)
-        put(b + AT_CHUNKS, h->chunks, 4);
+        ps_put32(b + AT_CHUNKS, h->chunks);
     return head_bytes(version);
 }
 
@@ -206,22 +193,22 @@ void psc_state_pack_exchange(const struct psc_state_exchange *e, void *bytes)
     unsigned char *b = bytes;
     uint32_t rate;
     memcpy(&rate, &e->rate, sizeof rate);
-    put(b, e->first, 8);
-    put(b + 8, e->answer_version, 8);
-    put(b + 16, e->samples, 4);
-    put(b + 20, e->fragment, 4);
-    put(b + 24, rate, 4);
+    ps_put64(b, e->first);
+    ps_put64(b + 8, e->answer_version);
+    ps_put32(b + 16, e->samples);
+    ps_put32(b + 20, e->fragment);
+    ps_put32(b + 24, rate);
 }
 
 int psc_state_parse_exchange(const struct psc_state_head *h, struct psc_state_exchange *e, const void *bytes,
                              struct ps_error *err)
 {
     const unsigned char *b = bytes;
-    uint32_t rate = (uint32_t)get(b + 24, 4);
-    struct psc_state_exchange found = {.first = get(b, 8),
-                                       .answer_version = get(b + 8, 8),
-                                       .samples = (uint32_t)get(b + 16, 4),
-                                       .fragment = (uint32_t)get(b + 20, 4)};
+    uint32_t rate = ps_get32(b + 24);
+    struct psc_state_exchange found = {.first = ps_get64(b),
+                                       .answer_version = ps_get64(b + 8),
+                                       .samples = ps_get32(b + 16),
+                                       .fragment = ps_get32(b + 20)};
     memcpy(&found.rate, &rate, sizeof rate);
     if (found.first > h->clock || found.fragment >= h->fragments || !(found.rate >= 0 && found.rate < 1e30f))
         return ps_fail(err, -EINVAL, "corrupt: an exchange that is under way has impossible values");
@@ -241,7 +228,7 @@ int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_byte
     if (len_bytes < PSC_STATE_SHORT_BYTES)
         return ps_fail(err, -EINVAL, "truncated in its head, after %zu of %d bytes", len_bytes,
                        PSC_STATE_SHORT_BYTES);
-    uint32_t version = (uint32_t)get(b + AT_VERSION, 4);
+    uint32_t version = ps_get32(b + AT_VERSION);
     if (version < PSC_STATE_OLDEST || version > PSC_STATE_VERSION)
         return ps_fail(err, -EINVAL, "format version %u; this library reads %d to %d", version,
                        PSC_STATE_OLDEST, PSC_STATE_VERSION);
@@ -249,27 +236,27 @@ int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_byte
         return ps_fail(err, -EINVAL, "cut off within its head, after %zu of %zu bytes", len_bytes,
                        head_bytes(version));
     found = (struct psc_state_head){.version = version,
-                                    .flags = flags_from(version, (uint32_t)get(b + AT_FLAGS, 4)),
-                                    .manifest_hash = get(b + AT_HASH, 8),
-                                    .n_floats = get(b + AT_N_FLOATS, 8),
-                                    .clock = get(b + AT_CLOCK, 8),
-                                    .exchanges = get(b + AT_EXCHANGES, 8),
-                                    .center_version = get(b + AT_CENTER_VERSION, 8),
-                                    .extra_bytes = get(b + AT_EXTRA_BYTES, 8),
-                                    .since = get(b + AT_SINCE, 8),
-                                    .period = (uint32_t)get(b + AT_PERIOD, 4),
-                                    .fragment = (uint32_t)get(b + AT_FRAGMENT, 4),
-                                    .fragments = (uint32_t)get(b + AT_FRAGMENTS, 4),
-                                    .means = version > BEFORE_MEANS ? (uint32_t)get(b + AT_MEANS, 4) : 0};
-    rate = (uint32_t)get(b + AT_RATE, 4);
+                                    .flags = flags_from(version, ps_get32(b + AT_FLAGS)),
+                                    .manifest_hash = ps_get64(b + AT_HASH),
+                                    .n_floats = ps_get64(b + AT_N_FLOATS),
+                                    .clock = ps_get64(b + AT_CLOCK),
+                                    .exchanges = ps_get64(b + AT_EXCHANGES),
+                                    .center_version = ps_get64(b + AT_CENTER_VERSION),
+                                    .extra_bytes = ps_get64(b + AT_EXTRA_BYTES),
+                                    .since = ps_get64(b + AT_SINCE),
+                                    .period = ps_get32(b + AT_PERIOD),
+                                    .fragment = ps_get32(b + AT_FRAGMENT),
+                                    .fragments = ps_get32(b + AT_FRAGMENTS),
+                                    .means = version > BEFORE_MEANS ? ps_get32(b + AT_MEANS) : 0};
+    rate = ps_get32(b + AT_RATE);
     memcpy(&found.rate, &rate, sizeof rate);
     if (version >= WITH_MESSAGE) {
-        found.first = get(b + AT_FIRST, 8);
-        found.answer_version = get(b + AT_ANSWER_VERSION, 8);
-        found.samples = (uint32_t)get(b + AT_SAMPLES, 4);
+        found.first = ps_get64(b + AT_FIRST);
+        found.answer_version = ps_get64(b + AT_ANSWER_VERSION);
+        found.samples = ps_get32(b + AT_SAMPLES);
     }
-    found.n_under_way = version >= WITH_MESSAGES ? (uint32_t)get(b + AT_UNDER_WAY, 4) : 0;
-    found.chunks = version >= WITH_KNOWN ? (uint32_t)get(b + AT_CHUNKS, 4) : 0;
+    found.n_under_way = version >= WITH_MESSAGES ? ps_get32(b + AT_UNDER_WAY) : 0;
+    found.chunks = version >= WITH_KNOWN ? ps_get32(b + AT_CHUNKS) : 0;
     if (!flags_are_known(found.flags) || !fits_version(&found) || found.means > PSC_STATE_MAX_MEANS ||
         found.n_floats < 1 || found.n_floats > MAX_FLOATS || found.extra_bytes > MAX_EXTRA ||
         found.since > found.clock || (version > PSC_STATE_OLDEST && found.fragment >= found.fragments) ||
@@ -315,7 +302,7 @@ int psc_state_decode(struct psc_state_head *h, struct psc_state_parts *parts, co
     int rc = psc_state_parse(&found, bytes, len_bytes, len_bytes, err);
     if (rc < 0)
         return rc;
-    if (get(b + len_bytes - CHECKSUM_BYTES, 8) != XXH3_64bits(b, len_bytes - CHECKSUM_BYTES))
+    if (ps_get64(b + len_bytes - CHECKSUM_BYTES) != XXH3_64bits(b, len_bytes - CHECKSUM_BYTES))
         return ps_fail(err, -EINVAL, "corrupt: its checksum is wrong");
     size_t vector_bytes = (size_t)found.n_floats * sizeof(float);
     next = b + head_bytes(found.version);

@@ -1,7 +1,5 @@
 /* psc_step: the order of the worker's own step and of exchanges. */
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "client/internal.h"
 #include "client/worker/worker.h"

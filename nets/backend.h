@@ -5,9 +5,10 @@
  * plan (memory.h), `create`. Afterwards any thread may call, one call at a time. create does everything that
  * can be prepared or can fail; a gradient does not allocate.
  *
- * Devices use the same interface: x and g are in the memory that `memory` names, the arena is in the
- * backend's own memory at the planned offsets, images are bytes or floats that are borrowed until the call
- * returns (struct cnn_batch), and parts of g are reported as they become final (struct cnn_ready). */
+ * Devices use the same interface: x and g are in memory of the host (the backend cuda also takes either in
+ * memory of its device), the arena is in the backend's own memory at the planned offsets, images are bytes or
+ * floats that are borrowed until the call returns (struct cnn_batch), and parts of g are reported as they
+ * become final (struct cnn_ready). */
 #ifndef CNN_BACKEND_H
 #define CNN_BACKEND_H
 
@@ -34,9 +35,8 @@ struct cnn_gradient_call {
 
 struct cnn_backend {
     const char *name;
-    enum cnn_memory_kind memory; /* of x and g */
-    uint32_t precisions;         /* bits 1 << enum cnn_precision; net.c refuses all others */
-    bool has_any_order; /* knows algorithms that are not deterministic; net.c refuses them to others */
+    uint32_t precisions; /* bits 1 << enum cnn_precision; net.c refuses all others */
+    bool has_any_order;  /* knows algorithms that are not deterministic; net.c refuses them to others */
     /* Whether this machine can run it at that precision: 0, or -ENOTSUP with a sentence that names the
      * missing part. A row that cannot run is not the default. NULL: it can always run. */
     int (*probe)(enum cnn_precision precision, struct ps_error *err);

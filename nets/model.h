@@ -127,6 +127,15 @@ struct cnn_param {
     enum cnn_decay decay;
 };
 
+/* The values of the tensor. */
+static inline uint64_t cnn_param_count(const struct cnn_param *p)
+{
+    uint64_t n = 1;
+    for (uint32_t d = 0; d < p->n_dims; d++)
+        n *= p->shape[d];
+    return n;
+}
+
 /* Properties of the model. n_floats: 0 for an invalid model. params: *n rows, owned by the caller (free). */
 size_t cnn_model_n_floats(const struct cnn_model *model);
 int cnn_model_params(const struct cnn_model *model, struct cnn_param **out, size_t *n, struct ps_error *err);

@@ -1,10 +1,10 @@
 /* model_spec.c: reads "resnet18:classes=10,size=128". */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "nets/plan.h"
+#include "proto/text.h"
 
 #define MAX_SIZE 4096
 
@@ -62,10 +62,8 @@ static int fail_unknown(const char *spec, size_t length, struct ps_error *err)
 {
     char nets[400] = "";
 
-    for (size_t i = 0; cnn_models[i]->name != NULL; i++) {
-        size_t used = strlen(nets);
-        snprintf(nets + used, sizeof nets - used, "%s%s", i > 0 ? ", " : "", cnn_models[i]->name);
-    }
+    for (size_t i = 0; cnn_models[i]->name != NULL; i++)
+        ps_text_join(nets, sizeof nets, ", ", cnn_models[i]->name);
     return ps_fail(err, -EINVAL, "\"%.*s\" is not a net; allowed: %s", length > 60 ? 60 : (int)length, spec,
                    nets);
 }

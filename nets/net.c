@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/text.h"
+
 #define MAX_BATCH 65536
 
 /* Fastest first: the first row that can run is the default. ref can always run; rows after it run only when
@@ -38,12 +40,6 @@ const char *cnn_backend_name(size_t index)
     return index < n_backends ? backends[index]->name : NULL;
 }
 
-int cnn_backend_probe(size_t index, struct ps_error *err)
-{
-    const struct cnn_backend *b = backends[index];
-    return b->probe != NULL ? b->probe(CNN_FLOAT32, err) : 0;
-}
-
 /* Whether the backend has the precision and can run here; adds to `why` if only the latter fails. */
 static bool can_run(const struct cnn_backend *b, enum cnn_precision precision, struct ps_error *why)
 {
@@ -72,8 +68,7 @@ static int find_backend(const struct cnn_net_options *opt, const struct cnn_back
                                         : can_run(backends[i], opt->precision, &why);
         if (can)
             b = backends[i];
-        size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "", backends[i]->name);
+        ps_text_join(known, sizeof known, ", ", backends[i]->name);
     }
     if (b == NULL && opt->backend == NULL)
         return ps_fail(err, -ENOTSUP, "no backend of this build (%s) can compute in %s here%s", known,
@@ -256,11 +251,6 @@ void cnn_net_memory_used(const struct cnn_net *net, struct cnn_net_memory *out)
 {
     *out = (struct cnn_net_memory){net->memory->arena_bytes, net->backend->own_bytes(net->state),
                                    2 * net->plan->n_floats * sizeof(float)};
-}
-
-enum cnn_memory_kind cnn_net_memory_kind(const struct cnn_net *net)
-{
-    return net->backend->memory;
 }
 
 static int check_labels(struct cnn_net *net, const uint16_t *labels, uint32_t n)

@@ -15,8 +15,6 @@ struct cnn_net;
  * statistics and losses. At CNN_BF16 activations, their gradients and the weights of products are bf16. */
 enum cnn_precision { CNN_FLOAT32, CNN_TF32, CNN_BF16, CNN_N_PRECISIONS };
 const char *cnn_precision_name(enum cnn_precision precision);
-/* The memory that x and g of a net are in. The backend cuda also takes either in memory of its device. */
-enum cnn_memory_kind { CNN_HOST, CNN_DEVICE };
 
 struct cnn_net_options {
     const struct cnn_model *model;
@@ -172,8 +170,6 @@ struct cnn_net_memory {
 int cnn_net_plan_memory(const struct cnn_net_options *opt, struct cnn_net_memory *out, struct ps_error *err);
 /* The memory in use. */
 void cnn_net_memory_used(const struct cnn_net *net, struct cnn_net_memory *out);
-/* The kind of memory that x and g must be in. */
-enum cnn_memory_kind cnn_net_memory_kind(const struct cnn_net *net);
 
 /* The sentence of the last failed call on this net; "" if none has failed. */
 const char *cnn_net_error(const struct cnn_net *net);
@@ -186,7 +182,5 @@ const char *cnn_net_backend(const struct cnn_net *net);
 /* Names of the backends in this build, fastest first; those after "ref" are never the default. NULL past the
  * last. */
 const char *cnn_backend_name(size_t index);
-/* Whether this machine can run it: 0, or -ENOTSUP with a sentence that names the missing part. */
-int cnn_backend_probe(size_t index, struct ps_error *err);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 /* The length of the UTF-8 character at p; 0: not valid UTF-8, or a control character. */
@@ -31,4 +32,10 @@ void ps_text_copy(char *to, size_t size, const char *from)
         from += step;
     }
     to[used] = 0;
+}
+
+void ps_text_join(char *text, size_t size, const char *between, const char *word)
+{
+    size_t used = strlen(text);
+    snprintf(text + used, size - used, "%s%s", used > 0 ? between : "", word);
 }

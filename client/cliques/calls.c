@@ -1,6 +1,4 @@
 /* The collectives as a program calls them: arguments are checked here, and become tasks of the clique. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/cliques/clique.h"
@@ -20,14 +18,11 @@ static bool is_for_moves(const char *name)
 
 static int codec_of(struct psc_clique *q, const char *call, const char *name, const struct ps_codec **out)
 {
-    size_t n, at = 0;
-    char names[128] = "";
-    const struct ps_codec *const *rows = ps_codec_value_rows(&n);
+    char names[128];
     *out = ps_codec_named_for_values(name != NULL ? name : "raw");
     if (*out != NULL)
         return PSC_OK;
-    for (size_t i = 0; i < n && at < sizeof names; i++)
-        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i > 0 ? ", " : "", rows[i]->name);
+    ps_codec_list_for_values(names, sizeof names);
     return psc_clique_refuse(
         q, PSC_EINVAL, "%s: codec '%.32s' %s; allowed are %s", call, name,
         is_for_moves(name) ? "needs error feedback, which sums do not have" : "is not known", names);
@@ -142,7 +137,8 @@ static struct extent extent_of(const struct psc_clique *q, const struct psc_coll
     }
 }
 
-/* Whether this member's arrays take part: in the calls with a root not all do. */
+/* Whether the call reads this member's `in`; below, whether it writes its `out`. In calls with a root not
+ * every member's arrays take part. */
 static bool reads_in(const struct psc_clique *q, const struct psc_collective_options *o)
 {
     return o->in != NULL && (o->kind != PSC_BROADCAST || o->root == psc_clique_rank(q));
@@ -154,8 +150,8 @@ static bool writes_out(const struct psc_clique *q, const struct psc_collective_o
            (o->kind != PSC_REDUCE || o->in == NULL || o->root == psc_clique_rank(q));
 }
 
-/* The arrays of the task. In place is also what other libraries call so: an `in` that is where the result of
- * this member's values is. */
+/* Sets the arrays of the task. As in other libraries, a call is also in place if `in` is the place in `out`
+ * for the result of this member's values. */
 static int take_arrays(struct psc_clique *q, const struct psc_collective_options *o, struct psc_task *t)
 {
     struct extent bytes = extent_of(q, o);
@@ -183,7 +179,7 @@ static int take_arrays(struct psc_clique *q, const struct psc_collective_options
     return PSC_OK;
 }
 
-/* The operation, the type and the codec fit together. */
+/* Sets type, operation and codec of the task, and checks that they fit together. */
 static int take_values(struct psc_clique *q, const struct psc_collective_options *o, struct psc_task *t)
 {
     const char *call = psc_call_name(o->kind);

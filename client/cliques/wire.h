@@ -24,7 +24,7 @@ enum psc_hello_kind {
     PSC_HELLO_BEAT,
     PSC_HELLO_TREE_LINK, /* from a child of the tree to its parent */
     PSC_HELLO_TREE_BEAT,
-    PSC_HELLO_SHRINK,   /* to the member that leads what is left of a clique */
+    PSC_HELLO_SHRINK,   /* to the member that leads the remaining members of a clique */
     PSC_HELLO_SUMMON,   /* from that member to one that has not come: it begins anew, as the sender does */
     PSC_HELLO_LEFT_OUT, /* ... to one that may live, without which the others go on */
 };

@@ -1,7 +1,7 @@
-/* collectives.c: what a clique sums and copies of the members' vectors. Vectors on the host are there when
- * the call begins. Those on a device are there when its queue has passed a mark, which the thread waits for
- * that runs the collective: so the caller goes on, and a part of a gradient is summed while the next is
- * computed. */
+/* collectives.c: sums and copies of the members' vectors over a clique. A vector on the host is complete when
+ * the call begins. One on a device is complete when its queue has passed a mark. The thread that runs the
+ * collective waits for the mark, so that the caller continues: a part of a gradient is summed while the next
+ * one is computed. */
 #include <stdlib.h>
 
 #include "client/cliques/clique.h"

@@ -7,8 +7,6 @@
  * step has more samples than all before it, its sum exceeds the mean by that factor, once. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "client/cliques/clique.h"
 #include "client/internal.h"

@@ -1,16 +1,16 @@
-/* What is left of a clique goes on after the loss of a member (clique.on_loss: shrink).
+/* A clique continues after the loss of a member (clique.on_loss: shrink).
  *
- * A call of the clique has failed at every member. Those that are left form it anew, and take the state of
- * one that is ahead: where the leader makes the steps the leader's, else that of a member with the most
- * steps. A member that so takes the result of the step at hand has made it. If nobody has made it, all make
- * it again, with the gradients of those that are left; their mean is weighted by samples as ever.
+ * A call of the clique has failed at every member. The remaining members form the clique anew. All of them
+ * take the state of the leader where it makes the steps, else that of a member with the most steps. A member
+ * that takes the result of the current step in this way has made the step. If no member has made it, all make
+ * it again with the gradients of the remaining members; their mean is weighted by samples, as always.
  *
- * Sums in progress are dropped. Of a pipeline of K these are the gradients of K - 1 steps, and it fills anew.
- * Where each member has its own x (rule allreduce_easgd), only the center is taken, or the sum that will move
- * it, from one that has received it but not applied it yet.
+ * Sums in progress are dropped. In a pipeline of K these are the gradients of K - 1 steps, and the pipeline
+ * fills anew. Where each member has its own x (rule allreduce_easgd) only the center is taken, or the sum
+ * that will move it, from a member that has received the sum but not applied it yet.
  *
- * The session with the server is the leader's. Nobody else knows whether its last exchange has landed, so a
- * clique that has lost its leader ends. */
+ * Only the leader has a session with the server. The others do not know whether its last exchange has landed,
+ * so a clique that has lost its leader ends. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 #include "client/worker/worker.h"
 #include "proto/clock.h"
 
-/* The same at all members afterwards. */
+/* The part of a member's state that all members take from one. */
 struct place {
     uint64_t clock, applied, exchanged, warmup_steps, save_version, bucket_floats;
     uint32_t knows_warmup, bucket_sums, generation, drains, landed;
@@ -30,7 +30,7 @@ struct place {
     float unit;
 };
 
-/* A member that computes is waited for as long as a few of its steps. */
+/* STEPS_OF_PATIENCE: the others wait for a member that computes as long as so many steps take. */
 enum { STEPS_OF_PATIENCE = 4, MOST_IN_VAIN = 1, MOST_VECTORS = 2 };
 
 static int fail(struct psc *c, int rc)
@@ -38,7 +38,7 @@ static int fail(struct psc *c, int rc)
     return ps_fail(&c->error, rc, "%s", psc_clique_error(c->group.q));
 }
 
-/* The clique has ended here. */
+/* Ends the clique at this member. */
 static int end(struct psc *c)
 {
     c->group.losses.shrinks = false;
@@ -87,7 +87,7 @@ static uint32_t patience_ms(const struct psc *c)
     return ms < least ? least : ms < 1 << 30 ? (uint32_t)ms : 1 << 30;
 }
 
-/* The greater, the further. Of a step with several sums some may have been applied. */
+/* Greater at a member that is further. A step may have several sums, of which some were applied. */
 static uint64_t progress(const struct psc *c, const struct place *at)
 {
     return shares_x(c) ? at->clock * 2 * PSC_MAX_SUMS + at->applied : at->exchanged * 2 + at->landed;
@@ -132,7 +132,7 @@ static void take_place(struct psc *c, const struct place *at)
     p->unit = at->unit;
 }
 
-/* A request to save that a dropped sum has told is told again. */
+/* If a dropped sum carried a request to save, a later sum carries it again. */
 static void drop_sums(struct psc_group *p)
 {
     for (uint64_t k = p->sums_landed; k < p->sums_begun; k++)
@@ -169,14 +169,14 @@ static int check_leader(struct psc *c)
     return end(c);
 }
 
-/* The leader's method may have changed in the step at hand. */
+/* The leader's method may have changed in the current step. */
 static int share_method(struct psc *c, uint32_t generation)
 {
     int rc = c->group.follows ? psc_leader_message_receive_welcome(c) : psc_leader_message_send_welcome(c);
     return rc == PSC_OK && c->generation != generation ? c->group.losses.adopt_method(c) : rc;
 }
 
-/* Those that a member which is behind takes from one that is at `at`. */
+/* The vectors that a member takes from one whose state is `at`. */
 static size_t list_vectors(struct psc *c, float *x, const struct place *at, float *list[MOST_VECTORS])
 {
     size_t n = 0;
@@ -187,7 +187,7 @@ static size_t list_vectors(struct psc *c, float *x, const struct place *at, floa
     return n;
 }
 
-/* The member's own x makes the move of the sum that `center` has made. */
+/* Moves the member's own x, too, by the sum that has moved `center`. */
 static void take_center(struct psc *c, float *x, const float *center)
 {
     float *own = psc_own_x(c, x), *was = c->worker.vectors[PSC_VECTOR_START];
@@ -222,7 +222,7 @@ static void take_vectors(struct psc *c, float *x, const struct place *at, float 
     psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
 }
 
-/* They are taken when all have arrived: the source may be lost meanwhile. */
+/* Takes the vectors only when all have arrived, because the source may be lost meanwhile. */
 static int share_vectors(struct psc *c, float *x, const struct place *at, uint32_t source, bool takes)
 {
     struct psc_group *p = &c->group;
@@ -307,7 +307,7 @@ int psc_losses_go_on(struct psc *c, float *x)
     p->losses.in_vain = lost > 0 ? 0 : p->losses.in_vain + 1;
     if (p->losses.in_vain <= MOST_IN_VAIN)
         return PSC_OK;
-    c->error = why; /* nobody is missing: it would fail again */
+    c->error = why; /* no member is missing: the call would fail again */
     return end(c);
 }
 

@@ -77,7 +77,7 @@ struct psc_bucket_choice {
     uint64_t floats; /* what member 0 has chosen; 0: nothing yet */
     double once_s;   /* measured: a sum of one float */
     double float_s;  /* and what each float of a long one takes */
-    double begun_s;  /* when the step at hand began */
+    double begun_s;  /* when the current step began */
     double update_s; /* psc_worker.update_s when the first sum began */
     struct psc_profile now, shortest;
 };
@@ -88,36 +88,36 @@ struct psc_keeper {
     pthread_t thread;
     bool runs, stop, busy;
     double busy_since_s;
-    pthread_mutex_t lock; /* of all above; held during a send */
+    pthread_mutex_t lock; /* guards the members above; held during a send */
     pthread_cond_t changed;
 };
 
-/* Where a collective's values of a device are there: in the queue of PSC_COMPUTE. */
+/* The mark in the queue of PSC_COMPUTE behind which a collective's values on a device are complete. */
 struct psc_filled {
     struct psc *c;
     struct psc_mark *mark;
 };
-/* More than collectives can be started at once. */
+/* One more than the collectives that can be started at once. */
 enum { PSC_MAX_FILLED = PSC_CLIQUE_MAX_STARTED + 1 };
-/* losses.c: what is left of a clique goes on. */
+/* losses.c: a clique continues after the loss of members. */
 struct psc_losses {
     bool shrinks;       /* clique.on_loss is shrink; without a server the clique's own on_loss */
-    bool exchange_made; /* rule allreduce_easgd: the sum at hand was taken from a member that had it */
+    bool exchange_made; /* rule allreduce_easgd: the current sum was taken from a member that had it */
     uint32_t in_vain;   /* times in a row that the clique was formed anew and no member was missing */
     uint64_t formed;    /* times that it was formed anew */
     int (*adopt_method)(struct psc *c); /* leader_step.c: changes to the method of the welcome */
-    uint64_t applied;                   /* sums applied in the step at hand; 0 where the leader makes it */
+    uint64_t applied;                   /* sums applied in the current step; 0 where the leader makes it */
     uint64_t exchanged;                 /* sums that rule allreduce_easgd has applied */
     int step_rc;                        /* of the leader's last step */
     double ended_s;                     /* when the last step ended; 0: none has */
     double longest_s;                   /* between the ends of two steps, of late */
 };
 
-/* psc_stop was called by this member. */
+/* This member's wish to stop: it has called psc_stop. */
 struct psc_wish {
     bool is_there;
     double since_s;
-    uint64_t first_sum; /* that tells it */
+    uint64_t first_sum; /* the first that carries the wish */
 };
 
 struct psc_group {
@@ -135,7 +135,7 @@ struct psc_group {
     float *
         pipeline[PSC_MAX_SUMS]; /* vectors of sums, of a method whose steps wait for them; NULL: not needed */
     size_t n_samples;           /* of all members, in the last sum that ended */
-    /* Steps that pipeline_warmup_epochs comes to, as member 0 has told; known from the first sum on. */
+    /* pipeline_warmup_epochs in steps, as member 0 has computed it; known from the first sum on. */
     uint64_t warmup_steps;
     bool knows_warmup;
     float unit;  /* 2^-k, the unit in which samples are counted: see gradient_sum.c; 0: not known yet */
@@ -166,7 +166,7 @@ int psc_group_share_welcome(struct psc *c, int rc);
 /* Checks that all members have the same model. rc: of this member's own model; an error is returned as it is.
  */
 int psc_group_agree_on_model(struct psc *c, int rc);
-/* Checks that all members begin at the same t: from states of different steps they would go on apart.
+/* Checks that all members begin at the same t: members with states of different steps would diverge.
  * PSC_EINVAL names two. */
 int psc_group_agree_on_clock(struct psc *c);
 /* Uses the server's clique.algorithm for the clique's sums. PSC_ECLIQUE; PSC_EUNSUPPORTED: this kind of
@@ -246,8 +246,8 @@ static inline struct psc_sum *psc_sum_oldest(struct psc_group *p)
 /* gradient_sum.c. The same for gradients: `sum` becomes their mean, weighted by samples; for buffers, the
  * mean of x. */
 int psc_gather_begin(struct psc *c, float *sum, size_t n_samples);
-/* g, and x at buffers, are final within r, and everything from `tail` on was put before or is now: starts the
- * complete buckets. May not be called twice for the same floats. */
+/* Adds the floats of r, in which g, and x at buffers, are final. With them everything from `tail` on was put:
+ * starts the buckets that are complete. May not be called twice for the same floats. */
 int psc_gather_put(struct psc *c, const float *x, const float *g, struct ps_range r, uint64_t tail);
 /* Before the first sum: learns how many steps of so many samples a warm-up in epochs has, the same at all
  * members. */
@@ -269,10 +269,10 @@ void psc_gather_buffers(struct psc *c, float *x, const float *sum);
 /* losses.c. Whether the clique goes on after losses, once psc_begin has read the method: clique.on_loss.
  * PSC_EUNSUPPORTED: this clique cannot. */
 int psc_losses_begin(struct psc *c);
-/* After a call of the clique has failed: forms it anew of the members that are left, and brings all to the
- * state of one that is ahead, in x and in the library's own vectors. No sum is in progress then. x: the array
- * that psc_step moves. PSC_OK: the call may be made again, unless the clock shows that its step was made.
- * PSC_ECLIQUE: the clique has ended, as c->error says. */
+/* After a call of the clique has failed: forms the clique anew of the remaining members, and gives all the
+ * state of one that is furthest, in x and in the library's own vectors. No sum is in progress then. x: the
+ * array that psc_step moves. PSC_OK: the call may be made again, unless the clock shows that its step was
+ * made. PSC_ECLIQUE: the clique has ended, as c->error says. */
 int psc_losses_go_on(struct psc *c, float *x);
 /* Whether that may help: the call's result is PSC_ECLIQUE, and the clique shrinks. */
 static inline bool psc_losses_may_go_on(const struct psc_group *p, int rc)
@@ -281,7 +281,8 @@ static inline bool psc_losses_may_go_on(const struct psc_group *p, int rc)
 }
 /* A collective rule's call between steps, made again after losses. */
 int psc_losses_retry(struct psc *c, float *x, int (*call)(struct psc *c, float *x));
-/* No member leaves before all have made their last step: else what is left could not agree on it. */
+/* Waits until all members have made their last step: if one left before, the others could not agree on that
+ * step. */
 int psc_losses_leave(struct psc *c);
 /* A step has ended. */
 void psc_losses_note_step(struct psc *c);
@@ -289,7 +290,7 @@ void psc_losses_note_step(struct psc *c);
 /* bucket_choice.c. Before a sum of gradients begins, at all members: measures, and in time chooses.
  * PSC_ENOMEM, PSC_ECLIQUE. */
 int psc_bucket_choice_go_on(struct psc *c);
-/* Of the step at hand, everything from `tail` on was put. */
+/* Notes that everything from `tail` on was put in the current step. */
 void psc_bucket_choice_note(struct psc *c, uint64_t tail);
 
 /* publish_center.c, for methods whose workers are one clique. Called after a step: the leader sends a copy of

@@ -23,7 +23,8 @@ static int fail(struct psc *c, int rc)
     return ps_fail(&c->error, rc, "%s", psc_clique_error(c->group.q));
 }
 
-/* Where the others could not go on without this member, its wish to stop is enough. */
+/* One member's wish to stop ends the training where the others could not continue without that member. Else
+ * all members must wish it. */
 static float weight_of_stop(const struct psc_group *p, bool has_server)
 {
     bool can_leave = p->losses.shrinks && (p->rank > 0 || !has_server);
@@ -80,7 +81,7 @@ int psc_sum_begin(struct psc *c, float *vector, size_t n_samples, uint64_t bucke
     fill_words(c, s, n_samples);
     int rc = p->size == 1 ? PSC_OK : psc_allreduce_start(p->q, s->words, PSC_N_WORDS, NULL, &s->words_ticket);
     p->sums_begun += rc == PSC_OK;
-    if (rc != PSC_OK && s->says_save) /* what is left of the clique has not heard it */
+    if (rc != PSC_OK && s->says_save) /* the other members have not received it */
         p->told_version = UINT64_MAX;
     return rc == PSC_OK ? PSC_OK : fail(c, rc);
 }

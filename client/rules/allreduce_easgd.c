@@ -56,7 +56,7 @@ static int gather_sum(struct psc *c, float *x)
 
 static int gather(struct psc *c)
 {
-    return psc_losses_retry(c, (float *)(uintptr_t)c->worker.caller_x, gather_sum);
+    return psc_losses_retry(c, c->worker.caller_x, gather_sum);
 }
 
 /* What is not frozen of y <- f(y, by, alpha). */

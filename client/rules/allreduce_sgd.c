@@ -50,7 +50,7 @@ static int gather_all(struct psc *c, float *x)
 /* Waits for all sums in progress. */
 static int gather(struct psc *c)
 {
-    return psc_losses_retry(c, (float *)(uintptr_t)c->worker.caller_x, gather_all);
+    return psc_losses_retry(c, c->worker.caller_x, gather_all);
 }
 
 /* Makes the step of the oldest mean. */

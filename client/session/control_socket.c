@@ -4,7 +4,6 @@
 #include <netdb.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <zmq.h>

@@ -3,13 +3,9 @@
  * It finds the server, sends Hello, heartbeats and the messages that the caller asks for, and handles what
  * arrives. When the server has been silent for a while it opens a new socket and continues the same session.
  * Every wait has a deadline. */
-#include <errno.h>
-#include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 #include <zmq.h>
 
 #include "client/session/control_messages.h"

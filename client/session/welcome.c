@@ -7,6 +7,7 @@
 #include "client/optimizers/optimizers.h"
 #include "client/psclient.h"
 #include "proto/model/fragment.h"
+#include "proto/text.h"
 
 static void copy_text(char *to, size_t size, const char *from)
 {
@@ -31,10 +32,10 @@ static bool take_codec(struct ps_codec *c, const char *name)
 static int refuse_codecs(const Ps__Method *m, struct ps_error *err)
 {
     char list[120] = "";
-    size_t n, used = 0;
+    size_t n;
     const struct ps_codec *const *rows = ps_codec_rows(&n);
-    for (size_t i = 0; i < n && used < sizeof list; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", rows[i]->name);
+    for (size_t i = 0; i < n; i++)
+        ps_text_join(list, sizeof list, ", ", rows[i]->name);
     return ps_fail(err, PSC_EUNSUPPORTED,
                    "the server has codec.message '%.20s', codec.answer '%.20s'; this library has %s",
                    m->message_codec, m->answer_codec, list);
@@ -87,16 +88,47 @@ static bool takes_overlap(const Ps__Method *m)
     return m->overlap_steps <= m->period || m->overlap_steps == PS_OVERLAP_AUTO;
 }
 
-/* Whether this library supports the server's settings. */
+static bool is_complete(const Ps__Welcome *w)
+{
+    const Ps__Method *m = w->method;
+    return m != NULL && m->schedule != NULL && w->n_lanes >= 1 && w->n_lanes <= PS_MAX_LANES &&
+           w->window_chunks >= 1 && m->schedule->kind < PS_N_SCHEDULES && m->period >= 1 &&
+           w->incarnation != 0 && m->fragments <= PS_MAX_FRAGMENTS && m->fragments <= m->period &&
+           takes_overlap(m) && w->tracks <= PS_MAX_TRACKS && w->parts <= PS_MAX_PARTS &&
+           (w->parts <= 1 || w->n_lanes % w->parts == 0) && m->clique_mode <= PS_CLIQUE_VECTORS &&
+           m->pipeline <= PS_MAX_PIPELINE && m->mix >= 0 && m->mix < 1;
+}
+
+static struct ps_hyper hyper_of(const Ps__Method *m)
+{
+    return (struct ps_hyper){
+        .learning_rate = m->learning_rate,
+        .alpha = m->alpha,
+        .rho = m->rho,
+        .period = m->period,
+        .workers = m->workers,
+        .momentum = m->momentum,
+        .weight_decay = m->weight_decay,
+        .overlap = m->overlap_steps > 0 ? m->overlap_steps
+                   : m->overlap         ? 1u
+                                        : 0u,
+        .serial = m->serial,
+        .dynamic_period = m->dynamic_period,
+        .fragments = m->fragments > 1 ? m->fragments : 1,
+        .mix = m->mix,
+        .pipeline = m->pipeline > 1 ? m->pipeline : 1,
+        .pipeline_warmup = m->pipeline_warmup,
+        .pipeline_warmup_epochs = m->pipeline_warmup_epochs > 0 ? m->pipeline_warmup_epochs : 0,
+        .schedule = {.kind = (enum ps_schedule_kind)m->schedule->kind,
+                     .gamma = m->schedule->gamma,
+                     .step_steps = m->schedule->step_steps > 0 ? m->schedule->step_steps : 1,
+                     .warmup_steps = m->schedule->warmup_steps}};
+}
+
 int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_error *err)
 {
     const Ps__Method *m = w->method;
-    if (m == NULL || m->schedule == NULL || w->n_lanes < 1 || w->n_lanes > PS_MAX_LANES ||
-        w->window_chunks < 1 || m->schedule->kind >= PS_N_SCHEDULES || m->period < 1 || w->incarnation == 0 ||
-        m->fragments > PS_MAX_FRAGMENTS || m->fragments > m->period || !takes_overlap(m) ||
-        w->tracks > PS_MAX_TRACKS || w->parts > PS_MAX_PARTS ||
-        (w->parts > 1 && w->n_lanes % w->parts != 0) || m->clique_mode > PS_CLIQUE_VECTORS ||
-        m->pipeline > PS_MAX_PIPELINE || !(m->mix >= 0 && m->mix < 1))
+    if (!is_complete(w))
         return ps_fail(err, PSC_EUNSUPPORTED, "the server's Welcome is incomplete");
     if (w->clock > PS_MAX_STEPS)
         return ps_fail(err, PSC_EUNSUPPORTED,
@@ -119,27 +151,7 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
         .clock = w->clock,
         .takes_known = w->takes_known,
         .tracks = w->tracks > 1 ? w->tracks : 1,
-        .hyper = {.learning_rate = m->learning_rate,
-                  .alpha = m->alpha,
-                  .rho = m->rho,
-                  .period = m->period,
-                  .workers = m->workers,
-                  .momentum = m->momentum,
-                  .weight_decay = m->weight_decay,
-                  .overlap = m->overlap_steps > 0 ? m->overlap_steps
-                             : m->overlap         ? 1u
-                                                  : 0u,
-                  .serial = m->serial,
-                  .dynamic_period = m->dynamic_period,
-                  .fragments = m->fragments > 1 ? m->fragments : 1,
-                  .mix = m->mix,
-                  .pipeline = m->pipeline > 1 ? m->pipeline : 1,
-                  .pipeline_warmup = m->pipeline_warmup,
-                  .pipeline_warmup_epochs = m->pipeline_warmup_epochs > 0 ? m->pipeline_warmup_epochs : 0,
-                  .schedule = {.kind = (enum ps_schedule_kind)m->schedule->kind,
-                               .gamma = m->schedule->gamma,
-                               .step_steps = m->schedule->step_steps > 0 ? m->schedule->step_steps : 1,
-                               .warmup_steps = m->schedule->warmup_steps}},
+        .hyper = hyper_of(m),
     };
     if (!take_schedule(&r->hyper.schedule, m->schedule))
         return ps_fail(err, PSC_EUNSUPPORTED, "the server's learning-rate schedule is not valid");

@@ -1,12 +1,12 @@
 /* Gradients that leave chunk by chunk, while the worker computes the rest of them.
  *
  * A chunk leaves as soon as all of it was reported, and psd applies it when it arrives: the chunk is the unit
- * of atomicity and of replay. What is known to be wrong is refused before: a range that is reported twice or
- * outside takes no part of it, and a hole is refused at the end of the step, which stays open. So a message
- * is only left incomplete when its session ends: psd then takes the worker out of the rounds that wait for
- * the rest, and does not count the message as an exchange.
+ * of atomicity and of replay. The caller's errors are refused before they can leave an incomplete message: a
+ * range that was reported before, or lies outside the vector, is not taken; a hole is refused at the end of
+ * the step, which stays open. So a message stays incomplete only when its session ends: psd then takes the
+ * worker out of the rounds that wait for the rest, and does not count the message as an exchange.
  *
- * A value that is not finite is found before its chunk leaves. If none has left, nothing is sent, as in a
+ * A value that is not finite is found before its chunk leaves. If no chunk has left, nothing is sent, as in a
  * step by one call. Else the message cannot be completed, and the session ends.
  *
  * Answers wait in a vector of their own: the caller still computes at x. */
@@ -23,10 +23,12 @@ static uint64_t chunks_of(const struct ps_shard *s)
     return n;
 }
 
-/* Not where the whole gradient is needed first: the sum of a clique's members. Not where a message that has
- * begun counts as one that has arrived: a round that may close without some of them. Not where one worker
- * computes at a time. With overlap the exchange of the step before is under way meanwhile. Not from a
- * device's memory. */
+/* False in these cases:
+ * - The gradient is in a device's memory.
+ * - The members of a clique sum it first, so that all of it is needed.
+ * - A round may close without some messages: one that has begun would count as one that has arrived.
+ * - One worker computes at a time.
+ * - With overlap, the exchange of the step before is still under way. */
 bool psc_early_is_possible(const struct psc *c)
 {
     const struct psc_prefetch *a = c->worker.prefetch;
@@ -56,7 +58,7 @@ int psc_early_begin(struct psc *c)
     return PSC_OK;
 }
 
-/* The values were checked: its name is for that. */
+/* Starts the transfer. It needs no name, which is for the check of values: those were checked. */
 static void start(struct psc *c)
 {
     struct psc_early *e = &c->worker.open.early;

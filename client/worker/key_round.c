@@ -17,8 +17,9 @@ static uint32_t index_of(const struct psc *c, const struct ps_tensor *t)
     return (uint32_t)(t - c->manifest->tensors);
 }
 
-/* Where a started message of the round has failed, those behind it are not sent, and the round goes on with
- * it. Until the caller has been told of that, a started message is one of those behind it. */
+/* If a started message of the round has failed, the messages behind it are not sent either, and the round
+ * continues with the failed one. Until the caller has learned of the failure, a message that is started
+ * counts as one behind it. */
 static void settle(struct psc *c, const struct ps_tensor *t, bool started)
 {
     struct psc_async *m = &c->async;

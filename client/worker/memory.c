@@ -2,7 +2,6 @@
 #include "client/internal.h"
 #include "client/worker/worker.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -123,6 +122,18 @@ int psc_vector_write(struct psc *c, float *x, const float *host, size_t n)
     if (c->memory.device != NULL)
         return copy_pieces(c, x, (float *)(uintptr_t)host, n, true);
     memcpy(x, host, n * sizeof *host);
+    return PSC_OK;
+}
+
+int psc_vector_search(struct psc *c, const float *x, size_t n, uint64_t *bad)
+{
+    if (c->memory.device != NULL) {
+        c->memory.kind->search_begin(c->work.queue);
+        c->memory.kind->search(c->work.queue, x, n, 0);
+        return psc_device_result(c->memory.kind->search_end(c->work.queue, bad, &c->error));
+    }
+    size_t first = c->vec->first_nonfinite(x, n);
+    *bad = first < n ? first : UINT64_MAX;
     return PSC_OK;
 }
 

@@ -15,12 +15,12 @@ struct psc_rule {
     unsigned keeps;      /* PSC_VECTOR_BIT bits, beside the optimizer's vectors */
     bool sends_gradient; /* the message is g */
     bool overlaps;       /* an exchange may be in progress while the caller computes */
-    bool staler;         /* such an exchange lands one step later than one that is waited for */
-    bool lands_in_x;     /* ... and its answer goes to the worker's own x, if the library keeps one */
-    bool defers;         /* it may take many steps: parameters.overlap above 1 */
-    bool steps_first;    /* the worker makes its own step before it sends */
-    bool finishes;       /* the answer of an overlapped exchange is applied after the last step */
-    bool collective;     /* the workers are one clique, and every member makes the step */
+    bool staler;         /* an overlapped exchange lands one step later than one that is waited for */
+    bool lands_in_x; /* the answer of such an exchange goes to the worker's own x, if the library keeps one */
+    bool defers;     /* an overlapped exchange may take many steps: parameters.overlap above 1 */
+    bool steps_first; /* the worker makes its own step before it sends */
+    bool finishes;    /* the answer of an overlapped exchange is applied after the last step */
+    bool collective;  /* the workers are one clique, and every member makes the step */
     /* Rules that sum gradients over a clique, with weight decay: begins the sum of a step, which
      * psc_gather_put then fills. Called before `step`, when the gradient is about to be computed or later.
      * NULL: `step` does all. */
@@ -28,7 +28,7 @@ struct psc_rule {
     /* One step, its exchange included, after the exchange that the step before started has ended. Adds 1 to
      * the clock if it took effect. */
     int (*step)(struct psc *c, float *x, const float *g, size_t n_samples);
-    /* Rules that defer: whether the step at hand ends with the begin of an exchange of some of this range. */
+    /* Rules that defer: whether an exchange of some of this range begins at the end of the current step. */
     bool (*begins_next)(const struct psc *c, struct ps_range part);
     /* Rules that defer: the exchange of its part of PSC_VECTOR_MESSAGE, to be started again. */
     struct psc_transfer (*again)(struct psc *c, const struct psc_prefetch *a);

@@ -1,7 +1,6 @@
 /* Prepares the caller's gradient for a step or a message. Weight decay makes it g + lambda x, the gradient of
  * the loss + lambda/2 |x|^2 at the point x where g was taken, for parameters that decay. In a message,
  * buffers carry the values of x, and frozen values are 0. */
-#include <string.h>
 
 #include "client/internal.h"
 

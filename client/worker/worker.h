@@ -102,7 +102,7 @@ struct psc_worker {
     float *vectors[PSC_N_VECTORS];
     bool restart;          /* the next step sets its own x and v anew from the caller's array */
     uint64_t save_version; /* as of the last psc_refresh */
-    const float *caller_x; /* the array that psc_step moves: psc_begin's before the first step */
+    float *caller_x;       /* the array that psc_step moves: psc_begin's before the first step */
     bool stepped;          /* psc_step has been called */
     bool loaded;           /* psc_load has succeeded */
     /* [n_prefetches], that of fragment i is [i]; at least one. */
@@ -128,7 +128,7 @@ unsigned psc_optimizer_vectors_of(const struct psc *c);
 unsigned psc_vectors_of(const struct psc *c);
 /* Whether all of them are allocated. False after a failed change of method. */
 bool psc_vectors_are_there(const struct psc *c);
-/* The next step restarts from the caller's array, whatever earlier steps have left. */
+/* Makes the next step restart from the caller's array, whatever state earlier steps have left. */
 void psc_start_over(struct psc *c);
 /* Checks a call that only a worker may make. PSC_EINVAL: too early, not a worker, or an array is missing. */
 int psc_check_worker(struct psc *c, const char *call, const void *a, const void *b);
@@ -167,14 +167,14 @@ bool psc_has_prefetch(const struct psc *c);
 bool psc_overlap_defers(const struct psc *c);
 /* Makes room for the exchanges that may be under way at a time. False: no memory. */
 bool psc_prefetch_make(struct psc *c, uint32_t n);
-/* If none is under way: what failed before does not keep the next one back. */
+/* If none is under way: forgets an earlier failure, so that the next exchange is sent. */
 void psc_prefetch_forgive(struct psc *c);
 /* Starts the exchange, of the transfer's fragment. first: clock of the first step that it may land in.
  * deferred: x moves on meanwhile. */
 void psc_prefetch_exchange(struct psc *c, const struct psc_transfer *t, uint64_t first, bool deferred);
-/* Whether the step at hand has to do with an exchange that is under way: it lands, or has failed. */
+/* Whether an exchange that is under way ends in the current step: it lands, or has failed. */
 bool psc_prefetch_is_due(struct psc *c, struct psc_prefetch *a);
-/* Whether its answer is there, and lands in the step at hand. */
+/* Whether its answer has arrived and lands in the current step. */
 bool psc_prefetch_lands(struct psc *c, struct psc_prefetch *a);
 /* After psc_load: starts the exchange again whose message is in PSC_VECTOR_MESSAGE. */
 void psc_prefetch_again(struct psc *c, struct psc_prefetch *a);
@@ -188,6 +188,9 @@ void psc_prefetch_take_back(struct psc *c, const struct psc_prefetch *a);
  * was enqueued, and waits. PSC_ENOMEM, PSC_EDEVICE. */
 int psc_vector_read(struct psc *c, float *host, const float *x, size_t n);
 int psc_vector_write(struct psc *c, float *x, const float *host, size_t n);
+/* Finds the first of n values that is not finite, in a vector of the handle's memory: *bad; UINT64_MAX: there
+ * is none. PSC_EDEVICE. */
+int psc_vector_search(struct psc *c, const float *x, size_t n, uint64_t *bad);
 /* Frees the vectors and buffers without another owner. */
 void psc_buffers_finish(struct psc *c);
 

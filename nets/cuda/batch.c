@@ -12,7 +12,6 @@
  * before it returns, and so does an announcement of NULL. */
 #include "nets/cuda/cuda.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

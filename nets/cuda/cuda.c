@@ -374,7 +374,6 @@ const struct cnn_cuda_module cnn_cuda_module = {
     sizeof(struct cnn_backend),
     {
         .name = "cuda",
-        .memory = CNN_HOST,
         .precisions = 1 << CNN_FLOAT32 | 1 << CNN_TF32 | 1 << CNN_BF16,
         .has_any_order = true,
         .probe = probe,

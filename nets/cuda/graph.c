@@ -6,7 +6,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Engine configurations to ask for. */
 #define MOST_CONFIGS 32

@@ -122,7 +122,6 @@ static void update_buffers(void *state, float *x)
 
 const struct cnn_backend cnn_backend_cuda = {
     .name = "cuda",
-    .memory = CNN_HOST,
     .precisions = 1 << CNN_FLOAT32 | 1 << CNN_TF32 | 1 << CNN_BF16,
     .has_any_order = true,
     .probe = probe,

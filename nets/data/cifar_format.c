@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "proto/file.h"
+
 const struct cnn_cifar_layout cnn_cifar_10 = {1, 10,
                                               "data_batch_1.bin to data_batch_5.bin and test_batch.bin"};
 const struct cnn_cifar_layout cnn_cifar_100 = {2, 100, "train.bin and test.bin"};
@@ -55,22 +57,15 @@ static int read_all(int fd, const char *path, size_t most, uint8_t **bytes, size
     if (!S_ISREG(st.st_mode))
         return ps_fail(err, -EINVAL, "%.200s: %s; allowed: a regular file", path,
                        S_ISDIR(st.st_mode) ? "a folder" : "a pipe, a socket or a device");
-    size_t room = (size_t)st.st_size < most ? (size_t)st.st_size : most, have = 0;
+    size_t room = (size_t)st.st_size < most ? (size_t)st.st_size : most, have;
     uint8_t *buffer = malloc(room > 0 ? room : 1);
     if (buffer == NULL)
         return ps_fail(err, -ENOMEM, "%.200s: no memory for its %zu bytes", path, room);
-    while (have < room) {
-        ssize_t n = read(fd, buffer + have, room - have);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0) {
-            int rc = ps_fail(err, -EIO, "%.160s: byte %zu: cannot be read: %s", path, have, strerror(errno));
-            free(buffer);
-            return rc;
-        }
-        if (n == 0) /* the file shrank after fstat: the parser reports where it ends */
-            break;
-        have += (size_t)n;
+    int rc = ps_file_read(fd, 0, buffer, room, &have);
+    if (rc < 0 && rc != -ENODATA) { /* where the file shrank after fstat the parser reports its end */
+        rc = ps_fail(err, -EIO, "%.160s: byte %zu: cannot be read: %s", path, have, strerror(-rc));
+        free(buffer);
+        return rc;
     }
     *bytes = buffer;
     *len = have;

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/text.h"
+
 static const struct cnn_data_type *const types[] = {&cnn_data_digits,    &cnn_data_mnist,
                                                     &cnn_data_cifar10,   &cnn_data_cifar100,
                                                     &cnn_data_synthetic, &cnn_data_images};
@@ -23,10 +25,8 @@ static const struct cnn_data_type *find(const char *spec, size_t len)
 static int fail_unknown(const char *spec, struct ps_error *err)
 {
     char allowed[256] = "";
-    size_t used = 0;
-    for (int i = 0; i < N_TYPES && used < sizeof allowed; i++)
-        used += (size_t)snprintf(allowed + used, sizeof allowed - used, "%s%s", i > 0 ? ", " : "",
-                                 types[i]->usage);
+    for (int i = 0; i < N_TYPES; i++)
+        ps_text_join(allowed, sizeof allowed, ", ", types[i]->usage);
     return ps_fail(err, -EINVAL, "data set \"%.80s\" is not known; allowed: %s", spec, allowed);
 }
 

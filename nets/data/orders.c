@@ -1,7 +1,6 @@
 #include "nets/data/orders.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
  * a grating of its own frequency, direction and colours, with noise. A net learns it in a few steps; the
  * accuracy says nothing about photographs. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

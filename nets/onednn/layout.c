@@ -15,7 +15,8 @@ bool cnn_dnnl_is_same_either_way(struct cnn_shape s)
     return s.c == 1 || (s.h == 1 && s.w == 1);
 }
 
-bool cnn_dnnl_is_elementwise(enum cnn_layer_kind kind)
+/* Whether a layer of that kind is elementwise and keeps the layout of its input. */
+static bool is_elementwise(enum cnn_layer_kind kind)
 {
     return kind == CNN_RELU || kind == CNN_DROPOUT || kind == CNN_LEAKY_RELU || kind == CNN_RELU6 ||
            kind == CNN_SIGMOID || kind == CNN_TANH;
@@ -33,7 +34,7 @@ static bool wants_flat(const struct cnn_plan *p, size_t value)
         enum cnn_layer_kind kind = p->layers[i].spec->kind;
         for (uint32_t k = 0; k < p->layers[i].n_inputs; k++)
             if (p->layers[i].inputs[k].value == value && kind != CNN_FC && kind != CNN_SOFTMAX_LOSS &&
-                !(cnn_dnnl_is_elementwise(kind) && wants_flat(p, i + 1)))
+                !(is_elementwise(kind) && wants_flat(p, i + 1)))
                 return false;
     }
     return true;
@@ -46,10 +47,10 @@ static void find_flat(struct cnn_dnnl *d)
 
     for (size_t v = 0; v < p->n_values; v++) {
         const struct cnn_layer *l = v > 0 ? &p->layers[v - 1] : NULL;
-        bool flat = cnn_dnnl_is_same_either_way(shape_of(p, v)) ||
-                    ((l == NULL || l->spec->kind == CNN_MAXPOOL) && wants_flat(p, v)) ||
-                    (l != NULL && cnn_dnnl_is_elementwise(l->spec->kind) &&
-                     d->layout[l->inputs[0].value] == CNN_DNNL_FLAT);
+        bool flat =
+            cnn_dnnl_is_same_either_way(shape_of(p, v)) ||
+            ((l == NULL || l->spec->kind == CNN_MAXPOOL) && wants_flat(p, v)) ||
+            (l != NULL && is_elementwise(l->spec->kind) && d->layout[l->inputs[0].value] == CNN_DNNL_FLAT);
         d->layout[v] = flat ? CNN_DNNL_FLAT : CNN_DNNL_HWC;
     }
 }

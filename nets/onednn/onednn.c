@@ -485,7 +485,6 @@ static void update_buffers(void *state, float *x)
 
 const struct cnn_backend cnn_backend_onednn = {
     .name = "onednn",
-    .memory = CNN_HOST,
     .precisions = 1 << CNN_FLOAT32 | 1 << CNN_BF16,
     .probe = probe,
     .value_bytes = value_bytes,

@@ -156,8 +156,6 @@ void cnn_dnnl_conv_sides(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *
 
 /* Whether [C][H][W] and [H][W][C] are the same. */
 bool cnn_dnnl_is_same_either_way(struct cnn_shape s);
-/* Whether a layer of that kind is elementwise and keeps the layout of its input. */
-bool cnn_dnnl_is_elementwise(enum cnn_layer_kind kind);
 
 /* The fused backward pass of a convolution and the max-pool after it. l: the convolution, with l->pool set;
  * l->dout: the gradient of the pool's output. */

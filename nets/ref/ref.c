@@ -6,7 +6,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const struct cnn_ref_layer *const layers[] = {
     [CNN_CONV] = &cnn_ref_conv,
@@ -291,7 +290,6 @@ static bool cuts(const void *state, uint32_t stored_height, uint32_t stored_widt
 
 const struct cnn_backend cnn_backend_ref = {
     .name = "ref",
-    .memory = CNN_HOST,
     .precisions = 1 << CNN_FLOAT32,
     .value_bytes = value_bytes,
     .needs = needs,

@@ -6,14 +6,6 @@
 
 #include "nets/training/pattern.h"
 
-static uint64_t count_of(const struct cnn_param *p)
-{
-    uint64_t n = 1;
-    for (uint32_t d = 0; d < p->n_dims; d++)
-        n *= p->shape[d];
-    return n;
-}
-
 static bool is_of_layer(const struct cnn_param *p, const char *layer)
 {
     size_t len = strlen(layer);
@@ -40,8 +32,8 @@ static int hold(struct cnn_freeze *f, const struct cnn_param *params, size_t n, 
     f->held = calloc(n + 1, sizeof *f->held);
     for (size_t i = 0; f->held != NULL && i < n; i++)
         if (meant[i] && params[i].role == CNN_BUFFER) {
-            f->held[f->n_held++] = (struct cnn_range){params[i].offset, count_of(&params[i])};
-            n_floats += count_of(&params[i]);
+            f->held[f->n_held++] = (struct cnn_range){params[i].offset, cnn_param_count(&params[i])};
+            n_floats += cnn_param_count(&params[i]);
         }
     f->room = malloc((n_floats + 1) * sizeof *f->room);
     return f->held != NULL && f->room != NULL ? 0 : -ENOMEM;

@@ -5,14 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t count_of(const struct cnn_param *p)
-{
-    uint64_t n = 1;
-    for (uint32_t d = 0; d < p->n_dims; d++)
-        n *= p->shape[d];
-    return n;
-}
-
 /* Uses four sums, so that additions do not wait for each other. The square of a float is exact as a double,
  * except for subnormals. */
 static double squares(const float *g, uint64_t n)
@@ -32,7 +24,7 @@ double cnn_gradient_norm(const struct cnn_param *params, size_t n, const float *
     double sum = 0;
     for (size_t i = 0; i < n; i++)
         if (params[i].role == CNN_PARAM)
-            sum += squares(g + params[i].offset, count_of(&params[i]));
+            sum += squares(g + params[i].offset, cnn_param_count(&params[i]));
     return sqrt(sum);
 }
 
@@ -43,7 +35,7 @@ double cnn_gradient_clip(const struct cnn_param *params, size_t n, float *g, dou
         return norm;
     for (size_t i = 0; i < n; i++) {
         float *at = g + params[i].offset;
-        uint64_t count = params[i].role == CNN_PARAM ? count_of(&params[i]) : 0;
+        uint64_t count = params[i].role == CNN_PARAM ? cnn_param_count(&params[i]) : 0;
         for (uint64_t k = 0; k < count; k++)
             at[k] = (float)((double)at[k] * (most / norm));
     }

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "proto/file.h"
+
 #define PIECE 65536 /* values read at a time */
 
 struct cnn_safetensors {
@@ -151,28 +153,11 @@ int cnn_safetensors_parse(const char *path, const char *text, size_t len, uint64
     return rc;
 }
 
-/* Reads len bytes. -EBADMSG if the file is shorter or the disk fails. */
-static int read_all(int fd, void *to, size_t len, uint64_t at)
-{
-    char *p = to;
-    while (len > 0) {
-        ssize_t n = pread(fd, p, len, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return -EBADMSG;
-        p += n;
-        at += (uint64_t)n;
-        len -= (size_t)n;
-    }
-    return 0;
-}
-
 static int read_header(const char *path, int fd, uint64_t size, struct cnn_safetensors **out,
                        struct ps_error *err)
 {
     uint64_t len;
-    if (size < sizeof len || read_all(fd, &len, sizeof len, 0) < 0)
+    if (size < sizeof len || ps_file_read(fd, 0, &len, sizeof len, NULL) < 0)
         return ps_fail(err, -EBADMSG,
                        "%s: %" PRIu64 " bytes; a safetensors file starts with 8 bytes of length", path, size);
     len = le64toh(len);
@@ -186,7 +171,7 @@ static int read_header(const char *path, int fd, uint64_t size, struct cnn_safet
     int rc;
     if (text == NULL)
         rc = ps_fail(err, -ENOMEM, "%s: no memory for a header of %" PRIu64 " bytes", path, len);
-    else if (read_all(fd, text, (size_t)len, sizeof len) < 0)
+    else if (ps_file_read(fd, sizeof len, text, (size_t)len, NULL) < 0)
         rc = ps_fail(err, -EBADMSG, "%s: cannot read the header's %" PRIu64 " bytes", path, len);
     else if ((rc = cnn_safetensors_parse(path, text, (size_t)len, size - sizeof len - len, out, err)) == 0)
         (*out)->data_at = sizeof len + len;
@@ -295,7 +280,7 @@ int cnn_safetensors_read(struct cnn_safetensors *st, const struct cnn_st_tensor 
         piece != NULL ? 0 : ps_fail(err, -ENOMEM, "%s: no memory to read tensor '%.60s'", st->path, t->name);
     for (uint64_t i = 0; rc == 0 && i < t->n; i += PIECE) {
         size_t n = t->n - i < PIECE ? (size_t)(t->n - i) : PIECE;
-        if (read_all(st->fd, piece, n * each, st->data_at + t->begin_at + i * each) < 0)
+        if (ps_file_read(st->fd, st->data_at + t->begin_at + i * each, piece, n * each, NULL) < 0)
             rc = ps_fail(err, -EBADMSG, "%s: the file ends within tensor '%.60s'", st->path, t->name);
         for (size_t k = 0; rc == 0 && k < n; k++) {
             out[i + k] = value_of(t->type, piece + k * each);

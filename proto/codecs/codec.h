@@ -70,6 +70,8 @@ const char *ps_codec_text(const struct ps_codec *c, char text[PS_CODEC_TEXT]);
 /* All rows, raw first; *n of them. And of these the first that are not for moves. */
 const struct ps_codec *const *ps_codec_rows(size_t *n);
 const struct ps_codec *const *ps_codec_value_rows(size_t *n);
+/* Lists the names of the latter in text, separated by commas. */
+void ps_codec_list_for_values(char *text, size_t size);
 
 /* The rows. */
 extern const struct ps_codec ps_codec_raw, ps_codec_fp16, ps_codec_bf16, ps_codec_trunc16, ps_codec_int8,

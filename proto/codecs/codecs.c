@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/text.h"
+
 static const struct ps_codec *const codecs[] = {&ps_codec_raw,     &ps_codec_fp16, &ps_codec_bf16,
                                                 &ps_codec_trunc16, &ps_codec_int8, &ps_codec_int4,
                                                 &ps_codec_topk};
@@ -19,6 +21,13 @@ const struct ps_codec *const *ps_codec_value_rows(size_t *n)
     for (*n = 0; *n < N_CODECS && !codecs[*n]->for_moves; ++*n)
         ;
     return codecs;
+}
+
+void ps_codec_list_for_values(char *text, size_t size)
+{
+    text[0] = 0;
+    for (size_t i = 0; i < N_CODECS && !codecs[i]->for_moves; i++)
+        ps_text_join(text, size, ", ", codecs[i]->name);
 }
 
 const struct ps_codec *ps_codec_find(uint8_t id)

@@ -226,14 +226,6 @@ int ps_schedule_parse(const char *name)
     return -EINVAL;
 }
 
-void ps_schedule_list(char *text, size_t size)
-{
-    size_t used = 0;
-    text[0] = 0;
-    for (int i = 0; i < PS_N_SCHEDULES && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%s", i > 0 ? ", " : "", schedules[i].name);
-}
-
 static bool rises(const struct ps_schedule *s)
 {
     for (uint32_t k = 0; k < s->n_milestones; k++)

@@ -165,8 +165,6 @@ struct ps_schedule {
 };
 
 int ps_schedule_parse(const char *name); /* kind, or -EINVAL */
-/* "constant, step, ...": all of them. */
-void ps_schedule_list(char *text, size_t size);
 /* Whether total_steps, floor, milestones and factors are valid for the kind: NULL, or what is allowed. */
 const char *ps_schedule_wants(const struct ps_schedule *s);
 double ps_schedule_rate(const struct ps_schedule *s, double eta, uint64_t t);

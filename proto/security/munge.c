@@ -1,7 +1,6 @@
 #include "proto/security/munge.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <munge.h>
 #include <stdlib.h>
 

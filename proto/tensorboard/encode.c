@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "event.pb-c.h"
+#include "proto/bytes.h"
 
 uint32_t ps_crc32c(const void *bytes, size_t len)
 {
@@ -26,18 +27,9 @@ uint32_t ps_crc32c_masked(const void *bytes, size_t len)
     return (crc >> 15 | crc << 17) + UINT32_C(0xa282ead8);
 }
 
-static void put(uint8_t *to, uint64_t value, int n_bytes)
-{
-    for (int i = 0; i < n_bytes; i++)
-        to[i] = (uint8_t)(value >> 8 * i);
-}
-
 size_t ps_record_bytes(const uint8_t *bytes)
 {
-    uint64_t len = 0;
-    for (int i = 7; i >= 0; i--)
-        len = len << 8 | bytes[i];
-    return PS_RECORD_HEAD_BYTES + (size_t)len + PS_RECORD_TAIL_BYTES;
+    return PS_RECORD_HEAD_BYTES + (size_t)ps_get64(bytes) + PS_RECORD_TAIL_BYTES;
 }
 
 static uint8_t *frame(const PsBoard__Event *event, size_t *len_bytes)
@@ -46,10 +38,10 @@ static uint8_t *frame(const PsBoard__Event *event, size_t *len_bytes)
     uint8_t *record = malloc(PS_RECORD_HEAD_BYTES + n + PS_RECORD_TAIL_BYTES);
     if (record == NULL)
         return NULL;
-    put(record, n, 8);
-    put(record + 8, ps_crc32c_masked(record, 8), 4);
+    ps_put64(record, n);
+    ps_put32(record + 8, ps_crc32c_masked(record, 8));
     ps_board__event__pack(event, record + PS_RECORD_HEAD_BYTES);
-    put(record + PS_RECORD_HEAD_BYTES + n, ps_crc32c_masked(record + PS_RECORD_HEAD_BYTES, n), 4);
+    ps_put32(record + PS_RECORD_HEAD_BYTES + n, ps_crc32c_masked(record + PS_RECORD_HEAD_BYTES, n));
     *len_bytes = PS_RECORD_HEAD_BYTES + n + PS_RECORD_TAIL_BYTES;
     return record;
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "proto/clock.h"
+#include "proto/file.h"
 #include "proto/log.h"
 #include "proto/thread.h"
 
@@ -58,15 +59,8 @@ static void destroy(struct ps_event_file *f)
 /* -errno: the file ends where it did. */
 static int write_record(struct ps_event_file *f, const uint8_t *bytes, size_t len)
 {
-    size_t at = 0;
-    int rc = 0;
-    while (rc == 0 && at < len) {
-        ssize_t n = pwrite(f->fd, bytes + at, len - at, f->end + (off_t)at);
-        if (n > 0)
-            at += (size_t)n;
-        else if (n == 0 || errno != EINTR)
-            rc = n == 0 ? -ENOSPC : -errno;
-    }
+    size_t at;
+    int rc = ps_file_write(f->fd, (uint64_t)f->end, bytes, len, &at);
     if (rc == 0)
         f->end += (off_t)len;
     else if (at > 0 && ftruncate(f->fd, f->end) < 0)

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Of the cores, that `auto` leaves idle at most. */
 #define IDLE_PART 8
@@ -22,7 +21,7 @@ uint32_t ps_topology_share(const struct ps_topology *t, enum ps_near near, uint3
     return t->cores[(uint64_t)t->n_cores * i / n].group[near];
 }
 
-/* Partitions of so many threads that the groups have room for. */
+/* How many partitions of `threads` threads the groups have room for. */
 static uint32_t room_for(const struct ps_topology *t, enum ps_near near, uint32_t threads)
 {
     uint32_t n = 0;
@@ -179,7 +178,8 @@ static int choose(const struct ps_topology *t, uint32_t threads, const struct ps
     return 0;
 }
 
-/* In the fastest memory where so many fit; else where they lie best. */
+/* Places n partitions in the fastest memory that holds them all; else by groups of a node; else across
+ * groups. */
 static int place_given(const struct ps_topology *t, uint32_t n, uint32_t threads, const struct ps_need *need,
                        struct ps_placement *out, struct ps_error *err)
 {

@@ -85,12 +85,14 @@ struct ps_placement {
 /* partitions 0: the largest number P whose copies of weights and data fit the near memory (You, Buluc, Demmel
  * 2017, figure 12, of the MCDRAM of one KNL). Near memories are tried from the fastest on; the first is taken
  * whose every group holds at least one partition. P divides the batch, leaves each part least_images, and
- * leaves at most an eighth of the cores idle. Where no number does, 1.
+ * leaves at most an eighth of the cores idle. If no number does, P is 1.
  *
- * Otherwise so many, near memory or not. A partition lies in one group where there are as many partitions as
- * groups. All have as many threads, since a step ends with its slowest.
+ * partitions > 0: that number, whether the near memory holds them or not. Each lies in one group if there are
+ * at least as many partitions as groups. All have the same number of threads, because a step ends with its
+ * slowest partition.
  *
- * threads 0: of each, as many as go. -EINVAL names the number, and what is allowed; -ENOMEM. */
+ * threads: of each partition; 0: as many as there are cores for. -EINVAL names the number, and what is
+ * allowed; -ENOMEM. */
 int ps_place(const struct ps_topology *t, uint32_t partitions, uint32_t threads, const struct ps_need *need,
              struct ps_placement *out, struct ps_error *err);
 void ps_placement_finish(struct ps_placement *p);

@@ -1,7 +1,5 @@
 #include "proto/vec/vec.h"
 
-#include <string.h>
-
 extern const struct ps_vec ps_vec_scalar, ps_vec_racing_scalar;
 #ifdef __x86_64__
 extern const struct ps_vec ps_vec_avx2, ps_vec_avx512, ps_vec_racing_avx2, ps_vec_racing_avx512;

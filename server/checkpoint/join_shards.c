@@ -1,7 +1,6 @@
 #include "server/checkpoint/join_shards.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

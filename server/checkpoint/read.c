@@ -5,12 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
+
+#include "proto/file.h"
 
 #define PIECE_FLOATS (1u << 20) /* read, hashed and checked while in the cache */
 
@@ -51,23 +52,6 @@ size_t psd_checkpoint_find_nonfinite(const float *x, size_t n)
     return n;
 }
 
-/* Reads all len bytes. -EBADMSG: the file is shorter, or a disk error. */
-static int read_all(int fd, void *to, size_t len, uint64_t at)
-{
-    char *p = to;
-    while (len > 0) {
-        ssize_t n = pread(fd, p, len, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return -EBADMSG;
-        p += n;
-        at += (uint64_t)n;
-        len -= (size_t)n;
-    }
-    return 0;
-}
-
 int psd_checkpoint_open(const char *path, uint64_t max_floats, struct psd_snapshot *out, int *fd_out,
                         uint64_t *data_at, uint64_t *checksum, struct ps_error *err)
 {
@@ -83,7 +67,7 @@ int psd_checkpoint_open(const char *path, uint64_t max_floats, struct psd_snapsh
         goto close_file;
     }
     size = (uint64_t)st.st_size;
-    if (size < sizeof len || read_all(fd, &len, sizeof len, 0) < 0) {
+    if (size < sizeof len || ps_file_read(fd, 0, &len, sizeof len, NULL) < 0) {
         rc = ps_fail(err, -EBADMSG, "%s: %" PRIu64 " bytes; a checkpoint starts with 8 bytes of length", path,
                      size);
         goto close_file;
@@ -98,7 +82,7 @@ int psd_checkpoint_open(const char *path, uint64_t max_floats, struct psd_snapsh
     }
     if ((text = malloc((size_t)len)) == NULL)
         rc = ps_fail(err, -ENOMEM, "%s: no memory for a header of %" PRIu64 " bytes", path, len);
-    else if (read_all(fd, text, (size_t)len, sizeof len) < 0)
+    else if (ps_file_read(fd, sizeof len, text, (size_t)len, NULL) < 0)
         rc = ps_fail(err, -EBADMSG, "%s: cannot read the header's %" PRIu64 " bytes", path, len);
     else
         rc = psd_checkpoint_decode(path, text, (size_t)len, size - sizeof len - len, max_floats, out,
@@ -127,7 +111,7 @@ static int read_vector(const char *path, int fd, uint64_t at, const struct psd_s
     x += s->range.begin;
     for (uint64_t i = 0; i < n; i += PIECE_FLOATS) {
         size_t m = n - i < PIECE_FLOATS ? (size_t)(n - i) : PIECE_FLOATS;
-        if (read_all(fd, x + i, m * sizeof *x, at + i * sizeof *x) < 0) {
+        if (ps_file_read(fd, at + i * sizeof *x, x + i, m * sizeof *x, NULL) < 0) {
             free(vector);
             return ps_fail(err, -EBADMSG, "%s: cannot read the data from byte %" PRIu64 " on", path,
                            at + i * sizeof *x);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "proto/file.h"
 #include "proto/log.h"
 #include "server/checkpoint/header.h"
 
@@ -67,31 +68,17 @@ static int hash_data(const struct psd_snapshot *s, uint64_t *checksum, struct ps
     return rc;
 }
 
-static int write_all(int fd, const void *from, size_t len)
-{
-    const char *p = from;
-    while (len > 0) {
-        ssize_t n = write(fd, p, len < (1u << 30) ? len : (1u << 30));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        p += n;
-        len -= (size_t)n;
-    }
-    return 0;
-}
-
 static int write_file(int fd, const struct psd_snapshot *s, const char *header, size_t len)
 {
     const size_t bytes = (size_t)s->range.count * sizeof(float);
     const uint64_t length = htole64(len);
     int rc;
 
-    if ((rc = write_all(fd, &length, sizeof length)) < 0 || (rc = write_all(fd, header, len)) < 0)
+    if ((rc = ps_file_append(fd, &length, sizeof length, NULL)) < 0 ||
+        (rc = ps_file_append(fd, header, len, NULL)) < 0)
         return rc;
     for (uint32_t k = 0; k < psd_checkpoint_n_vectors(s); k++)
-        if ((rc = write_all(fd, psd_checkpoint_vector(s, k) + s->range.begin, bytes)) < 0)
+        if ((rc = ps_file_append(fd, psd_checkpoint_vector(s, k) + s->range.begin, bytes, NULL)) < 0)
             return rc;
     return fsync(fd) < 0 ? -errno : 0;
 }

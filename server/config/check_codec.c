@@ -1,26 +1,15 @@
 /* Which messages may travel in a codec for moves, which brings later what it leaves out now. */
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "proto/codecs/codec.h"
 #include "server/config/check_method.h"
-
-/* Of the codecs that are not for moves. */
-static void list_codecs(char *text, size_t size)
-{
-    size_t n, used = 0;
-    const struct ps_codec *const *rows = ps_codec_value_rows(&n);
-    for (size_t i = 0; i < n && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%s", i > 0 ? ", " : "", rows[i]->name);
-}
 
 static int check_rule(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
 {
     char allowed[100];
     if (rule->message == PS_MESSAGE_GRADIENT || rule->message == PS_MESSAGE_DELTA)
         return 0;
-    list_codecs(allowed, sizeof allowed);
+    ps_codec_list_for_values(allowed, sizeof allowed);
     return ps_fail(
         err, -EINVAL,
         "codec.message: found %s; the message of rule %s is a vector itself and no move of it, so that "
@@ -51,7 +40,7 @@ bool psd_config_answers_moves(const struct psd_config *cfg)
 static int check_answer(const struct psd_config *cfg, const struct ps_rule_info *rule, struct ps_error *err)
 {
     char allowed[100];
-    list_codecs(allowed, sizeof allowed);
+    ps_codec_list_for_values(allowed, sizeof allowed);
     if (rule->half != PS_HALF_ADOPT || rule->keeps_seen)
         return ps_fail(
             err, -EINVAL,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/text.h"
 #include "server/config/keys.h"
 #include "server/config/presets.h"
 
@@ -62,13 +63,6 @@ static const char *word_in(const struct part *p, const struct psd_config *cfg)
     return (const char *)cfg + p->word;
 }
 
-static size_t append(char *text, size_t size, size_t used, const char *before, const char *word)
-{
-    if (used >= size)
-        return used;
-    return used + (size_t)snprintf(text + used, size - used, "%s%s", before, word);
-}
-
 /* Whether the part's word has a row; its index is in *i. */
 static bool find_row(const struct part *p, const char *word, size_t *i)
 {
@@ -82,11 +76,11 @@ static int check_parts(const struct psd_config *cfg, struct ps_error *err)
 {
     for (const struct part *p = parts; p < parts + N_PARTS; p++) {
         char allowed[200] = "";
-        size_t i, used = 0;
+        size_t i;
         if (find_row(p, word_in(p, cfg), &i))
             continue;
         for (i = 0; row_name(p, i) != NULL; i++)
-            used = append(allowed, sizeof allowed, used, i > 0 ? ", " : "", row_name(p, i));
+            ps_text_join(allowed, sizeof allowed, ", ", row_name(p, i));
         return ps_fail(err, -EINVAL, "%s: '%s' is not known to this version; allowed are %s", p->key,
                        word_in(p, cfg), allowed);
     }
@@ -119,7 +113,6 @@ static int check_method(const char *found, struct ps_error *err)
 {
     char allowed[420] = "";
     const char *meant = meant_by(found);
-    size_t used = 0;
     const struct ps_method *row = ps_method_find(found);
     if (strcmp(found, "custom") == 0 || (row != NULL && row->rule != NULL))
         return 0;
@@ -128,9 +121,9 @@ static int check_method(const char *found, struct ps_error *err)
                        found);
     for (const struct ps_method *m = ps_methods; m->name != NULL; m++)
         if (m->rule != NULL)
-            used = append(allowed, sizeof allowed, used, used > 0 ? ", " : "", m->name);
-    append(allowed, sizeof allowed, used, ", ",
-           "and custom (rule, admission, optimizer and averaging given one by one)");
+            ps_text_join(allowed, sizeof allowed, ", ", m->name);
+    ps_text_join(allowed, sizeof allowed, ", ",
+                 "and custom (rule, admission, optimizer and averaging given one by one)");
     return ps_fail(err, -EINVAL, "method: '%s' is not known to this version; %s%s%sallowed are %s", found,
                    meant != NULL ? "did you mean " : "", meant != NULL ? meant : "",
                    meant != NULL ? "? " : "", allowed);
@@ -202,25 +195,23 @@ bool psd_config_key_used(const struct psd_config_key *key, const struct psd_conf
  * nesterov". */
 static void list_users(unsigned uses, char *text, size_t size)
 {
-    size_t used = 0;
     for (const struct part *p = parts; p < parts + N_PARTS; p++) {
         size_t n = 0, left = 0;
         for (size_t i = 0; row_name(p, i) != NULL; i++)
             left += (row_uses(p, i) & uses) != 0;
         if (left > 0)
-            used = append(text, size, used, used > 0 ? ", " : "", p->key);
+            ps_text_join(text, size, ", ", p->key);
         if (left > 1)
-            used = append(text, size, used, "s", "");
+            ps_text_join(text, size, "s", "");
         for (size_t i = 0; row_name(p, i) != NULL; i++)
             if (row_uses(p, i) & uses)
-                used = append(text, size, used, n++ == 0 ? " " : --left > 1 ? ", " : " and ", row_name(p, i));
+                ps_text_join(text, size, n++ == 0 ? " " : --left > 1 ? ", " : " and ", row_name(p, i));
     }
 }
 
 static int fail_unused(const struct psd_config_key *key, const struct psd_config *cfg, struct ps_error *err)
 {
     char users[200] = "";
-    size_t used = 0;
     if (key->uses != 0) {
         bool by_rule = (key->uses & ps_rule_find(cfg->rule)->drops) != 0;
         bool by_admission = (key->uses & ps_admission_find(cfg->admission)->drops) != 0;
@@ -240,7 +231,7 @@ static int fail_unused(const struct psd_config_key *key, const struct psd_config
     const struct psd_config_key *chooser = chooser_of(key);
     for (unsigned i = 0; key->chosen >> i != 0; i++)
         if (key->chosen & 1u << i)
-            used = append(users, sizeof users, used, used > 0 ? " and " : "", chooser->choices[i]);
+            ps_text_join(users, sizeof users, " and ", chooser->choices[i]);
     return ps_fail(err, -EINVAL, "%s: %s %s does not use it; %s would; allowed is preset, or to leave it out",
                    key->name, chooser->name, chooser->choices[choice_of(chooser, cfg)], users);
 }
@@ -268,7 +259,7 @@ static int check_moving_rate(const struct psd_config *cfg, unsigned uses, struct
 {
     const struct ps_hyper *h = &cfg->hyper;
     char given[64] = "";
-    size_t used = 0, n = 0;
+    size_t n = 0;
 
     if (uses & PS_USES_RHO)
         return h->rho > 0 ? 0
@@ -277,11 +268,11 @@ static int check_moving_rate(const struct psd_config *cfg, unsigned uses, struct
     if ((uses & PS_USES_RATE) == 0)
         return 0;
     if (!isnan(h->alpha) && ++n)
-        used = append(given, sizeof given, used, "", "alpha");
+        ps_text_join(given, sizeof given, ", ", "alpha");
     if (!isnan(h->rho) && ++n)
-        used = append(given, sizeof given, used, used > 0 ? ", " : "", "rho");
+        ps_text_join(given, sizeof given, ", ", "rho");
     if (!isnan(h->beta) && ++n)
-        append(given, sizeof given, used, used > 0 ? ", " : "", "beta");
+        ps_text_join(given, sizeof given, ", ", "beta");
     if (n != 1)
         return ps_fail(err, -EINVAL, "parameters: rule %s needs exactly one of alpha, rho and beta; found %s",
                        cfg->rule, n == 0 ? "none" : given);
@@ -292,7 +283,6 @@ static int check_optimizer(const struct psd_config *cfg, const struct ps_rule_in
                            const struct ps_optimizer_info *optimizer, struct ps_error *err)
 {
     char allowed[100] = "";
-    size_t used = 0;
     if (!rule->worker_steps && optimizer->steps)
         return ps_fail(err, -EINVAL,
                        "optimizer: found %s; rule %s applies the gradient at the center; allowed is none",
@@ -301,7 +291,7 @@ static int check_optimizer(const struct psd_config *cfg, const struct ps_rule_in
         return 0;
     for (const struct ps_optimizer_info *o = ps_optimizers; o->name != NULL; o++)
         if (o->steps)
-            used = append(allowed, sizeof allowed, used, used > 0 ? ", " : "", o->name);
+            ps_text_join(allowed, sizeof allowed, ", ", o->name);
     return ps_fail(err, -EINVAL,
                    "optimizer: found %s; rule %s needs local steps of the workers; allowed are %s",
                    cfg->optimizer, rule->name, allowed);
@@ -388,7 +378,6 @@ static int check_fragments(const struct psd_config *cfg, struct ps_error *err)
 {
     const struct ps_hyper *h = &cfg->hyper;
     char allowed[100] = "";
-    size_t used = 0;
     if (h->fragments <= 1)
         return 0;
     if (h->period < h->fragments)
@@ -401,7 +390,7 @@ static int check_fragments(const struct psd_config *cfg, struct ps_error *err)
         return 0;
     for (const struct ps_admission_info *a = ps_admissions; a->name != NULL; a++)
         if (a->fragments)
-            used = append(allowed, sizeof allowed, used, used > 0 ? ", " : "", a->name);
+            ps_text_join(allowed, sizeof allowed, ", ", a->name);
     return ps_fail(
         err, -EINVAL,
         "parameters.fragments: found %u; admission %s counts exchanges of the whole vector; allowed is 1, "

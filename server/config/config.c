@@ -230,13 +230,6 @@ int psd_config_settle(struct psd_config *cfg, struct ps_error *err, struct ps_er
     return rc;
 }
 
-int psd_config_load(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err,
-                    struct ps_error *warning)
-{
-    int rc = psd_config_gather(source, cfg, err);
-    return rc < 0 ? rc : psd_config_settle(cfg, err, warning);
-}
-
 int psd_config_check(struct psd_config *cfg, struct ps_error *err, struct ps_error *warning)
 {
     int rc;

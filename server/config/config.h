@@ -129,9 +129,6 @@ int psd_config_fail_at(struct ps_error *err, const char *path, size_t line, cons
 int psd_config_gather(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err);
 /* Checks a gathered configuration: psd_config_check and the constraints of cliques. */
 int psd_config_settle(struct psd_config *cfg, struct ps_error *err, struct ps_error *warning);
-/* psd_config_gather, then psd_config_settle. */
-int psd_config_load(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err,
-                    struct ps_error *warning);
 
 /* diff.c. What a reload would change, between two checked configurations. -EINVAL, naming the key, if one
  * that applies at a restart differs. *method: one of the method's own keys differs (method, its four parts,

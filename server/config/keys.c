@@ -1,11 +1,11 @@
 #include "server/config/keys.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "proto/codecs/codec.h"
 #include "proto/model/fragment.h"
+#include "proto/text.h"
 
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 static const char *const schedule_kinds[] = {[PS_SCHEDULE_CONSTANT] = "constant",
@@ -366,14 +366,14 @@ const struct psd_config_key *psd_config_key_short(const char *name, size_t len)
 
 void psd_config_key_list_short(const char *name, size_t len, char *text, size_t size)
 {
-    size_t used = 0;
     text[0] = 0;
-    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL && used < size; k++)
+    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++)
         if (ends_in(k, name, len))
-            used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", k->name);
+            ps_text_join(text, size, ", ", k->name);
 }
 
-bool psd_config_key_in_group(const struct psd_config_key *key, const char *group)
+/* Whether the key is directly in the group of this name; "" is the top level. */
+static bool in_group(const struct psd_config_key *key, const char *group)
 {
     size_t len = strlen(group);
     if (len == 0)
@@ -384,12 +384,10 @@ bool psd_config_key_in_group(const struct psd_config_key *key, const char *group
 
 void psd_config_key_list(const char *group, char *text, size_t size)
 {
-    size_t used = 0;
     text[0] = 0;
-    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL && used < size; k++)
-        if (psd_config_key_in_group(k, group))
-            used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "",
-                                     psd_config_key_leaf(k));
+    for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++)
+        if (in_group(k, group))
+            ps_text_join(text, size, ", ", psd_config_key_leaf(k));
 }
 
 #define LONGEST_WORD 40
@@ -439,8 +437,7 @@ const struct psd_config_key *psd_config_key_nearest(const char *group, const cha
     for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++) {
         if (strcmp(psd_config_key_leaf(k), leaf) == 0)
             return k;
-        size_t d =
-            psd_config_key_in_group(k, group) ? psd_config_distance(psd_config_key_leaf(k), leaf) : best;
+        size_t d = in_group(k, group) ? psd_config_distance(psd_config_key_leaf(k), leaf) : best;
         if (d < best) {
             best = d;
             nearest = k;

@@ -71,9 +71,6 @@ bool psd_config_is_of_method(const struct psd_config_key *k);
 /* The last part of the row's name: "kind". */
 const char *psd_config_key_leaf(const struct psd_config_key *key);
 
-/* Whether the key is directly in the group of this name; "" is the top level. */
-bool psd_config_key_in_group(const struct psd_config_key *key, const char *group);
-
 /* Writes "a, b, c": the keys directly in the group. */
 void psd_config_key_list(const char *group, char *text, size_t size);
 

@@ -1,6 +1,5 @@
 #include "server/config/presets.h"
 
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 

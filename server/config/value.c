@@ -6,12 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/text.h"
+
 static void list_words(const char *const *words, char *text, size_t size)
 {
-    size_t used = 0;
     text[0] = 0;
-    for (; *words != NULL && used < size; words++)
-        used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", *words);
+    for (; *words != NULL; words++)
+        ps_text_join(text, size, ", ", *words);
 }
 
 void psd_config_value_allowed(const struct psd_config_key *key, char *text, size_t size)

@@ -1,11 +1,8 @@
 /* The control socket: one ROUTER socket, unpacking, dispatch. handshake.c handles Hello. */
 #include "server/control/control.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <zmq.h>
 

@@ -1,6 +1,5 @@
 #include "server/control/rendezvous.h"
 
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

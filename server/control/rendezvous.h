@@ -24,8 +24,6 @@
 #define PSD_MEETING_SILENCE_MS  5000
 #define PSD_MEETING_WAIT_MAX_MS 3600000u
 
-struct psd_grant;
-
 struct psd_rendezvous_member {
     uint64_t token, nonce;
     int64_t wanted; /* the rank it asks for, or -1 */

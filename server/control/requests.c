@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 /* Whether the request is new. One that was answered is answered again; an older one is ignored. */
 static bool is_new(struct psd_control *control, struct psd_session *s, uint64_t number)

@@ -19,6 +19,7 @@
 
 #include "proto/clock.h"
 #include "proto/security/curve.h"
+#include "proto/text.h"
 #include "server/checkpoint/join_shards.h"
 #include "server/config/settings.h"
 #include "server/ctl/csv.h"
@@ -371,10 +372,8 @@ static const struct command *find_command(const char *name)
 static void complain_command(const char *found)
 {
     char allowed[200] = "";
-    size_t used = 0;
-    for (const struct command *c = commands; c->name != NULL && used < sizeof allowed; c++)
-        used +=
-            (size_t)snprintf(allowed + used, sizeof allowed - used, "%s%s", used > 0 ? ", " : "", c->name);
+    for (const struct command *c = commands; c->name != NULL; c++)
+        ps_text_join(allowed, sizeof allowed, ", ", c->name);
     if (found == NULL)
         complain(EXIT_USAGE, "no command; allowed are %s", allowed);
     else

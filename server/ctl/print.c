@@ -1,6 +1,5 @@
 #include "server/ctl/print.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 

@@ -5,7 +5,6 @@
 #include <locale.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "proto/clock.h"

@@ -10,6 +10,7 @@
 #include <sys/ioctl.h>
 
 #include "proto/clock.h"
+#include "proto/text.h"
 #include "server/ctl/format.h"
 
 #define END_MS        100 /* to read the answer about the end, which psd has sent when it is gone */
@@ -405,12 +406,11 @@ static void show_method(struct sheet *sheet, enum ctl_style style)
 static void join(char *text, size_t size, const json_t *names)
 {
     const json_t *name;
-    size_t i, used = 0;
+    size_t i;
     text[0] = 0;
     json_array_foreach(names, i, name)
     {
-        used += (size_t)snprintf(text + used, size - used, "%s%s", i > 0 ? ", " : "", ctl_text_of(name).s);
-        used = used < size ? used : size - 1;
+        ps_text_join(text, size, ", ", ctl_text_of(name).s);
     }
 }
 

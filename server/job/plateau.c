@@ -1,7 +1,6 @@
 #include "server/job/plateau.h"
 
 #include <float.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,6 @@
 #include "server/lane/rounds.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 /* Whether the counter belongs to a later exchange; sequence numbers are compared modulo 2^24, as stored in
  * the counter. */

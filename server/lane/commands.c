@@ -1,7 +1,6 @@
 /* A lane's commands from the loop: its slice, its clients, snapshots. */
 #include "server/lane/partial_rounds.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,7 @@ static void notify_loop(struct psd_lane *lane, enum psd_lane_message_kind kind)
     psd_queue_push(lane->out, &(struct psd_lane_message){.kind = kind});
 }
 
-static void free_tables(struct psd_lane *lane)
+void psd_lane_free_tables(struct psd_lane *lane)
 {
     free(lane->bitmaps);
     free(lane->based);
@@ -47,7 +46,7 @@ static void release(struct psd_lane *lane)
     for (uint32_t i = 0; i < lane->shared->n_slots; i++)
         lane->clients[i].landed = lane->clients[i].based = NULL;
     psd_rounds_destroy(lane);
-    free_tables(lane);
+    psd_lane_free_tables(lane);
     lane->center = NULL;
     lane->memory.due = false;
     lane->n_chunks = lane->n_offered = 0;
@@ -174,7 +173,7 @@ static void take_slice(struct psd_lane *lane, struct psd_center *center)
         ps_log(PS_LOG_ERROR, "lane.memory", "lane %u: no memory for its tables; it refuses data",
                lane->index);
         psd_rounds_destroy(lane);
-        free_tables(lane);
+        psd_lane_free_tables(lane);
         lane->center = NULL;
         lane->n_chunks = 0;
         return;

@@ -25,6 +25,9 @@ struct psd_request_kind {
 uint32_t psd_lane_check(struct psd_lane *lane, struct psd_arrival *a, const struct psd_request_kind *kind,
                         struct ps_error *err);
 
+/* commands.c. Frees what the lane has for its slice; it may be called again. */
+void psd_lane_free_tables(struct psd_lane *lane);
+
 /* memory.c. Called before the lane serves the center: copies x to the vectors that start from it. */
 void psd_lane_memory_start(struct psd_lane *lane, const struct psd_center *c);
 /* After the lane has its center: touches some pages of its slice. Returns whether more remain. */
@@ -74,8 +77,6 @@ void psd_lane_refuse(struct psd_lane *lane, struct psd_arrival *a, uint32_t code
     __attribute__((format(printf, 4, 5)));
 /* Refuses values that are not finite, among the transfer's floats from `at`: ends the client's session. */
 void psd_lane_refuse_values(struct psd_lane *lane, struct psd_arrival *a, size_t n_bad, uint64_t at);
-/* Turns the request, whose body is already the answer or empty, into its answer. */
-void psd_lane_answer(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags);
 /* Answers with these floats, which are overwritten. */
 void psd_lane_answer_floats(struct psd_lane *lane, struct psd_arrival *a, float *floats, float rate,
                             uint16_t flags);

@@ -227,17 +227,7 @@ void psd_lane_destroy(struct psd_lane *lane)
         lane->ports[i].transport->port_close(lane->ports[i].port);
     queue_destroy(lane->in);
     queue_destroy(lane->out);
-    free(lane->bitmaps);
-    free(lane->based);
-    free(lane->bases);
-    free(lane->snap_bitmaps);
-    free(lane->snap_replay);
-    free(lane->snap.left);
-    free(lane->moves);
-    free(lane->parts);
-    free(lane->offered);
-    free(lane->scratch);
-    free(lane->fragments);
+    psd_lane_free_tables(lane);
     free(lane->clients);
     free(lane);
 }

@@ -78,7 +78,8 @@ static void count_sent(struct psd_lane *lane, const struct psd_arrival *a)
     psd_count(&a->client->bytes_out, bytes);
 }
 
-void psd_lane_answer(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags)
+/* Turns the request, whose body is already the answer or empty, into its answer. */
+static void answer_body(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags)
 {
     struct ps_frame f = a->frame;
     f.kind = PS_FRAME_ANSWER;
@@ -121,11 +122,11 @@ void psd_lane_answer_floats(struct psd_lane *lane, struct psd_arrival *a, float 
     if (psd_lane_is_in_place(a))
         psd_lane_answer_nothing(lane, a, rate, flags);
     else if (a->filled)
-        psd_lane_answer(lane, a, rate, flags);
+        answer_body(lane, a, rate, flags);
     else if (psd_lane_fill_body(lane, a, floats) < 0)
         refuse_memory(lane, a);
     else
-        psd_lane_answer(lane, a, rate, flags);
+        answer_body(lane, a, rate, flags);
 }
 
 void psd_lane_answer_vector(struct psd_lane *lane, struct psd_arrival *a, const float *vector, float rate,
@@ -156,7 +157,7 @@ void psd_lane_answer_nothing(struct psd_lane *lane, struct psd_arrival *a, float
     if (a->port->transport->message_body(&a->message, 0) < 0)
         a->port->transport->message_drop(&a->message);
     else
-        psd_lane_answer(lane, a, rate, flags);
+        answer_body(lane, a, rate, flags);
 }
 
 void psd_lane_refuse_values(struct psd_lane *lane, struct psd_arrival *a, size_t n_bad, uint64_t at)

@@ -1,7 +1,5 @@
 #include "server/lane/partial_rounds.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

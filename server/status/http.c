@@ -7,9 +7,7 @@
 #include <jansson.h>
 #include <microhttpd.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +15,7 @@
 #include <unistd.h>
 
 #include "proto/clock.h"
+#include "proto/text.h"
 #include "proto/unix_socket.h"
 #include "server/config/url.h"
 #include "server/loop/timer.h"
@@ -185,8 +184,7 @@ static enum MHD_Result answer_not_allowed(const struct face *f, struct MHD_Conne
         if (strcmp(r->path, path) != 0)
             continue;
         if (is_served(f, r))
-            snprintf(allow + strlen(allow), sizeof allow - strlen(allow), "%s%s", allow[0] != 0 ? ", " : "",
-                     is_read(r->method) ? "GET, HEAD" : r->method);
+            ps_text_join(allow, sizeof allow, ", ", is_read(r->method) ? "GET, HEAD" : r->method);
         elsewhere = elsewhere || (!is_served(f, r) && strcmp(r->method, method) == 0);
     }
     if (elsewhere)

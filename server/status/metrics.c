@@ -3,9 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 static void head(FILE *f, const char *name, const char *type, const char *help)
 {

@@ -1,7 +1,6 @@
 /* The answers of the status socket. */
 #include "server/status/status.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

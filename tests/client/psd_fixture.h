@@ -32,6 +32,14 @@ static inline const struct psc_tensor *rig_tensor_at(size_t i)
     return t;
 }
 
+/* Random values, the same for the same seed. */
+static inline void rig_roll(float *v, size_t n, uint64_t seed)
+{
+    struct dice dice = {seed};
+    for (size_t i = 0; i < n; i++)
+        v[i] = dice_float(&dice);
+}
+
 static inline void rig_start(struct daemon *d, const char *const *settings)
 {
     ck_assert_int_eq(daemon_prepare(d, NULL, settings), 0);

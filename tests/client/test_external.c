@@ -128,21 +128,13 @@ START_TEST(it_is_the_job_that_asks_for_it)
 }
 END_TEST
 
-static void write_config(const char *text)
-{
-    FILE *f = fopen(psd.config, "we");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    fclose(f);
-}
-
 /* Until the worker has been told. */
 static void change_method(struct psc *c, const char *config)
 {
     struct psc_info info = {.size = sizeof info};
     psc_info(c, &info);
     uint32_t before = info.generation;
-    write_config(config);
+    ck_assert(daemon_write_config(&psd, config));
     free(daemon_ask(&psd, "POST", "/reload"));
     for (double end = unit_now_s() + UNIT_HANG_S; info.generation == before; psc_info(c, &info)) {
         ck_assert(unit_now_s() < end);
@@ -162,7 +154,7 @@ START_TEST(a_change_of_the_method_takes_the_step_and_gives_it_back)
     struct psc *c;
     static const char *const settings[] = {NULL};
     ck_assert_int_eq(daemon_prepare(&psd, NULL, settings), 0);
-    write_config(EXTERNAL);
+    ck_assert(daemon_write_config(&psd, EXTERNAL));
     ck_assert_int_eq(daemon_start(&psd, NULL), 0);
     memset(x, 0, sizeof x);
     for (size_t i = 0; i < RIG_N; i++)
@@ -189,7 +181,7 @@ START_TEST(a_change_that_wants_a_step_of_a_worker_without_is_refused)
 {
     struct psc *c;
     ck_assert_int_eq(daemon_prepare(&psd, NULL, NULL), 0);
-    write_config(BY_RULE);
+    ck_assert(daemon_write_config(&psd, BY_RULE));
     ck_assert_int_eq(daemon_start(&psd, NULL), 0);
     ck_assert_int_eq(open_external(NULL, &c), PSC_OK);
     assert_ok(c, psc_begin(c, rig_model, RIG_TENSORS, x));

@@ -9,13 +9,6 @@ enum { N = RIG_N, STEPS = 15 };
 
 static float start[N], g[N], x[N], other[N], z[N];
 
-static void roll_start(void)
-{
-    struct dice dice = {110};
-    for (int i = 0; i < N; i++)
-        start[i] = dice_float(&dice);
-}
-
 /* Depends on the point, so that a difference would grow. */
 static void gradient(const float *at, uint64_t t)
 {
@@ -122,7 +115,7 @@ START_TEST(rates_follow_the_schedule)
     local.milestones[0] = 3;
     local.milestones[1] = 5;
     local.n_milestones = 2;
-    roll_start();
+    rig_roll(start, N, 110);
     struct psc *c = begin(&local, x);
     for (int t = 0; t < 10; t++) {
         double part = t < 8 ? t / 8.0 : 1, cosine = 0.25 + 0.75 * (1 + cos(M_PI * part)) / 2;
@@ -149,7 +142,7 @@ START_TEST(steps_follow_their_equations)
     local.gamma = 0.5;
     local.step_steps = 4;
     local.warmup_steps = 2;
-    roll_start();
+    rig_roll(start, N, 110);
     struct psc *c = begin(&local, x);
     memset(&ref, 0, sizeof ref);
     for (int i = 0; i < N; i++)
@@ -193,7 +186,7 @@ START_TEST(going_on_from_a_file_is_going_on)
     static float want[N], want_z[N];
     bool averages = strcmp(methods[_i].averaging, "none") != 0;
     int fd = mkstemp(path);
-    roll_start();
+    rig_roll(start, N, 110);
     ck_assert_int_ge(fd, 0);
     close(fd);
     struct psc *c = begin(&local, x);
@@ -233,7 +226,7 @@ START_TEST(what_needs_a_server_is_refused)
 {
     const struct psc_local local = local_of("sgd");
     struct psc_metrics m = {.size = sizeof m};
-    roll_start();
+    rig_roll(start, N, 110);
     struct psc *c = begin(&local, x);
     assert_fails(c, psc_pull(c, NULL, x), PSC_EUNSUPPORTED, "psc_pull: method 'sgd' has no server");
     assert_fails(c, psc_exchange(c, start, x, 1), PSC_EUNSUPPORTED,
@@ -326,7 +319,7 @@ START_TEST(one_worker_of_a_server_is_a_local_one)
 {
     struct daemon psd;
     const struct psc_local local = local_of(oracles[_i].local);
-    roll_start();
+    rig_roll(start, N, 110);
     rig_start(&psd, oracles[_i].settings);
     struct psc *alone = begin(&local, x);
     memcpy(other, start, sizeof start);

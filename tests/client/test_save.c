@@ -30,13 +30,6 @@ static void gradient(uint64_t t)
         g[i] = 0.5f * x[i] + dice_float(&dice);
 }
 
-static void roll_start(void)
-{
-    struct dice dice = {70};
-    for (int i = 0; i < N; i++)
-        start[i] = dice_float(&dice);
-}
-
 static struct psc *join(void)
 {
     memcpy(x, start, sizeof x);
@@ -109,7 +102,7 @@ START_TEST(going_on_from_a_file_is_going_on)
     char found[64] = "";
     size_t found_bytes = 0;
     struct stat st;
-    roll_start();
+    rig_roll(start, N, 70);
     start_psd(methods[_i]);
     struct psc *c = join();
     steps(c, STEPS, false);
@@ -177,7 +170,7 @@ START_TEST(damage_is_found_and_changes_nothing)
     char extra[16] = "mine";
     struct dice dice = {71};
     size_t size;
-    roll_start();
+    rig_roll(start, N, 70);
     start_psd(eamsgd);
     struct psc *c = join();
     steps(c, 2, false);
@@ -213,7 +206,7 @@ START_TEST(what_does_not_fit_is_refused)
 {
     struct psc_tensor other[RIG_TENSORS];
     char extra[16] = "mine";
-    roll_start();
+    rig_roll(start, N, 70);
     start_psd(easgd);
     struct psc *c = join();
     steps(c, 3, false);
@@ -258,7 +251,7 @@ END_TEST
 /* A diverged worker's state never takes the place of a good one. */
 START_TEST(values_that_are_not_finite_are_not_saved)
 {
-    roll_start();
+    rig_roll(start, N, 70);
     start_psd(easgd);
     struct psc *c = join();
     steps(c, 1, false);
@@ -278,7 +271,7 @@ END_TEST
  * left is no obstacle. */
 START_TEST(two_that_save_at_a_time_do_not_mix)
 {
-    roll_start();
+    rig_roll(start, N, 70);
     start_psd(easgd);
     struct psc *c = join();
     steps(c, 1, false);
@@ -304,7 +297,7 @@ END_TEST
 START_TEST(psd_asks_to_save)
 {
     struct psc_info info = {.size = sizeof info};
-    roll_start();
+    rig_roll(start, N, 70);
     start_psd(sgd);
     struct psc *c = join();
     steps(c, 3, false);

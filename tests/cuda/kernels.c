@@ -25,7 +25,7 @@ struct run {
     uint32_t random;
     struct {
         size_t at, bytes;
-        bool is_float, is_double;
+        bool is_float;
     } outs[MOST_OUTS];
     size_t n_outs;
 };
@@ -95,7 +95,6 @@ static void *out_of(struct run *r, void *p, size_t n, size_t each, bool is_float
     ck_assert_uint_lt(r->n_outs, MOST_OUTS);
     r->outs[r->n_outs].at = (size_t)((char *)p - r->device);
     r->outs[r->n_outs].bytes = n * each;
-    r->outs[r->n_outs].is_double = each == sizeof(double);
     r->outs[r->n_outs++].is_float = is_float;
     return p;
 }

@@ -1,5 +1,4 @@
 /* world.c: cliques of the processes that mpirun started, for programs that do not use MPI themselves. */
-#include <string.h>
 
 #include "client/cliques/mpi/mpi.h"
 #include "client/cliques/mpi/plugin.h"

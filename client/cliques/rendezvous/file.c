@@ -10,9 +10,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/cliques/rendezvous/leader.h"

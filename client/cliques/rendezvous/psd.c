@@ -1,8 +1,6 @@
 /* Rendezvous through psd's control socket: each member sends Meet until psd answers Met, with the addresses
  * of all, or an error. Members get no session, and psd forgets the rendezvous afterwards. */
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 #include <zmq.h>

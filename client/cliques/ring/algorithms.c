@@ -18,7 +18,6 @@
  * differently. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "client/cliques/ring/choice.h"
 #include "client/cliques/ring/tree.h"
@@ -118,7 +117,8 @@ uint64_t psc_tree_bytes(uint32_t members, double alpha, double beta)
     return limit(members, 1, alpha, beta);
 }
 
-uint64_t psc_tree_parts_bytes(uint32_t members, double alpha, double beta)
+/* psc_tree_bytes of calls with parts: the bytes of all parts. */
+static uint64_t parts_bytes(uint32_t members, double alpha, double beta)
 {
     return limit(members, 2, alpha, beta);
 }
@@ -144,7 +144,7 @@ static struct psc_tree_limits conclude(uint32_t members, const struct psc_choice
     double alpha = barrier_s / (p - 1), beta = (ring_s - 2 * barrier_s) / (2 * (p - 1) / p * bytes);
     return (struct psc_tree_limits){.bytes = psc_choice_limit(c, 1, psc_tree_bytes(members, alpha, beta)),
                                     .parts_bytes =
-                                        psc_choice_limit(c, 0.5, psc_tree_parts_bytes(members, alpha, beta))};
+                                        psc_choice_limit(c, 0.5, parts_bytes(members, alpha, beta))};
 }
 
 static int measure(struct psc_ring *r, float *x, struct psc_choice *c, struct ps_error *err)

@@ -8,7 +8,8 @@ uint32_t psc_segment_default(uint32_t members)
     return members <= 2 ? 2 * SEGMENT_BYTES : SEGMENT_BYTES;
 }
 
-size_t psc_segment_bytes(size_t wanted, uint32_t blocks)
+/* The most bytes of a segment where a stripe has so many blocks. */
+static size_t segment_bytes(size_t wanted, uint32_t blocks)
 {
     size_t most = STRIPE_BYTES / blocks;
     return wanted < most ? wanted : most;
@@ -16,12 +17,12 @@ size_t psc_segment_bytes(size_t wanted, uint32_t blocks)
 
 size_t psc_segment_values(size_t wanted_bytes, uint32_t blocks, size_t value_bytes)
 {
-    return psc_segment_bytes(wanted_bytes, blocks) / value_bytes / ALIGN_UNITS * ALIGN_UNITS;
+    return segment_bytes(wanted_bytes, blocks) / value_bytes / ALIGN_UNITS * ALIGN_UNITS;
 }
 
 size_t psc_segment_floats(size_t wanted_bytes, uint32_t blocks)
 {
-    size_t codec_blocks = psc_segment_bytes(wanted_bytes, blocks) / (CODEC_FLOATS * sizeof(float));
+    size_t codec_blocks = segment_bytes(wanted_bytes, blocks) / (CODEC_FLOATS * sizeof(float));
     return (codec_blocks > 0 ? codec_blocks : 1) * CODEC_FLOATS;
 }
 

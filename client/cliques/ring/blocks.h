@@ -15,9 +15,8 @@ struct psc_span {
  * of all members share the cache. */
 uint32_t psc_segment_default(uint32_t members);
 
-/* The most bytes of a segment where a stripe has so many blocks. */
-size_t psc_segment_bytes(size_t wanted, uint32_t blocks);
-/* The same in values of another size, at least one cache line of them. */
+/* The most values, of value_bytes each, of a segment where a stripe has so many blocks: at least one cache
+ * line of them. */
 size_t psc_segment_values(size_t wanted_bytes, uint32_t blocks, size_t value_bytes);
 /* The same in floats, whole blocks of a codec. */
 size_t psc_segment_floats(size_t wanted_bytes, uint32_t blocks);

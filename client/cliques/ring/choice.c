@@ -4,25 +4,25 @@
 
 const size_t psc_probe_bytes[PSC_N_PROBES] = {1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20};
 
-/* Short sums are made several times, one after the other, and tell something at each size. Long ones take
- * their time: only where the tree takes no more than this many times as long at the size before. */
+/* Short sums are repeated, at most `calls` of them in a measure. A size is measured only if at the size
+ * before the tree took less than `far` times as long as the ring, because long sums take time. */
 static const struct {
     uint32_t calls;
     double far;
 } rows[PSC_N_PROBES] = {
     {PSC_PROBE_CALLS, 0}, {PSC_PROBE_CALLS, 8}, {PSC_PROBE_CALLS, 8}, {2, 8}, {1, 2}, {1, 1}};
 
-/* So many rounds count at least; more while time is left. Sizes next to the limit have at least the second
- * number, unless they take too long. */
+/* The fewest rounds that count; more are made while time is left. A size next to the limit is measured in at
+ * least CERTAIN_ROUNDS, unless that takes too long. */
 enum { LEAST_ROUNDS = 3, CERTAIN_ROUNDS = 5 };
 static const double half = 0.5;       /* of the ring's time: a call with parts */
 static const double enough_s = 0.1;   /* for rounds */
 static const double plenty_s = 3;     /* for all pairs */
-static const double batch_s = 0.5e-3; /* of a measure: below that scheduling is all that shows */
-static const double far_times = 16;   /* the last size: no line tells more */
-static const double most = 4;         /* a size counts for no more than this ratio */
+static const double batch_s = 0.5e-3; /* of a measure: a shorter one shows scheduling only */
+static const double far_times = 16;   /* the last size: the line is not continued further */
+static const double most = 4;         /* the largest ratio that counts for a size */
 
-/* The logarithm of the tree's time by the ring's. */
+/* The logarithm of the tree's time divided by the ring's. */
 static double ratio_of(const struct psc_choice *c, uint32_t i)
 {
     return log(c->tree_s[i] / c->ring_s[i]);
@@ -46,7 +46,7 @@ static uint32_t calls_of(const struct psc_choice *c, uint32_t i)
     return calls < rows[i].calls ? (uint32_t)calls : rows[i].calls;
 }
 
-/* Sizes that were measured. */
+/* The number of sizes that were measured. */
 static uint32_t measured(const struct psc_choice *c)
 {
     uint32_t n = 0;
@@ -55,8 +55,8 @@ static uint32_t measured(const struct psc_choice *c)
     return n;
 }
 
-/* The first size for the ring. loss: by the tree at each size, a logarithm. The sum below the cut is the
- * least one. */
+/* The index of the first size for the ring: the sum of the losses below it is the least. loss: the logarithm
+ * of the tree's time by the ring's, at each size. part: as in psc_choice_limit. */
 static uint32_t cut_of(const struct psc_choice *c, double part, double loss[PSC_N_PROBES])
 {
     double sum = 0, least = 0;
@@ -70,7 +70,7 @@ static uint32_t cut_of(const struct psc_choice *c, double part, double loss[PSC_
     return k;
 }
 
-/* A size next to a limit whose times are not certain. PSC_N_PROBES: there is none. */
+/* A size next to a limit that was measured in too few rounds. PSC_N_PROBES: there is none. */
 static uint32_t uncertain(const struct psc_choice *c)
 {
     for (int twice = 0; twice < 2 && c->spent_s < plenty_s; twice++) {
@@ -111,7 +111,7 @@ void psc_choice_note(struct psc_choice *c, const struct psc_probe *p, double rin
     c->at = i + 1;
 }
 
-/* Where the line between the logarithms of sizes a and b = a + 1, or its end, passes one. */
+/* The bytes at which the straight line through the losses of sizes a and a + 1 is 0. Sizes are logarithms. */
 static double crossing(const double loss[PSC_N_PROBES], uint32_t a)
 {
     return (double)psc_probe_bytes[a] * pow((double)psc_probe_bytes[a + 1] / (double)psc_probe_bytes[a],
@@ -124,7 +124,7 @@ uint64_t psc_choice_limit(const struct psc_choice *c, double part, uint64_t beyo
     uint32_t n = measured(c), k = cut_of(c, part, loss);
     if (k == 0)
         return 0;
-    if (k < n) /* the loss is below 0 at size k - 1 and not at size k: else the cut were another one */
+    if (k < n) /* the loss is below 0 at size k - 1 and not at size k: else the cut would be another */
         return (uint64_t)crossing(loss, k - 1);
     double last = (double)psc_probe_bytes[n - 1];
     if (n > 1 && loss[n - 1] > loss[n - 2])

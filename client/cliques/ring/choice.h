@@ -1,9 +1,10 @@
 /* choice.h: what `auto` measures when a clique starts, and what it concludes. No sockets, no clock: member 0
  * asks for the next pair of measures, makes it with the others (algorithms.c), and notes the times.
  *
- * A pair times sums of one size, over the ring and over the tree, one right after the other: other work on
- * the machine meets both. It only ever makes a call longer, so the shortest time of each counts, of several
- * rounds over all sizes. The first pair of a size only warms up: memory and connections are new. */
+ * A pair times sums of one size, first over the ring and then over the tree or the other way round, so that
+ * other work on the machine affects both. Such work only makes a call longer. So there are several rounds
+ * over all sizes, of which the shortest time counts. The first pair of a size only warms up memory and
+ * connections. */
 #ifndef PSC_CLIQUES_RING_CHOICE_H
 #define PSC_CLIQUES_RING_CHOICE_H
 
@@ -30,15 +31,15 @@ struct psc_choice {
     double spent_s;
 };
 
-/* The next pair. False: what is known is enough. Long vectors are left out where the tree is the slower one
- * before. */
+/* The next pair. False: enough is measured. Sizes at which the tree would be far slower are left out. */
 bool psc_choice_next(struct psc_choice *c, struct psc_probe *out);
 /* Its result: seconds of a call. */
 void psc_choice_note(struct psc_choice *c, const struct psc_probe *p, double ring_s, double tree_s);
-/* The bytes from which on the ring is the faster one. It is the limit with the least loss over all measured
- * sizes, so that one wrong measure does not decide, and between two sizes a straight line between logarithms.
- * part: of the ring's time that the call takes. If the tree is the faster one at the last size, too, the line
- * goes on, for a while; beyond: the answer if it does not reach the limit. */
+/* The bytes from which on the ring is faster than the tree. It is the limit with the least loss over all
+ * measured sizes, so that one wrong measure does not decide; between two sizes it is on a straight line
+ * between logarithms. part: the part of the ring's time of a sum that the call takes. If the tree is faster
+ * at the last size, too, the line is continued, for a while; beyond: the answer if it does not reach the
+ * limit. */
 uint64_t psc_choice_limit(const struct psc_choice *c, double part, uint64_t beyond);
 /* The longest measured sums over the ring: their bytes and seconds. */
 void psc_choice_longest(const struct psc_choice *c, double *bytes, double *seconds);

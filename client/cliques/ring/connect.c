@@ -2,8 +2,6 @@
  * accepts the previous one. A caller must know the job's number, which only the members of the rendezvous
  * know, and agree on all settings. */
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

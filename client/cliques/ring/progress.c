@@ -200,10 +200,10 @@ const struct psc_algorithm psc_algorithm_ring = {.kind = PSC_ALGORITHM_RING,
                                                  .list_waits = list_waits,
                                                  .hear = hear};
 
-/* A neighbour on a core of its own answers within microseconds, in which a thread that sleeps would just be
- * woken. So the call looks again for some 40 us before it sleeps, unless the caller computes meanwhile. Two
- * members on one core look in vain, but within milliseconds the system sees that both want to run, and moves
- * one. If it stays so, half of the waits do without. */
+/* A neighbour on a core of its own answers within microseconds, less than it takes to wake a thread. So the
+ * call looks again for some 40 us before it sleeps, unless the caller computes meanwhile. Two members on one
+ * core look in vain, but within milliseconds the system sees that both want to run, and moves one. If it does
+ * not, half of the waits sleep at once. */
 static int look_again(struct psc_ring *r, bool *ended)
 {
     int rc = 0;

@@ -123,8 +123,8 @@ struct psc_ring {
     bool moved[PSC_BEAT_PEERS];
     double moved_s[PSC_BEAT_PEERS];
     double elsewhere_s[PSC_BEAT_PEERS]; /* since when its beats name another call; 0: they do not */
-    bool has_cores;         /* members need not share them: a call may look again before it sleeps */
-    uint32_t misses, rests; /* how often that was in vain at last; waits that do without */
+    bool has_cores;                     /* one for each member: a call may look again before it sleeps */
+    uint32_t misses, rests; /* how often in a row that was in vain; waits left that sleep at once */
     struct ps_error *err;
 };
 

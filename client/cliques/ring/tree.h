@@ -47,8 +47,6 @@ extern const struct psc_algorithm psc_algorithm_tree;
 /* The number of bytes up to which a call of this many members is faster in the tree than in the ring: alpha
  * in seconds, beta in seconds a byte. */
 uint64_t psc_tree_bytes(uint32_t members, double alpha, double beta);
-/* The same for calls with parts, of all bytes. */
-uint64_t psc_tree_parts_bytes(uint32_t members, double alpha, double beta);
 
 /* The parent of a member above 0. */
 static inline uint32_t psc_tree_parent(uint32_t rank)

@@ -2,7 +2,6 @@
  * its parent, once for each link and once for the beat, and accepts its children. A caller must know the
  * job's number, which only the members know. */
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -49,8 +49,7 @@ int psc_cuda_alloc(struct psc_device *d, size_t bytes, void **out, struct ps_err
 int psc_cuda_finish(struct psc_queue *q, struct ps_error *err);
 int psc_cuda_check(struct psc_device *d, struct ps_error *err);
 
-/* vec.c. Launches the passes that were gathered. */
-void psc_cuda_launch_passes(struct psc_queue *q);
+/* vec.c. */
 extern const struct psc_kernels psc_cuda_kernels;
 
 /* codes.c, for psc_memory_kind. */

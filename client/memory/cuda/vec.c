@@ -4,7 +4,8 @@
 #include "client/memory/cuda/cuda.h"
 #include "client/memory/cuda/launch.h"
 
-void psc_cuda_launch_passes(struct psc_queue *q)
+/* Launches the passes that were gathered. */
+static void launch_passes(struct psc_queue *q)
 {
     struct psc_passes *t = &q->passes;
     if (t->n == 0)
@@ -33,7 +34,7 @@ static void add(struct psc_queue *q, struct psc_pass pass)
     t->at[t->n++] = pass;
     t->n_tiles += (uint32_t)((pass.n + PSC_PASS_TILE - 1) / PSC_PASS_TILE);
     if (q->open == 0 || t->n == PSC_PASSES)
-        psc_cuda_launch_passes(q);
+        launch_passes(q);
 }
 
 static void begin(struct psc_queue *q)
@@ -45,7 +46,7 @@ static void end(struct psc_queue *q)
 {
     assert(q->open > 0);
     if (--q->open == 0)
-        psc_cuda_launch_passes(q);
+        launch_passes(q);
 }
 
 static void axpy(struct psc_queue *q, float *y, const float *x, float a, size_t n)

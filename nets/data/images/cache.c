@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "proto/bytes.h"
 #include "proto/clock.h"
 #include "proto/log.h"
 
@@ -22,20 +23,6 @@ static const char magic[8] = {'p', 's', 'd', 'i', 'm', 'g', '0', '1'};
 enum { SIDE_AT = 8, TRAIN_AT = 16, TEST_AT = 24, KEY_AT = 32, LEN_AT = 40, INDEX_SUM_AT = 48, SUM_AT = 56 };
 
 enum { UNSEEN, GOOD, DAMAGED };
-
-static void put(uint8_t *to, uint64_t v, int n)
-{
-    for (int i = 0; i < n; i++)
-        to[i] = (uint8_t)(v >> 8 * i);
-}
-
-static uint64_t get(const uint8_t *from, int n)
-{
-    uint64_t v = 0;
-    for (int i = 0; i < n; i++)
-        v |= (uint64_t)from[i] << 8 * i;
-    return v;
-}
 
 uint64_t cnn_cache_sum(const uint8_t *bytes, size_t len)
 {
@@ -47,22 +34,22 @@ void cnn_cache_pack_header(const struct cnn_cache_wish *wish, uint64_t len, uint
 {
     memset(header, 0, CNN_CACHE_HEADER);
     memcpy(header, magic, sizeof magic);
-    put(header + SIDE_AT, wish->side, 8);
-    put(header + TRAIN_AT, wish->n_train, 8);
-    put(header + TEST_AT, wish->n_test, 8);
-    put(header + KEY_AT, wish->key, 8);
-    put(header + LEN_AT, len, 8);
-    put(header + INDEX_SUM_AT, index_sum, 8);
-    put(header + SUM_AT, cnn_cache_sum(header, SUM_AT), 8);
+    ps_put64(header + SIDE_AT, wish->side);
+    ps_put64(header + TRAIN_AT, wish->n_train);
+    ps_put64(header + TEST_AT, wish->n_test);
+    ps_put64(header + KEY_AT, wish->key);
+    ps_put64(header + LEN_AT, len);
+    ps_put64(header + INDEX_SUM_AT, index_sum);
+    ps_put64(header + SUM_AT, cnn_cache_sum(header, SUM_AT));
 }
 
 void cnn_cache_pack_row(uint64_t at, uint32_t width, uint32_t height, uint64_t sum,
                         uint8_t row[CNN_CACHE_ROW])
 {
-    put(row, at, 8);
-    put(row + 8, width, 4);
-    put(row + 12, height, 4);
-    put(row + 16, sum, 8);
+    ps_put64(row, at);
+    ps_put32(row + 8, width);
+    ps_put32(row + 12, height);
+    ps_put64(row + 16, sum);
 }
 
 struct row {
@@ -73,7 +60,7 @@ struct row {
 static struct row row_of(const struct cnn_cache *c, uint64_t i)
 {
     const uint8_t *row = c->bytes + CNN_CACHE_HEADER + i * CNN_CACHE_ROW;
-    return (struct row){get(row, 8), get(row + 16, 8), (uint32_t)get(row + 8, 4), (uint32_t)get(row + 12, 4)};
+    return (struct row){ps_get64(row), ps_get64(row + 16), ps_get32(row + 8), ps_get32(row + 12)};
 }
 
 static bool is_row_good(const struct cnn_cache *c, uint64_t i)
@@ -91,16 +78,16 @@ int cnn_cache_check(const uint8_t *bytes, uint64_t len, const struct cnn_cache_w
     c.n = wish->n_train + wish->n_test;
     if (len < sizeof magic || memcmp(bytes, magic, sizeof magic) != 0)
         return ps_fail(err, -EINVAL, "not an image cache; allowed: an image cache, or a new path");
-    if (len < CNN_CACHE_HEADER || cnn_cache_sum(bytes, SUM_AT) != get(bytes + SUM_AT, 8))
+    if (len < CNN_CACHE_HEADER || cnn_cache_sum(bytes, SUM_AT) != ps_get64(bytes + SUM_AT))
         return ps_fail(err, -EBADMSG, "byte 0: the header is damaged");
-    if (get(bytes + LEN_AT, 8) != len)
+    if (ps_get64(bytes + LEN_AT) != len)
         return ps_fail(err, -EBADMSG, "byte %llu: the file ends here; %llu bytes were written",
-                       (unsigned long long)len, (unsigned long long)get(bytes + LEN_AT, 8));
-    if (get(bytes + TRAIN_AT, 8) != wish->n_train || get(bytes + TEST_AT, 8) != wish->n_test ||
-        get(bytes + KEY_AT, 8) != wish->key || get(bytes + SIDE_AT, 8) != wish->side)
+                       (unsigned long long)len, (unsigned long long)ps_get64(bytes + LEN_AT));
+    if (ps_get64(bytes + TRAIN_AT) != wish->n_train || ps_get64(bytes + TEST_AT) != wish->n_test ||
+        ps_get64(bytes + KEY_AT) != wish->key || ps_get64(bytes + SIDE_AT) != wish->side)
         return ps_fail(err, -ESTALE, "it was made from other images, or for another side");
     if (c.n > (len - CNN_CACHE_HEADER) / CNN_CACHE_ROW ||
-        cnn_cache_sum(bytes + CNN_CACHE_HEADER, c.n * CNN_CACHE_ROW) != get(bytes + INDEX_SUM_AT, 8))
+        cnn_cache_sum(bytes + CNN_CACHE_HEADER, c.n * CNN_CACHE_ROW) != ps_get64(bytes + INDEX_SUM_AT))
         return ps_fail(err, -EBADMSG, "byte %d: the index is damaged", CNN_CACHE_HEADER);
     for (uint64_t i = 0; i < c.n; i++)
         if (!is_row_good(&c, i))

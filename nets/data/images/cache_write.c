@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "nets/data/images/cache.h"
+#include "proto/file.h"
 
 struct writer {
     const struct cnn_images *set;
@@ -24,18 +25,11 @@ struct writer {
 
 static int write_at(int fd, uint64_t at, const uint8_t *bytes, size_t len, struct ps_error *err)
 {
-    while (len > 0) {
-        ssize_t n = pwrite(fd, bytes, len, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return ps_fail(err, n < 0 ? -errno : -ENOSPC, "byte %llu: cannot be written: %s",
-                           (unsigned long long)at, strerror(n < 0 ? errno : ENOSPC));
-        bytes += n;
-        at += (uint64_t)n;
-        len -= (size_t)n;
-    }
-    return 0;
+    size_t written;
+    int rc = ps_file_write(fd, at, bytes, len, &written);
+    return rc == 0 ? 0
+                   : ps_fail(err, rc, "byte %llu: cannot be written: %s", (unsigned long long)(at + written),
+                             strerror(-rc));
 }
 
 static void give_up(struct writer *w, int rc, const struct ps_error *why)

@@ -8,7 +8,6 @@
 /* The folder of the class in a path, [start, end), and the split. */
 struct place {
     size_t start, end;
-    bool has_split;
     enum cnn_split split;
 };
 
@@ -46,7 +45,7 @@ static bool read_path(const char *path, struct place *out)
         if (is_split(path + at, end - at, &split)) {
             size_t next = end + 1, next_end = next + strcspn(path + next, "/");
             if (path[next_end] == '/') {
-                *out = (struct place){next, next_end, true, split};
+                *out = (struct place){next, next_end, split};
                 return true;
             }
         }
@@ -54,7 +53,7 @@ static bool read_path(const char *path, struct place *out)
         last_end = end;
         at = end + 1;
     }
-    *out = (struct place){last, last_end, false, CNN_TRAIN};
+    *out = (struct place){last, last_end, CNN_TRAIN};
     return last_end > last;
 }
 

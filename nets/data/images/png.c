@@ -1,7 +1,6 @@
 /* PNG with libpng, of any depth and colour type. Transparent pixels are blended with black. */
 #include <errno.h>
 #include <png.h>
-#include <string.h>
 
 #include "nets/data/images/decode.h"
 

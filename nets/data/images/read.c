@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "nets/data/images/images.h"
+#include "proto/file.h"
 
 enum { MAX_FILE_BYTES = 1 << 28 };
 
@@ -27,16 +28,13 @@ static int read_bytes(int fd, uint64_t at, size_t wanted, struct cnn_images_scra
                       struct ps_error *err)
 {
     int rc = reserve(s, wanted + 1, err);
-    for (*len = 0; rc == 0 && *len < wanted;) {
-        ssize_t n = pread(fd, s->file + *len, wanted - *len, (off_t)(at + *len));
-        if (n == 0) /* the file shrank: the decoder reports where it ends */
-            break;
-        if (n > 0)
-            *len += (size_t)n;
-        else if (errno != EINTR)
-            rc = ps_fail(err, -EIO, "byte %zu: cannot be read: %s", *len, strerror(errno));
-    }
-    return rc;
+    *len = 0;
+    if (rc < 0)
+        return rc;
+    rc = ps_file_read(fd, at, s->file, wanted, len);
+    if (rc < 0 && rc != -ENODATA) /* where the file shrank the decoder reports its end */
+        return ps_fail(err, -EIO, "byte %zu: cannot be read: %s", *len, strerror(-rc));
+    return 0;
 }
 
 static int check_size(uint64_t bytes, struct ps_error *err)

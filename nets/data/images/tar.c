@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
+
+#include "proto/file.h"
 
 /* Offsets of the header's fields. */
 enum {
@@ -27,16 +28,11 @@ static int fail_at(uint64_t at, struct ps_error *err, const char *what)
 
 static int read_at(const struct cnn_tar *t, uint64_t at, void *to, size_t len, struct ps_error *err)
 {
-    for (size_t have = 0; have < len;) {
-        ssize_t n = pread(t->fd, (char *)to + have, len - have, (off_t)(at + have));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return fail_at(at + have, err,
-                           n < 0 ? strerror(errno) : "the archive ends here, within a member");
-        have += (size_t)n;
-    }
-    return 0;
+    size_t have;
+    int rc = ps_file_read(t->fd, at, to, len, &have);
+    if (rc == 0)
+        return 0;
+    return fail_at(at + have, err, rc == -ENODATA ? "the archive ends here, within a member" : strerror(-rc));
 }
 
 int cnn_tar_open(struct cnn_tar *t, int fd, struct ps_error *err)

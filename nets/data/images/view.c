@@ -8,7 +8,7 @@
 
 #include "nets/philox.h"
 
-uint32_t cnn_draw_word(struct cnn_draws *d)
+static uint32_t draw_word(struct cnn_draws *d)
 {
     if (d->n % 4 == 0)
         d->block = cnn_image_draw(d->id, d->n / 4);
@@ -17,18 +17,18 @@ uint32_t cnn_draw_word(struct cnn_draws *d)
 
 float cnn_draw_float(struct cnn_draws *d, float lo, float hi)
 {
-    return lo + (hi - lo) * ((float)(cnn_draw_word(d) >> 8) * 0x1p-24f);
+    return lo + (hi - lo) * ((float)(draw_word(d) >> 8) * 0x1p-24f);
 }
 
-/* For n below 2^16 the bias is below 2^-16. */
-uint32_t cnn_draw_below(struct cnn_draws *d, uint32_t n)
+/* In [0, n), n > 0. For n below 2^16 the bias is below 2^-16. */
+static uint32_t draw_below(struct cnn_draws *d, uint32_t n)
 {
-    return (uint32_t)((uint64_t)cnn_draw_word(d) * n >> 32);
+    return (uint32_t)((uint64_t)draw_word(d) * n >> 32);
 }
 
 static bool draw_flip(const struct cnn_view_call *call, struct cnn_draws *d)
 {
-    return call->flips && cnn_draw_word(d) >> 31 != 0;
+    return call->flips && draw_word(d) >> 31 != 0;
 }
 
 /* The image's size when its shorter side is call->side. */
@@ -69,8 +69,8 @@ static struct cnn_window crop_place(const struct cnn_view_call *call, struct cnn
 {
     uint32_t width, height;
     scale_shorter(call, &width, &height);
-    uint32_t left = cnn_draw_below(draws, width - call->width + 1);
-    uint32_t top = cnn_draw_below(draws, height - call->height + 1);
+    uint32_t left = draw_below(draws, width - call->width + 1);
+    uint32_t top = draw_below(draws, height - call->height + 1);
     return scaled_window(left, width, top, height, draw_flip(call, draws));
 }
 
@@ -93,7 +93,7 @@ static struct cnn_window resized_place(const struct cnn_view_call *call, struct 
         float area = cnn_draw_float(draws, 0.08f, 1.0f) * w * h;
         float u = cnn_draw_float(draws, -1, 1), shape = u < 0 ? 1 / (1 - u / 3) : 1 + u / 3;
         float part_w = roundf(sqrtf(area * shape)), part_h = roundf(sqrtf(area / shape));
-        uint32_t x = cnn_draw_word(draws), y = cnn_draw_word(draws);
+        uint32_t x = draw_word(draws), y = draw_word(draws);
         if (part_w < 1 || part_h < 1 || part_w > w || part_h > h)
             continue;
         uint32_t pw = (uint32_t)part_w, ph = (uint32_t)part_h;

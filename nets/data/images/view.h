@@ -26,9 +26,7 @@ struct cnn_draws {
     struct cnn_philox_block block;
 };
 
-uint32_t cnn_draw_word(struct cnn_draws *d);
 float cnn_draw_float(struct cnn_draws *d, float lo, float hi); /* in [lo, hi) */
-uint32_t cnn_draw_below(struct cnn_draws *d, uint32_t n);      /* in [0, n), n > 0 */
 
 /* The arguments of a kind of view. */
 struct cnn_view_call {

@@ -1,7 +1,6 @@
 #include "nets/worker/evaluate/evaluate_local.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "proto/log.h"

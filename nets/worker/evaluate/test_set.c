@@ -11,6 +11,7 @@
 
 #include "nets/worker/job/events.h"
 #include "nets/worker/job/progress.h"
+#include "proto/file.h"
 #include "proto/log.h"
 
 int cnn_test_set_check(const struct cnn_job *job)
@@ -141,14 +142,7 @@ static int append(int fd, const char *line, size_t len)
 {
     struct stat before;
     size_t at = 0;
-    int rc = fstat(fd, &before) == 0 ? 0 : -errno;
-    while (rc == 0 && at < len) {
-        ssize_t n = write(fd, line + at, len - at);
-        if (n > 0)
-            at += (size_t)n;
-        else if (n == 0 || errno != EINTR)
-            rc = n == 0 ? -ENOSPC : -errno;
-    }
+    int rc = fstat(fd, &before) == 0 ? ps_file_append(fd, line, len, &at) : -errno;
     if (rc < 0 && at > 0 && ftruncate(fd, before.st_size) < 0)
         return -errno;
     return rc;

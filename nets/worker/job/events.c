@@ -1,7 +1,6 @@
 #include "nets/worker/job/events.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 
 #include "proto/clock.h"

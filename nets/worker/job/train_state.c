@@ -5,11 +5,11 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "nets/worker/job/job.h"
+#include "proto/bytes.h"
 #include "proto/log.h"
 
 enum { N_FIELDS = 8, N_FIELDS_BEFORE = 7 }; /* older files lack `passed` */
@@ -19,15 +19,15 @@ static void pack(const struct cnn_train_state *p, unsigned char *bytes)
 {
     const uint64_t fields[N_FIELDS] = {p->steps, p->draws,          p->seed,           p->batch,
                                        p->rank,  p->position.epoch, p->position.index, p->passed};
-    for (int i = 0; i < 8 * N_FIELDS; i++)
-        bytes[i] = (unsigned char)(fields[i / 8] >> (i % 8 * 8));
+    for (int i = 0; i < N_FIELDS; i++)
+        ps_put64(bytes + 8 * i, fields[i]);
 }
 
 static struct cnn_train_state unpack(const unsigned char *bytes)
 {
-    uint64_t f[N_FIELDS] = {0};
-    for (int i = 0; i < 8 * N_FIELDS; i++)
-        f[i / 8] |= (uint64_t)bytes[i] << (i % 8 * 8);
+    uint64_t f[N_FIELDS];
+    for (int i = 0; i < N_FIELDS; i++)
+        f[i] = ps_get64(bytes + 8 * i);
     return (struct cnn_train_state){f[0], f[1], f[2], f[3], f[4], {f[5], f[6]}, f[7]};
 }
 
@@ -194,7 +194,7 @@ static int clique_failed(const struct psc_clique *q, int rc)
     return rc == PSC_ECLIQUE ? CNN_EXIT_CLIQUE : CNN_EXIT_INTERNAL;
 }
 
-/* The steps of every member are those of all: from other points they would go on apart. */
+/* All members make the same steps. From states of different steps they would diverge. */
 static int check_steps(struct psc_clique *q, const char *path, uint64_t own)
 {
     int size = psc_clique_size(q), rank = psc_clique_rank(q), other = 0;

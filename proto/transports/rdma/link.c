@@ -1,7 +1,6 @@
 /* A client's end: sends messages, waits for answers, and opens and closes the link. */
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -11,7 +11,7 @@
 
 enum { MAX_DETACHED = 4, RNR_RETRIES = 3 };
 
-void ps_rdma_queue_put(struct ps_rdma_queue *q, struct ps_rdma_slot *slot)
+static void queue_put(struct ps_rdma_queue *q, struct ps_rdma_slot *slot)
 {
     slot->next = NULL;
     if (q->first == NULL)
@@ -204,7 +204,7 @@ static void forget_arrivals(struct ps_rdma_client *c)
     struct ps_rdma_slot *slot;
     while ((slot = ps_rdma_queue_take(&c->port->arrived)) != NULL)
         if (slot->client != c)
-            ps_rdma_queue_put(&rest, slot);
+            queue_put(&rest, slot);
     c->port->arrived = rest;
 }
 
@@ -264,7 +264,7 @@ static int arrive(struct ps_rdma_client *c, const struct ps_rdma_arrival *a, str
                        (unsigned long long)c->end.local.slot_bytes);
     slot->state = PS_RDMA_ARRIVED;
     slot->bytes = a->bytes;
-    ps_rdma_queue_put(&c->port->arrived, slot);
+    queue_put(&c->port->arrived, slot);
     return 0;
 }
 
@@ -291,7 +291,7 @@ static bool send_back(struct ps_rdma_client *c, uint32_t slot, uint32_t bytes)
     }
     c->slots[slot].bytes = bytes;
     c->slots[slot].state = PS_RDMA_LEAVING;
-    ps_rdma_queue_put(&c->leaving, &c->slots[slot]);
+    queue_put(&c->leaving, &c->slots[slot]);
     c->held--;
     return send_answers(c);
 }

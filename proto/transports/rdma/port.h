@@ -29,7 +29,6 @@ struct ps_rdma_queue {
     struct ps_rdma_slot *first, *last;
 };
 
-void ps_rdma_queue_put(struct ps_rdma_queue *q, struct ps_rdma_slot *slot);
 /* NULL: it is empty. */
 struct ps_rdma_slot *ps_rdma_queue_take(struct ps_rdma_queue *q);
 

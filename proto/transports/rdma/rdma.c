@@ -19,7 +19,6 @@
  * forks workers must do so before the first port or link; later children get -EACCES and use another
  * transport. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,55 +1,31 @@
 #include "proto/transports/rdma/wire.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/bytes.h"
 #include "proto/clock.h"
 #include "proto/resolve.h"
 #include "proto/wire/frame.h"
 
-static void put32(unsigned char *at, uint32_t v)
-{
-    v = htole32(v);
-    memcpy(at, &v, sizeof v);
-}
-
-static void put64(unsigned char *at, uint64_t v)
-{
-    v = htole64(v);
-    memcpy(at, &v, sizeof v);
-}
-
-static uint32_t get32(const unsigned char *at)
-{
-    uint32_t v;
-    memcpy(&v, at, sizeof v);
-    return le32toh(v);
-}
-
-static uint64_t get64(const unsigned char *at)
-{
-    uint64_t v;
-    memcpy(&v, at, sizeof v);
-    return le64toh(v);
-}
-
 /* n, rkey, slot_bytes, address: 24 bytes. */
 static void put_slots(unsigned char *at, const struct ps_rdma_slots *s)
 {
-    put32(at, s->n);
-    put32(at + 4, s->rkey);
-    put64(at + 8, s->slot_bytes);
-    put64(at + 16, s->address);
+    ps_put32(at, s->n);
+    ps_put32(at + 4, s->rkey);
+    ps_put64(at + 8, s->slot_bytes);
+    ps_put64(at + 16, s->address);
 }
 
 static int get_slots(const unsigned char *at, struct ps_rdma_slots *out, struct ps_error *err)
 {
-    struct ps_rdma_slots s = {
-        .n = get32(at), .rkey = get32(at + 4), .slot_bytes = get64(at + 8), .address = get64(at + 16)};
+    struct ps_rdma_slots s = {.n = ps_get32(at),
+                              .rkey = ps_get32(at + 4),
+                              .slot_bytes = ps_get64(at + 8),
+                              .address = ps_get64(at + 16)};
     if (s.n == 0 || s.n > PS_RDMA_MAX_SLOTS)
         return ps_fail(err, -EPROTO, "%u slots; allowed are 1 to %u", s.n, PS_RDMA_MAX_SLOTS);
     if (s.slot_bytes < PS_FRAME_BYTES || s.slot_bytes > UINT32_MAX ||
@@ -62,20 +38,20 @@ static int get_slots(const unsigned char *at, struct ps_rdma_slots *out, struct 
 
 static int check_start(const unsigned char *data, size_t len_bytes, size_t least, struct ps_error *err)
 {
-    if (len_bytes < least || get32(data) != PS_RDMA_MAGIC)
+    if (len_bytes < least || ps_get32(data) != PS_RDMA_MAGIC)
         return ps_fail(err, -EPROTO, "the other end is not psd");
-    if (get32(data + 4) != PS_RDMA_VERSION)
+    if (ps_get32(data + 4) != PS_RDMA_VERSION)
         return ps_fail(err, -EPROTO, "the other end speaks version %u of the rdma transport; this one %u",
-                       get32(data + 4), PS_RDMA_VERSION);
+                       ps_get32(data + 4), PS_RDMA_VERSION);
     return 0;
 }
 
 void ps_rdma_request_pack(const struct ps_rdma_request *r, unsigned char *data)
 {
-    put32(data, PS_RDMA_MAGIC);
-    put32(data + 4, PS_RDMA_VERSION);
-    put32(data + 8, r->client);
-    put32(data + 12, r->incarnation);
+    ps_put32(data, PS_RDMA_MAGIC);
+    ps_put32(data + 4, PS_RDMA_VERSION);
+    ps_put32(data + 8, r->client);
+    ps_put32(data + 12, r->incarnation);
     memcpy(data + 16, r->token, PS_PASS_TOKEN_BYTES);
     put_slots(data + 32, &r->answers);
 }
@@ -88,16 +64,16 @@ int ps_rdma_request_parse(struct ps_rdma_request *r, const void *data, size_t le
         rc = get_slots(at + 32, &r->answers, err);
     if (rc < 0)
         return rc;
-    r->client = get32(at + 8);
-    r->incarnation = get32(at + 12);
+    r->client = ps_get32(at + 8);
+    r->incarnation = ps_get32(at + 12);
     memcpy(r->token, at + 16, PS_PASS_TOKEN_BYTES);
     return 0;
 }
 
 void ps_rdma_accept_pack(const struct ps_rdma_slots *s, unsigned char *data)
 {
-    put32(data, PS_RDMA_MAGIC);
-    put32(data + 4, PS_RDMA_VERSION);
+    ps_put32(data, PS_RDMA_MAGIC);
+    ps_put32(data + 4, PS_RDMA_VERSION);
     put_slots(data + 8, s);
 }
 
@@ -110,8 +86,8 @@ int ps_rdma_accept_parse(struct ps_rdma_slots *s, const void *data, size_t len_b
 size_t ps_rdma_reject_pack(int code, const char *sentence, unsigned char *data)
 {
     memset(data, 0, PS_RDMA_REJECT_BYTES);
-    put32(data, PS_RDMA_MAGIC);
-    put32(data + 4, (uint32_t)-code);
+    ps_put32(data, PS_RDMA_MAGIC);
+    ps_put32(data + 4, (uint32_t)-code);
     snprintf((char *)data + 8, PS_RDMA_REJECT_BYTES - 8, "%s", sentence);
     return PS_RDMA_REJECT_BYTES;
 }
@@ -119,10 +95,10 @@ size_t ps_rdma_reject_pack(int code, const char *sentence, unsigned char *data)
 int ps_rdma_reject_parse(const void *data, size_t len_bytes, struct ps_error *err)
 {
     const unsigned char *at = data;
-    if (len_bytes < PS_RDMA_REJECT_BYTES || get32(at) != PS_RDMA_MAGIC || get32(at + 4) == 0 ||
-        get32(at + 4) > 4095 || memchr(at + 8, 0, PS_RDMA_REJECT_BYTES - 8) == NULL)
+    if (len_bytes < PS_RDMA_REJECT_BYTES || ps_get32(at) != PS_RDMA_MAGIC || ps_get32(at + 4) == 0 ||
+        ps_get32(at + 4) > 4095 || memchr(at + 8, 0, PS_RDMA_REJECT_BYTES - 8) == NULL)
         return ps_fail(err, -EPROTO, "the other end is not psd");
-    return ps_fail(err, -(int)get32(at + 4), "%s", (const char *)at + 8);
+    return ps_fail(err, -(int)ps_get32(at + 4), "%s", (const char *)at + 8);
 }
 
 bool ps_rdma_token_is(const unsigned char *token, const unsigned char *other)

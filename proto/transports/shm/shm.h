@@ -26,7 +26,6 @@ enum {
 };
 
 struct ps_hub {
-    bool has_pass;
     struct ps_pass pass;
     struct ps_buffer buffers[PS_MAX_BUFFERS];
     uint32_t n_buffers;

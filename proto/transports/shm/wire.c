@@ -4,48 +4,35 @@
 #include <inttypes.h>
 #include <string.h>
 
-static void put(unsigned char *out, uint64_t v, size_t len)
-{
-    for (size_t i = 0; i < len; i++)
-        out[i] = (unsigned char)(v >> 8 * i);
-}
-
-static uint64_t get(const unsigned char *in, size_t len)
-{
-    uint64_t v = 0;
-    for (size_t i = 0; i < len; i++)
-        v |= (uint64_t)in[i] << 8 * i;
-    return v;
-}
+#include "proto/bytes.h"
 
 static void put_start(unsigned char *out)
 {
-    put(out, PS_SHM_MAGIC, 4);
-    put(out + 4, PS_SHM_VERSION, 4);
+    ps_put32(out, PS_SHM_MAGIC);
+    ps_put32(out + 4, PS_SHM_VERSION);
 }
 
 static int check_start(const unsigned char *in, const char *what, struct ps_error *err)
 {
-    uint64_t magic = get(in, 4), version = get(in + 4, 4);
+    uint32_t magic = ps_get32(in), version = ps_get32(in + 4);
     if (magic != PS_SHM_MAGIC)
-        return ps_fail(err, -EPROTO, "%s begins with %08" PRIx64 "; allowed is %08x", what, magic,
-                       PS_SHM_MAGIC);
+        return ps_fail(err, -EPROTO, "%s begins with %08x; allowed is %08x", what, magic, PS_SHM_MAGIC);
     if (version != PS_SHM_VERSION)
-        return ps_fail(err, -EPROTONOSUPPORT, "%s has version %" PRIu64 "; this psd supports %d", what,
-                       version, PS_SHM_VERSION);
+        return ps_fail(err, -EPROTONOSUPPORT, "%s has version %u; this psd supports %d", what, version,
+                       PS_SHM_VERSION);
     return 0;
 }
 
 void ps_shm_hello_pack(const struct ps_shm_hello *h, unsigned char *out)
 {
     put_start(out);
-    put(out + 8, h->client, 4);
-    put(out + 12, h->incarnation, 4);
+    ps_put32(out + 8, h->client);
+    ps_put32(out + 12, h->incarnation);
     memcpy(out + 16, h->token, PS_PASS_TOKEN_BYTES);
-    put(out + 32, h->window, 4);
-    put(out + 36, h->n_buffers, 4);
+    ps_put32(out + 32, h->window);
+    ps_put32(out + 36, h->n_buffers);
     for (size_t i = 0; i < PS_MAX_BUFFERS; i++)
-        put(out + 40 + 8 * i, h->buffer_bytes[i], 8);
+        ps_put64(out + 40 + 8 * i, h->buffer_bytes[i]);
 }
 
 int ps_shm_hello_parse(struct ps_shm_hello *h, const unsigned char *in, struct ps_error *err)
@@ -54,13 +41,13 @@ int ps_shm_hello_parse(struct ps_shm_hello *h, const unsigned char *in, struct p
     int rc = check_start(in, "a link's hello", err);
     if (rc < 0)
         return rc;
-    r.client = (uint32_t)get(in + 8, 4);
-    r.incarnation = (uint32_t)get(in + 12, 4);
+    r.client = ps_get32(in + 8);
+    r.incarnation = ps_get32(in + 12);
     memcpy(r.token, in + 16, PS_PASS_TOKEN_BYTES);
-    r.window = (uint32_t)get(in + 32, 4);
-    r.n_buffers = (uint32_t)get(in + 36, 4);
+    r.window = ps_get32(in + 32);
+    r.n_buffers = ps_get32(in + 36);
     for (size_t i = 0; i < PS_MAX_BUFFERS; i++)
-        r.buffer_bytes[i] = get(in + 40 + 8 * i, 8);
+        r.buffer_bytes[i] = ps_get64(in + 40 + 8 * i);
     if (r.window < 1 || r.window > PS_SHM_MAX_WINDOW)
         return ps_fail(err, -EPROTO, "a link's hello asks for a window of %u; allowed are 1 to %d", r.window,
                        PS_SHM_MAX_WINDOW);
@@ -80,9 +67,9 @@ void ps_shm_reply_pack(const struct ps_shm_reply *r, unsigned char *out)
 {
     memset(out, 0, PS_SHM_REPLY_BYTES);
     put_start(out);
-    put(out + 8, r->status, 4);
-    put(out + 12, r->n_slots, 4);
-    put(out + 16, r->slot_bytes, 8);
+    ps_put32(out + 8, r->status);
+    ps_put32(out + 12, r->n_slots);
+    ps_put64(out + 16, r->slot_bytes);
 }
 
 int ps_shm_reply_parse(struct ps_shm_reply *out, const unsigned char *in, struct ps_error *err)
@@ -91,9 +78,9 @@ int ps_shm_reply_parse(struct ps_shm_reply *out, const unsigned char *in, struct
     int rc = check_start(in, "a port's reply", err);
     if (rc < 0)
         return rc;
-    r.status = (uint32_t)get(in + 8, 4);
-    r.n_slots = (uint32_t)get(in + 12, 4);
-    r.slot_bytes = get(in + 16, 8);
+    r.status = ps_get32(in + 8);
+    r.n_slots = ps_get32(in + 12);
+    r.slot_bytes = ps_get64(in + 16);
     if (r.status > 4095)
         return ps_fail(err, -EPROTO, "a port's reply has status %u; allowed are 0 to 4095", r.status);
     if (r.status == 0 && (r.n_slots < 1 || r.n_slots > PS_SHM_MAX_WINDOW || r.slot_bytes < 1 ||

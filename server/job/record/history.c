@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "proto/file.h"
 #include "proto/log.h"
 #include "server/config/json.h"
 #include "server/job/job.h"
@@ -143,16 +144,9 @@ static void cut_torn_line(struct psd_history *h, size_t at)
 static void write_lines(uv_work_t *work)
 {
     struct psd_history *h = &((struct psd_job *)work->data)->history;
-    size_t at = 0;
-    h->rc = 0;
+    size_t at;
+    h->rc = ps_file_append(h->fd, h->written, h->n_written, &at);
     h->n_lost = 0;
-    while (at < h->n_written && h->rc == 0) {
-        ssize_t n = write(h->fd, h->written + at, h->n_written - at);
-        if (n > 0)
-            at += (size_t)n;
-        else if (n == 0 || errno != EINTR)
-            h->rc = n == 0 ? -ENOSPC : -errno;
-    }
     if (h->rc == 0)
         return;
     h->n_lost = count_lines(h->written + at, h->n_written - at);

@@ -14,6 +14,7 @@
 #include "client/psclique_vectors.h"
 #include "proto/codecs/codec.h"
 #include "tests/bench/plan/plan.h"
+#include "tests/bench/samples.h"
 
 const char bench_allreduce_help[] = "sums over the ring of libpsclient, compared with MPI_Allreduce";
 
@@ -200,19 +201,13 @@ static int parse(int argc, char **argv, struct options *o)
     return optind < argc ? 2 : check_vectors(o);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 struct spread {
     double median_ms, min_ms, max_ms;
 };
 
 static struct spread spread_of(struct bench_times *t, int n)
 {
-    qsort(t->seconds, (size_t)n, sizeof *t->seconds, by_value);
+    bench_sort(t->seconds, (size_t)n);
     double middle = n % 2 ? t->seconds[n / 2] : (t->seconds[n / 2 - 1] + t->seconds[n / 2]) / 2;
     return (struct spread){middle * 1e3, t->seconds[0] * 1e3, t->seconds[n - 1] * 1e3};
 }

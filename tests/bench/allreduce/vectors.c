@@ -18,6 +18,7 @@
 #include "tests/bench/allreduce/allreduce.h"
 #include "tests/bench/allreduce/gradient.h"
 #include "tests/bench/plan/model.h"
+#include "tests/bench/samples.h"
 
 enum { WARM_UPS = 1, CHECK_EVERY = 997 };
 enum way { PARTS, WHOLE, RING, N_WAYS };
@@ -111,12 +112,6 @@ static int repeat(struct member *m)
     return rc;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Seconds on the link, by psbench plan. */
 static double bound_of(const struct bench_vectors *o)
 {
@@ -136,8 +131,7 @@ static void print(struct member *m)
     const struct bench_vectors *o = m->opt;
     double ms[N_WAYS], low[N_WAYS], high[N_WAYS], bound_ms = isnan(o->beta_s) ? NAN : bound_of(o) * 1e3;
     for (enum way way = PARTS; way < N_WAYS; way++) {
-        qsort(m->seconds[way], (size_t)o->repeats, sizeof **m->seconds, by_value);
-        ms[way] = m->seconds[way][o->repeats / 2] * 1e3;
+        ms[way] = bench_median(m->seconds[way], (size_t)o->repeats) * 1e3;
         low[way] = m->seconds[way][0] * 1e3;
         high[way] = m->seconds[way][o->repeats - 1] * 1e3;
     }

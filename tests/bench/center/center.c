@@ -16,6 +16,7 @@
 
 #include "client/psclient.h"
 #include "proto/clock.h"
+#include "tests/bench/options.h"
 #include "tests/support/system/daemon.h"
 
 const char bench_center_help[] = "a large center: until it is ready, its loop and its lanes at a checkpoint";
@@ -223,18 +224,6 @@ static bool has_room(const struct options *opt)
     return false;
 }
 
-static bool parse_count(const char *option, size_t min, size_t max, size_t *out)
-{
-    char *end;
-    unsigned long long v = strtoull(optarg, &end, 10);
-    if (*optarg >= '0' && *optarg <= '9' && *end == 0 && v >= min && v <= max) {
-        *out = (size_t)v;
-        return true;
-    }
-    fprintf(stderr, "psbench center: %s is '%s'; allowed are %zu to %zu\n", option, optarg, min, max);
-    return false;
-}
-
 /* 0; 2; -1: help was requested */
 static int parse(int argc, char **argv, struct options *opt)
 {
@@ -247,9 +236,10 @@ static int parse(int argc, char **argv, struct options *opt)
                                           {NULL, 0, NULL, 0}};
     int letter;
     while ((letter = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-        bool fine = letter == 'f'   ? parse_count("--floats", 1000000, 10000000000, &opt->floats)
-                    : letter == 'l' ? parse_count("--lanes", 1, MAX_LANES, &opt->lanes)
-                    : letter == 's' ? parse_count("--seconds", 1, 3600, &opt->seconds)
+        bool fine = letter == 'f'
+                        ? bench_digits("center", "--floats", optarg, 1000000, 10000000000, &opt->floats)
+                    : letter == 'l' ? bench_digits("center", "--lanes", optarg, 1, MAX_LANES, &opt->lanes)
+                    : letter == 's' ? bench_digits("center", "--seconds", optarg, 1, 3600, &opt->seconds)
                                     : letter != '?';
         opt->psd = letter == 'p' ? optarg : opt->psd;
         opt->json = opt->json || letter == 'j';

@@ -15,6 +15,8 @@
 #include "proto/clock.h"
 #include "proto/wire/control.h"
 #include "proto/wire/frame.h"
+#include "tests/bench/options.h"
+#include "tests/bench/samples.h"
 #include "tests/support/system/daemon.h"
 
 const char bench_clients_help[] = "many clients of a real psd: joining, its loop's time, /workers, memory";
@@ -190,12 +192,6 @@ static double loop_cpu_s(pid_t pid)
     return (double)ns * 1e-9;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Heartbeats are spread over each second, like those of independent processes. */
 static bool live(struct crowd *w, const struct daemon *d, size_t seconds, struct result *r)
 {
@@ -218,7 +214,7 @@ static bool live(struct crowd *w, const struct daemon *d, size_t seconds, struct
         fine = body != NULL;
         free(body);
     }
-    qsort(asked_ms, asked, sizeof *asked_ms, by_value);
+    bench_sort(asked_ms, asked);
     r->ask_p50_ms = asked > 0 ? asked_ms[asked / 2] : NAN;
     r->ask_max_ms = asked > 0 ? asked_ms[asked - 1] : NAN;
     return fine;
@@ -270,18 +266,6 @@ static void print(const struct options *opt, const struct result *r)
            r->kib_a_client);
 }
 
-static bool parse_count(const char *option, size_t min, size_t max, size_t *out)
-{
-    char *end;
-    unsigned long long v = strtoull(optarg, &end, 10);
-    if (*optarg >= '0' && *optarg <= '9' && *end == 0 && v >= min && v <= max) {
-        *out = (size_t)v;
-        return true;
-    }
-    fprintf(stderr, "psbench clients: %s is '%s'; allowed are %zu to %zu\n", option, optarg, min, max);
-    return false;
-}
-
 /* 0; 2; -1: help was requested */
 static int parse(int argc, char **argv, struct options *opt)
 {
@@ -294,9 +278,9 @@ static int parse(int argc, char **argv, struct options *opt)
                                           {NULL, 0, NULL, 0}};
     int letter;
     while ((letter = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-        bool fine = letter == 'n'   ? parse_count("--clients", 1, 1023, &opt->clients)
-                    : letter == 'f' ? parse_count("--floats", 1, 1000000000, &opt->floats)
-                    : letter == 's' ? parse_count("--seconds", 1, 3600, &opt->seconds)
+        bool fine = letter == 'n'   ? bench_digits("clients", "--clients", optarg, 1, 1023, &opt->clients)
+                    : letter == 'f' ? bench_digits("clients", "--floats", optarg, 1, 1000000000, &opt->floats)
+                    : letter == 's' ? bench_digits("clients", "--seconds", optarg, 1, 3600, &opt->seconds)
                                     : letter != '?';
         opt->psd = letter == 'p' ? optarg : opt->psd;
         opt->json = opt->json || letter == 'j';

@@ -12,6 +12,8 @@
 
 #include "proto/codecs/codec.h"
 #include "proto/codecs/kernels.h"
+#include "tests/bench/options.h"
+#include "tests/bench/samples.h"
 
 const char bench_codec_help[] = "codecs: GB/s of float32, the largest error of a message and of a sum";
 
@@ -36,18 +38,6 @@ struct result {
     double sum_bound;
 };
 
-static bool parse_count(const char *option, const char *text, size_t min, size_t max, size_t *out)
-{
-    char *end;
-    unsigned long long v = strtoull(text, &end, 10);
-    if (*text >= '0' && *text <= '9' && *end == 0 && v >= min && v <= max) {
-        *out = (size_t)v;
-        return true;
-    }
-    fprintf(stderr, "psbench codec: %s is '%s'; allowed are %zu to %zu\n", option, text, min, max);
-    return false;
-}
-
 static int parse(int argc, char **argv, struct options *opt)
 {
     static const struct option longs[] = {{"floats", required_argument, NULL, 'n'},
@@ -59,9 +49,9 @@ static int parse(int argc, char **argv, struct options *opt)
                                           {NULL, 0, NULL, 0}};
     int letter;
     while ((letter = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-        bool fine = letter == 'n'   ? parse_count("--floats", optarg, 2, 100000000, &opt->floats)
-                    : letter == 'p' ? parse_count("--members", optarg, 2, 1024, &opt->members)
-                    : letter == 'r' ? parse_count("--rounds", optarg, 1, 100000, &opt->rounds)
+        bool fine = letter == 'n'   ? bench_digits("codec", "--floats", optarg, 2, 100000000, &opt->floats)
+                    : letter == 'p' ? bench_digits("codec", "--members", optarg, 2, 1024, &opt->members)
+                    : letter == 'r' ? bench_digits("codec", "--rounds", optarg, 1, 100000, &opt->rounds)
                                     : true;
         opt->topk = letter == 'k' ? optarg : opt->topk;
         opt->json = opt->json || letter == 'j';
@@ -89,18 +79,6 @@ static float roll(uint64_t *state)
     return (float)(sqrt(-2 * log(u[0])) * cos(6.283185307179586 * u[1]));
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *v, size_t n)
-{
-    qsort(v, n, sizeof *v, by_value);
-    return v[n / 2];
-}
-
 static bool measure_speed(const struct options *opt, const struct ps_codec *c, const float *x, float *y,
                           unsigned char *payload, struct result *r)
 {
@@ -121,10 +99,10 @@ static bool measure_speed(const struct options *opt, const struct ps_codec *c, c
             took[k][i] = t[k + 1] - t[k];
     }
     if (fine) {
-        r->encode_gb_s = gb / median(took[0], opt->rounds);
-        r->decode_gb_s = gb / median(took[1], opt->rounds);
-        r->add_gb_s = c->add != NULL ? gb / median(took[2], opt->rounds) : 0;
-        r->copy_gb_s = gb / median(took[3], opt->rounds);
+        r->encode_gb_s = gb / bench_median(took[0], opt->rounds);
+        r->decode_gb_s = gb / bench_median(took[1], opt->rounds);
+        r->add_gb_s = c->add != NULL ? gb / bench_median(took[2], opt->rounds) : 0;
+        r->copy_gb_s = gb / bench_median(took[3], opt->rounds);
     }
     for (int k = 0; k < 4; k++)
         free(took[k]);

@@ -9,12 +9,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
 #include "nets/data/data.h"
 #include "tests/bench/data/jpegs.h"
+#include "tests/bench/options.h"
+#include "tests/bench/samples.h"
 
 const char bench_data_help[] = "training batches of a data set: images/s, with and without threads";
 
@@ -42,16 +43,6 @@ static void usage(FILE *out)
           out);
 }
 
-static bool read_number(const char *name, const char *text, double least, double most, double *out)
-{
-    char *end;
-    *out = strtod(text, &end);
-    if (end != text && *end == '\0' && *out >= least && *out <= most)
-        return true;
-    fprintf(stderr, "psbench data: --%s is '%s'; allowed are %g to %g\n", name, text, least, most);
-    return false;
-}
-
 static bool parse(int argc, char **argv, struct options *o)
 {
     static const struct option names[] = {
@@ -77,23 +68,23 @@ static bool parse(int argc, char **argv, struct options *o)
             o->json = true;
             break;
         case 's':
-            good = read_number("side", optarg, 0, 65536, &v);
+            good = bench_number("data", "--side", optarg, 0, 65536, &v);
             o->side = (uint32_t)v;
             break;
         case 'b':
-            good = read_number("batch", optarg, 1, 65536, &v);
+            good = bench_number("data", "--batch", optarg, 1, 65536, &v);
             o->batch = (uint32_t)v;
             break;
         case 'p':
-            good = read_number("prefetch", optarg, 1, CNN_MAX_PREFETCH, &v);
+            good = bench_number("data", "--prefetch", optarg, 1, CNN_MAX_PREFETCH, &v);
             o->prefetch = (uint32_t)v;
             break;
         case 't':
-            good = read_number("data-threads", optarg, 1, CNN_MAX_DATA_THREADS, &v);
+            good = bench_number("data", "--data-threads", optarg, 1, CNN_MAX_DATA_THREADS, &v);
             o->threads = (uint32_t)v;
             break;
         case 'c':
-            good = read_number("seconds", optarg, 0.1, 3600, &o->seconds);
+            good = bench_number("data", "--seconds", optarg, 0.1, 3600, &o->seconds);
             break;
         default:
             good = false;
@@ -105,12 +96,6 @@ static bool parse(int argc, char **argv, struct options *o)
         return true;
     usage(stderr);
     return false;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 /* Images per second of wall time and of this thread's CPU time; other load does not affect the second. */
@@ -182,12 +167,6 @@ static bool run_blocks(const struct way ways[N_WAYS], struct rate rates[N_WAYS],
     return true;
 }
 
-static double median(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof *values, by_value);
-    return values[n / 2];
-}
-
 /* A stream that is not being read has a full queue and sleeping threads, so it does not disturb the other.
  * *part: the rate of the reader, as a part of the library's. */
 static bool measure(const struct options *o, const struct way ways[N_WAYS], struct rate rates[N_WAYS],
@@ -207,8 +186,8 @@ static bool measure(const struct options *o, const struct way ways[N_WAYS], stru
         parts[n] = found[DECODE_ALONE].cpu > 0 ? found[BY_READER].cpu / found[DECODE_ALONE].cpu : 0;
     }
     for (uint32_t way = 0; way < N_WAYS; way++)
-        rates[way] = (struct rate){median(wall[way], n), median(cpu[way], n)};
-    *part = median(parts, n);
+        rates[way] = (struct rate){bench_median(wall[way], (size_t)n), bench_median(cpu[way], (size_t)n)};
+    *part = bench_median(parts, (size_t)n);
     return true;
 }
 

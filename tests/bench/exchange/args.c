@@ -3,11 +3,11 @@
 
 #include <getopt.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "proto/codecs/codec.h"
 #include "proto/transports/transport.h"
+#include "tests/bench/options.h"
 #include "tests/support/system/servers.h"
 
 static const char usage_text[] =
@@ -41,15 +41,11 @@ static int take_number(const struct number *rows, size_t n, int letter)
 {
     for (size_t i = 0; i < n; i++) {
         const struct number *r = &rows[i];
-        char *end;
+        double v;
         if (r->letter != letter)
             continue;
-        double v = strtod(optarg, &end);
-        if (*optarg == 0 || *end != 0 || !(v >= r->min && v <= r->max)) {
-            fprintf(stderr, "psbench exchange: %s is '%s'; allowed are %g to %g\n", r->name, optarg, r->min,
-                    r->max);
+        if (!bench_number("exchange", r->name, optarg, r->min, r->max, &v))
             return 2;
-        }
         if (r->whole != NULL)
             *r->whole = (uint64_t)v;
         else

@@ -7,6 +7,7 @@
 
 #include "client/memory/memory.h"
 #include "proto/clock.h"
+#include "tests/bench/samples.h"
 
 #define TIMEOUT_MS 60000
 #define MAX_COPIES 1000
@@ -57,12 +58,6 @@ static int open_bus(struct bus *b, const char *memory)
     return rc;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median of a copy down, a copy up, or both at the same time, in seconds. */
 static double copies(const struct bus *b, bool down, bool up, double seconds)
 {
@@ -83,8 +78,7 @@ static double copies(const struct bus *b, bool down, bool up, double seconds)
         if (!is_first)
             took[n++] = ps_now_s() - begin;
     }
-    qsort(took, n, sizeof took[0], by_value);
-    return took[n / 2];
+    return bench_median(took, n);
 }
 
 struct limit_bus limit_bus(const char *memory, size_t n_floats, double seconds)

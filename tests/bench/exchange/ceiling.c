@@ -12,6 +12,7 @@
 
 #include "proto/clock.h"
 #include "proto/vec/vec.h"
+#include "tests/bench/samples.h"
 #include "tests/bench/streams.h"
 
 enum { MAX_CONNECTIONS = 64 };
@@ -141,12 +142,6 @@ double limit_tcp(size_t n_floats, uint32_t n_connections, size_t chunk_bytes, ui
     return moved * 1e-9 / (ps_now_s() - begin);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 double limit_tcp_p50_us(size_t bytes, double seconds)
 {
     enum { MAX_TRIPS = 200000 };
@@ -166,8 +161,7 @@ double limit_tcp_p50_us(size_t bytes, double seconds)
         pthread_join(e.threads[0], NULL);
         close(e.client);
         close(e.server);
-        qsort(trips, n, sizeof *trips, by_value);
-        p50 = n > 0 ? trips[n / 2] * 1e6 : NAN;
+        p50 = n > 0 ? bench_median(trips, n) * 1e6 : NAN;
     }
     free(buffer);
     free(trips);

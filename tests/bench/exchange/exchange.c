@@ -16,6 +16,7 @@
 #include "proto/security/curve.h"
 #include "tests/bench/exchange/args.h"
 #include "tests/bench/exchange/ceiling.h"
+#include "tests/bench/samples.h"
 #include "tests/support/system/servers.h"
 
 const char bench_exchange_help[] = "exchanges of workers with a real psd: GB/s, latency, server CPU";
@@ -205,12 +206,6 @@ static bool collect(const struct bench_exchange_options *opt, struct worker *wor
     return true;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 struct totals {
     double exchanges, seconds, p50_s, p99_s, retries;
     double wire_up, wire_down; /* payload bytes of an exchange */
@@ -235,7 +230,7 @@ static struct totals sum(const struct bench_exchange_options *opt, const struct 
         begin = fmin(begin, r->begin_s);
         end = fmax(end, r->end_s);
     }
-    qsort(sorted, n, sizeof *sorted, by_value);
+    bench_sort(sorted, n);
     t.seconds = end - begin;
     t.wire_up /= fmax(t.exchanges, 1);
     t.wire_down /= fmax(t.exchanges, 1);

@@ -1,8 +1,9 @@
 #include "tests/bench/link/args.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "tests/bench/options.h"
 
 static const char usage_text[] =
     "usage: psbench link --server ENDPOINT [--net lenet | --floats N] [--offer] [--turns 5] [--timeout-s "
@@ -44,16 +45,8 @@ static int take_value(struct link_options *o, const char *option, const char *te
             return 0;
         }
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (strcmp(numbers[i].name, option) == 0) {
-            char *end;
-            unsigned long long v = strtoull(text, &end, 10);
-            *numbers[i].to = v;
-            if (*text >= '0' && *text <= '9' && *end == 0 && v >= numbers[i].min && v <= numbers[i].max)
-                return 0;
-            fprintf(stderr, "psbench link: %s is '%s'; allowed are %llu to %llu\n", option, text,
-                    (unsigned long long)numbers[i].min, (unsigned long long)numbers[i].max);
-            return 2;
-        }
+        if (strcmp(numbers[i].name, option) == 0)
+            return bench_digits("link", option, text, numbers[i].min, numbers[i].max, numbers[i].to) ? 0 : 2;
     return 1;
 }
 

@@ -10,6 +10,7 @@
 #include "client/internal.h"
 #include "proto/clock.h"
 #include "tests/bench/link/args.h"
+#include "tests/bench/samples.h"
 
 const char bench_link_help[] = "rate and delay of the road to a running psd, for psbench plan --slow";
 
@@ -149,12 +150,6 @@ static int send_all(struct run *r)
     return rc == PSC_METHOD_CHANGED ? PSC_OK : rc;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The first is not counted. */
 static bool time_it(struct run *r, const char *what, int (*transfer)(struct run *), size_t turns,
                     double *median)
@@ -167,8 +162,7 @@ static bool time_it(struct run *r, const char *what, int (*transfer)(struct run 
             return false;
         times[i > 0 ? i - 1 : 0] = ps_now_s() - begin;
     }
-    qsort(times, turns, sizeof *times, by_value);
-    *median = times[turns / 2];
+    *median = bench_median(times, turns);
     return true;
 }
 

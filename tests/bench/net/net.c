@@ -18,6 +18,8 @@
 #include "tests/bench/net/fma.h"
 #include "tests/bench/net/partitions.h"
 #include "tests/bench/net/vectors.h"
+#include "tests/bench/options.h"
+#include "tests/bench/samples.h"
 
 const char bench_net_help[] = "training steps of a net: images/s, compared with the machine's limits";
 
@@ -77,32 +79,6 @@ static void usage(FILE *out)
     fprintf(out, "\n");
 }
 
-static bool parse_number(const char *option, const char *text, double min, double max, double *out)
-{
-    char *end;
-    double v = strtod(text, &end);
-
-    if (*text != 0 && *end == 0 && v >= min && v <= max) {
-        *out = v;
-        return true;
-    }
-    fprintf(stderr, "psbench net: %s is '%s'; allowed are %g to %g\n", option, text, min, max);
-    return false;
-}
-
-static bool parse_count(const char *option, const char *text, uint32_t max, uint32_t *out)
-{
-    double v;
-
-    if (!parse_number(option, text, 1, max, &v))
-        return false;
-    *out = (uint32_t)v;
-    if ((double)*out == v)
-        return true;
-    fprintf(stderr, "psbench net: %s is '%s'; a whole number is needed\n", option, text);
-    return false;
-}
-
 static bool parse_precision(const char *text, enum cnn_precision *out)
 {
     for (*out = CNN_FLOAT32; *out < CNN_N_PRECISIONS; (*out)++)
@@ -117,15 +93,15 @@ static bool parse_value(struct options *o, const char *option, const char *text)
     if (strcmp(option, "--precision") == 0)
         return parse_precision(text, &o->precision);
     if (strcmp(option, "--batch") == 0)
-        return parse_count(option, text, 65536, &o->batch);
+        return bench_count("net", option, text, 65536, &o->batch);
     if (strcmp(option, "--threads") == 0)
-        return parse_count(option, text, 1024, &o->threads);
+        return bench_count("net", option, text, 1024, &o->threads);
     if (strcmp(option, "--partitions") == 0) {
         o->partitions = text;
-        return strcmp(text, "auto") == 0 || parse_count(option, text, 1024, &o->n_partitions);
+        return strcmp(text, "auto") == 0 || bench_count("net", option, text, 1024, &o->n_partitions);
     }
     if (strcmp(option, "--seconds") == 0)
-        return parse_number(option, text, 0.1, 3600, &o->seconds);
+        return bench_number("net", option, text, 0.1, 3600, &o->seconds);
     if (strcmp(option, "--net") == 0)
         o->net = text;
     else if (strcmp(option, "--server") == 0)
@@ -284,12 +260,6 @@ static int measure(struct bench *b)
     return 0;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median, or with `largest` the maximum, of one field of all samples. */
 static double pick(const struct bench *b, size_t field, bool largest)
 {
@@ -297,7 +267,7 @@ static double pick(const struct bench *b, size_t field, bool largest)
 
     for (size_t i = 0; i < b->n_samples; i++)
         memcpy(&values[i], (const char *)&b->samples[i] + field, sizeof values[i]);
-    qsort(values, b->n_samples, sizeof values[0], by_value);
+    bench_sort(values, b->n_samples);
     return largest ? values[b->n_samples - 1] : values[b->n_samples / 2];
 }
 

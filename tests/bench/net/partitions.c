@@ -14,6 +14,7 @@
 #include "proto/clock.h"
 #include "proto/topology/topology.h"
 #include "proto/vec/vec.h"
+#include "tests/bench/samples.h"
 
 enum { MAX_REPETITIONS = 1000, WARM_STEPS = 5 };
 #define BLOCK_S 0.08 /* one repetition */
@@ -164,19 +165,13 @@ static void *run_part(void *arg)
     return NULL;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The middle, or with `largest` the last, of one of the two times. */
 static double pick(const struct part *p, bool together, bool largest)
 {
     double values[MAX_REPETITIONS];
     for (size_t i = 0; i < p->n_samples; i++)
         values[i] = together ? p->samples[i].together : p->samples[i].apart;
-    qsort(values, p->n_samples, sizeof values[0], by_value);
+    bench_sort(values, p->n_samples);
     return largest ? values[p->n_samples - 1] : values[p->n_samples / 2];
 }
 

@@ -7,6 +7,7 @@
 
 #include "nets/net.h"
 #include "proto/codecs/codec.h"
+#include "tests/bench/plan/numbers.h"
 #include "tests/bench/plan/plan.h"
 #include "tests/bench/plan/cores.h"
 #include "tests/bench/plan/slow.h"
@@ -37,26 +38,16 @@ static void usage(FILE *out)
 
 static bool read_number(const char *name, const char *text, double least, double most, double *out)
 {
-    char *end;
-    double v = strtod(text, &end);
-    if (end != text && *end == 0 && v >= least && v <= most) {
-        *out = v;
-        return true;
-    }
-    fprintf(stderr, "psbench plan: --%s is '%s'; allowed are %g to %g\n", name, text, least, most);
-    return false;
+    char option[40];
+    snprintf(option, sizeof option, "--%s", name);
+    return plan_number(option, text, least, most, out);
 }
 
 static bool read_count(const char *name, const char *text, double most, uint32_t *out)
 {
-    double v;
-    if (!read_number(name, text, 1, most, &v))
-        return false;
-    *out = (uint32_t)v;
-    if ((double)*out == v)
-        return true;
-    fprintf(stderr, "psbench plan: --%s is '%s'; a whole number is needed\n", name, text);
-    return false;
+    char option[40];
+    snprintf(option, sizeof option, "--%s", name);
+    return plan_count(option, text, most, out);
 }
 
 /* Calls `take` for each part of "a,b,c". */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/bench/plan/model.h"
+#include "tests/bench/samples.h"
 
 enum { N_UNKNOWN = 3 }; /* alpha, beta, S */
 enum { TURNS = 20 };    /* of reweighting; far more than needed */
@@ -86,12 +87,6 @@ static bool least_squares(double m[N_UNKNOWN][N_UNKNOWN + 1], bool *use, double 
     return true;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static int remaining(const struct plan_sample *s, size_t n, double gamma_s, bool half_duplex, const double *x,
                      double *out)
 {
@@ -100,8 +95,7 @@ static int remaining(const struct plan_sample *s, size_t n, double gamma_s, bool
         return -ENOMEM;
     for (size_t i = 0; i < n; i++)
         errors[i] = fabs(time_of(&s[i], gamma_s, half_duplex, x) - s[i].seconds) / s[i].seconds;
-    qsort(errors, n, sizeof *errors, by_value);
-    *out = errors[n / 2];
+    *out = bench_median(errors, n);
     free(errors);
     return 0;
 }

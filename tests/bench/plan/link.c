@@ -12,6 +12,7 @@
 #include "client/psclique.h"
 #include "proto/clock.h"
 #include "tests/bench/plan/plan.h"
+#include "tests/bench/samples.h"
 
 enum { MEMBERS = 2, MAX_TURNS = 200, LEAST_TURNS = 5, TIMEOUT_MS = 20000 };
 
@@ -25,12 +26,6 @@ static size_t size_of(double n_floats, size_t i)
 {
     size_t n = (size_t)(n_floats < MAX_FLOATS ? n_floats : MAX_FLOATS) / shares[i];
     return n > 0 ? n : 1;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 /* Rank 0 sends a flag before each sum that tells whether there is another, so that both make the same
@@ -55,8 +50,7 @@ static int time_size(struct psc_clique *q, float *x, size_t n, double seconds, d
         if (turns < MAX_TURNS)
             times[turns++] = ps_now_s() - begin;
     }
-    qsort(times, (size_t)turns, sizeof *times, by_value);
-    *median = times[turns / 2];
+    *median = bench_median(times, (size_t)turns);
     return PSC_OK;
 }
 

@@ -8,6 +8,7 @@
 #include "proto/codecs/codec.h"
 #include "tests/bench/net/net.h"
 #include "tests/bench/plan/plan.h"
+#include "tests/bench/samples.h"
 
 /* Larger than a core's cache, like a gradient; a multiple of every codec's block. */
 enum { FLOATS = 1 << 20, MAX_TURNS = 1000, LEAST_TURNS = 5 };
@@ -34,12 +35,6 @@ static void add(const struct passes *p)
         p->codec->add(p->codec, p->y, p->payload, FLOATS);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Median of each pass in seconds per float. The passes alternate, so that other load affects all of them. */
 static void time_passes(const struct passes *p, double seconds, double *medians)
 {
@@ -54,10 +49,8 @@ static void time_passes(const struct passes *p, double seconds, double *medians)
             run[k](p);
             times[k][n] = (ps_now_s() - begin) / FLOATS;
         }
-    for (size_t k = 0; k < 3; k++) {
-        qsort(times[k], n, sizeof times[k][0], by_value);
-        medians[k] = times[k][n / 2];
-    }
+    for (size_t k = 0; k < 3; k++)
+        medians[k] = bench_median(times[k], n);
 }
 
 int plan_measure_codec(const struct plan_options *o, const struct ps_codec *codec, struct plan_codec *out)

@@ -1,32 +1,18 @@
-/* numbers.c: see numbers.h. */
 #include "tests/bench/plan/numbers.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "tests/bench/options.h"
 
 bool plan_number(const char *option, const char *text, double least, double most, double *out)
 {
-    char *end;
-    double v = strtod(text, &end);
-    if (end != text && *end == 0 && v >= least && v <= most) {
-        *out = v;
-        return true;
-    }
-    fprintf(stderr, "psbench plan: %s is '%s'; allowed are %g to %g\n", option, text, least, most);
-    return false;
+    return bench_number("plan", option, text, least, most, out);
 }
 
 bool plan_count(const char *option, const char *text, double most, uint32_t *out)
 {
-    double v;
-    if (!plan_number(option, text, 1, most, &v))
-        return false;
-    *out = (uint32_t)v;
-    if ((double)*out == v)
-        return true;
-    fprintf(stderr, "psbench plan: %s is '%s'; a whole number is needed\n", option, text);
-    return false;
+    return bench_count("plan", option, text, most, out);
 }
 
 bool plan_next_part(const char **at, char part[32], bool *wrong)

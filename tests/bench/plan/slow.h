@@ -119,8 +119,6 @@ void slow_yaml(const struct slow_job *job, const struct slow_candidate *c, char 
 bool slow_is_asked(int argc, char **argv);
 /* 0; 1: help was printed; -1: wrong, with a message on stderr. */
 int slow_parse(int argc, char **argv, struct slow_options *o);
-/* The output of psbench link --json. -1 with a message on stderr. */
-int slow_read_link_file(const char *path, struct slow_link *link);
 void slow_usage(FILE *out);
 
 /* slow_cost.c: measures the cost of an exchange of n floats in the codec, by a short run on this machine.

@@ -130,7 +130,8 @@ static bool find_number(const char *text, const char *name, double *out)
     return end != at && isfinite(*out);
 }
 
-int slow_read_link_file(const char *path, struct slow_link *link)
+/* The output of psbench link --json. -1 with a message on stderr. */
+static int read_link_file(const char *path, struct slow_link *link)
 {
     char text[4096];
     double up, down, delay;
@@ -161,7 +162,7 @@ int slow_read_link_file(const char *path, struct slow_link *link)
 static bool read_link(struct slow_options *o, const char *text)
 {
     if (strspn(text, "0123456789.") == 0 || strncmp(text, "./", 2) == 0 || strncmp(text, "../", 3) == 0)
-        return slow_read_link_file(text, &o->link) == 0;
+        return read_link_file(text, &o->link) == 0;
     if (!plan_read_link("link", text, &o->link.down_s))
         return false;
     o->link.up_s = o->link.down_s;

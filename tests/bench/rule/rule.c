@@ -15,6 +15,8 @@
 
 #include "proto/model/method.h"
 #include "server/rules/rules.h"
+#include "tests/bench/options.h"
+#include "tests/bench/samples.h"
 #include "tests/bench/streams.h"
 
 const char bench_rule_help[] = "each rule's pass over memory, compared with plain loops over as many vectors";
@@ -50,16 +52,6 @@ static void usage(FILE *out)
           out);
 }
 
-static bool read_number(const char *name, double least, double most, double *out)
-{
-    char *end;
-    *out = strtod(optarg, &end);
-    if (end != optarg && *end == '\0' && *out >= least && *out <= most)
-        return true;
-    fprintf(stderr, "psbench rule: --%s is '%s'; allowed are %g to %g\n", name, optarg, least, most);
-    return false;
-}
-
 static bool parse(int argc, char **argv, struct options *o)
 {
     static const struct option names[] = {{"rule", 1, NULL, 'r'},
@@ -77,9 +69,9 @@ static bool parse(int argc, char **argv, struct options *o)
         if (found == 'r')
             o->rule = optarg;
         else if (found == 'f')
-            good = read_number("floats", 1, 4294967296.0, &floats);
+            good = bench_number("rule", "--floats", optarg, 1, 4294967296.0, &floats);
         else if (found == 's')
-            good = read_number("seconds", 0.1, 3600, &o->seconds);
+            good = bench_number("rule", "--seconds", optarg, 0.1, 3600, &o->seconds);
         else if (found == 'j')
             o->json = true;
         else
@@ -172,15 +164,9 @@ static double time_plain(const struct vectors *v, uint32_t n_streams)
     return now() - begin;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(double *of, int n)
 {
-    qsort(of, (size_t)n, sizeof *of, by_value);
+    bench_sort(of, (size_t)n);
     return n % 2 ? of[n / 2] : (of[n / 2 - 1] + of[n / 2]) / 2;
 }
 

@@ -15,7 +15,8 @@ static double apply_s(const struct sim *s, const struct sim_cost *cost, uint32_t
     return s->piece_floats[k] * (cost->byte_s * sizeof(float) + m->message.decode_s + m->answer.encode_s);
 }
 
-double sim_lane_s(const struct sim *s, const struct sim_cost *cost, uint32_t k)
+/* A lane's time to apply a message. */
+static double lane_s(const struct sim *s, const struct sim_cost *cost, uint32_t k)
 {
     return s->piece_chunks[k] * cost->chunk_s + apply_s(s, cost, k);
 }
@@ -43,7 +44,7 @@ static void apply_alone(void *owner)
 
 static void arrive_fcfs(struct sim *s, struct sim_piece *p)
 {
-    double seconds = sim_lane_s(s, &s->machine->lane, p->k);
+    double seconds = lane_s(s, &s->machine->lane, p->k);
     sim_station_enter(&s->lanes[p->lane].work, &p->task, seconds, apply_alone, p);
 }
 

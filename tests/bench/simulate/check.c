@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/bench/samples.h"
 #include "tests/bench/simulate/real.h"
 #include "tests/bench/simulate/simulate.h"
 
@@ -16,12 +17,6 @@ struct pair {
     double real_s[MAX_ROUNDS], sim_s[MAX_ROUNDS], ratio[MAX_ROUNDS], real_staleness[MAX_ROUNDS];
     double sim_staleness;
 };
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static int simulate(const struct sim_options *o, const char *text, uint32_t workers,
                     struct sim_machine *machine, const struct sim_load *load, struct sim_result *out)
@@ -92,10 +87,10 @@ static double load_average(void)
 
 static void sort(struct pair *p, uint32_t n)
 {
-    qsort(p->real_s, n, sizeof *p->real_s, by_value);
-    qsort(p->sim_s, n, sizeof *p->sim_s, by_value);
-    qsort(p->ratio, n, sizeof *p->ratio, by_value);
-    qsort(p->real_staleness, n, sizeof *p->real_staleness, by_value);
+    bench_sort(p->real_s, n);
+    bench_sort(p->sim_s, n);
+    bench_sort(p->ratio, n);
+    bench_sort(p->real_staleness, n);
 }
 
 static int print_all(const struct sim_options *o, struct pair *pairs, size_t n_pairs, double before)

@@ -10,7 +10,8 @@ double sim_member_step_s(struct sim_client *c, uint32_t member)
     return l->compute_s * c->factors[member] * x;
 }
 
-double sim_step_s(struct sim_client *c)
+/* The time of the next step of the slowest member. */
+static double step_s(struct sim_client *c)
 {
     double longest = 0;
     for (uint32_t i = 0; i < c->sim->method->members; i++)
@@ -87,7 +88,7 @@ static double steps_s(struct sim_client *c, uint32_t n)
 {
     double seconds = 0;
     for (uint32_t i = 0; i < n; i++)
-        seconds += sim_step_s(c) + c->sim->sum_s;
+        seconds += step_s(c) + c->sim->sum_s;
     return seconds;
 }
 

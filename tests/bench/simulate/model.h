@@ -66,7 +66,7 @@ struct sim_method {
 struct sim_result {
     uint32_t workers, clients;
     double iteration_s; /* per step of each worker */
-    double exchanges_s, samples_s, samples_dropped_s;
+    double exchanges_s, samples_s;
     double staleness_mean, staleness_p99;
     double waited;  /* share of a worker's time in which it neither computes nor makes its own step */
     double dropped; /* share of exchanges that were not applied */
@@ -75,7 +75,6 @@ struct sim_result {
     /* Counts of the whole run, for checks that nothing is lost. */
     uint64_t exchanges, pieces_sent, pieces_applied, pieces_dropped, pieces_answered, most_apart, n_events;
     double bytes_up, bytes_in, bytes_out, bytes_down;
-    double simulated_s;
 };
 
 /* The largest clique on shared cores: there every hop of every member is an event. */

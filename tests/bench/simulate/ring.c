@@ -7,7 +7,7 @@
 
 #include "tests/bench/simulate/run.h"
 
-double sim_ring_byte_s(const struct sim_machine *m)
+static double link_byte_s(const struct sim_machine *m)
 {
     return fmax((m->link.half_duplex ? 2 : 1) * m->link.beta_s, m->ring.byte_s);
 }
@@ -19,7 +19,7 @@ double sim_allreduce_s(const struct sim_machine *m, double n_floats, double memb
     if (members < 2)
         return 0;
     return hops * (m->ring_alpha_s + m->ring.chunk_s) +
-           2 * share * n_floats * c->bytes_per_float * sim_ring_byte_s(m) +
+           2 * share * n_floats * c->bytes_per_float * link_byte_s(m) +
            share * n_floats * fmax(c->add_s - m->raw_add_s, 0) + n_floats * (c->encode_s + c->decode_s) +
            m->link.sync_s;
 }
@@ -30,15 +30,14 @@ double sim_reduce_s(const struct sim_machine *m, double n_floats, double members
     if (members < 2)
         return 0;
     return (members - 1) * (m->ring_alpha_s + m->ring.chunk_s) +
-           n_floats * (c->bytes_per_float * sim_ring_byte_s(m) + c->encode_s + c->decode_s) + m->link.sync_s;
+           n_floats * (c->bytes_per_float * link_byte_s(m) + c->encode_s + c->decode_s) + m->link.sync_s;
 }
 
 double sim_broadcast_s(const struct sim_machine *m, double n_floats, double members)
 {
     if (members < 2)
         return 0;
-    return (members - 1) * (m->ring_alpha_s + m->ring.chunk_s) +
-           n_floats * sizeof(float) * sim_ring_byte_s(m);
+    return (members - 1) * (m->ring_alpha_s + m->ring.chunk_s) + n_floats * sizeof(float) * link_byte_s(m);
 }
 
 static double period_s(struct sim_client *c, uint32_t member)
@@ -130,7 +129,7 @@ static void hop_done(void *owner)
     struct sim *s = m->sim;
     const struct sim_machine *machine = s->machine;
     double block = s->load->n_floats / s->method->members * machine->clique.bytes_per_float;
-    double left_s = fmax(sim_ring_byte_s(machine) - machine->ring.byte_s, 0) * block;
+    double left_s = fmax(link_byte_s(machine) - machine->ring.byte_s, 0) * block;
     m->working = false;
     if (m->hop < hops_of(s))
         sim_at(&s->engine, s->engine.now_s + machine->ring_alpha_s + left_s, block_arrives, m->right);

@@ -199,7 +199,6 @@ static void end_tally(struct sim *s)
     r->exchanges_s = per_s;
     r->dropped = (double)t->dropped / (double)t->exchanges;
     r->samples_s = per_s * s->method->period * batch * (1 - r->dropped);
-    r->samples_dropped_s = per_s * s->method->period * batch * r->dropped;
     r->waited = fmin(t->waited_s / (seconds * s->n_clients), 1);
     r->staleness_mean = t->n_stale > 0 ? t->staleness_sum / (double)t->n_stale : 0;
     r->staleness_p99 = percentile(s, 0.99);
@@ -268,7 +267,6 @@ int sim_run(const struct sim_method *method, const struct sim_machine *machine, 
         s.total.alone_s = load->compute_s * (1 + load->slow_share * (load->slow_factor - 1)) +
                           sim_own_steps_s(&s) / method->period;
         s.total.n_events = s.engine.n_run;
-        s.total.simulated_s = s.engine.now_s;
         *out = s.total;
     } else {
         rc = ps_fail(err, rc, "no memory for %u workers under %s", load->workers, method->name);

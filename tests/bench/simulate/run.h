@@ -117,7 +117,6 @@ struct sim {
 void sim_client_start(struct sim_client *c);
 void sim_client_answered(struct sim_client *c);                  /* its exchange is complete */
 double sim_member_step_s(struct sim_client *c, uint32_t member); /* time of its next step */
-double sim_step_s(struct sim_client *c);                         /* of the slowest member */
 double sim_own_steps_s(const struct sim *s);                     /* of a worker, per period */
 
 /* exchange.c */
@@ -126,12 +125,8 @@ void sim_exchange_go_on(struct sim_client *c);        /* sends what the windows 
 void sim_answer(struct sim *s, struct sim_piece *p);  /* the answer leaves its lane */
 void sim_applied(struct sim *s, struct sim_piece *p); /* it was applied to the center */
 
-/* admission.c */
-double sim_lane_s(const struct sim *s, const struct sim_cost *cost, uint32_t k); /* to apply a message */
-
 /* ring.c: jobs that are one clique; time of sums without shared cores. */
 int sim_ring_run(struct sim *s);
-double sim_ring_byte_s(const struct sim_machine *m);
 double sim_allreduce_s(const struct sim_machine *m, double n_floats, double members);
 double sim_reduce_s(const struct sim_machine *m, double n_floats, double members);
 double sim_broadcast_s(const struct sim_machine *m, double n_floats, double members);

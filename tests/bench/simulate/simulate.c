@@ -23,7 +23,9 @@ static const char *with_members(const struct sim_options *o, const char *text, u
     return room;
 }
 
-bool sim_methods_fit(const struct sim_options *o)
+/* Whether each given method can be simulated for at least one number of workers; with --check, for each
+ * number, as single workers or as one clique. False with a message on stderr. */
+static bool methods_fit(const struct sim_options *o)
 {
     struct sim_method m;
     struct sim_codecs codecs;
@@ -218,7 +220,7 @@ int bench_simulate(int argc, char **argv)
 
     if (rc != 0)
         return rc > 0 ? 0 : 2;
-    if (!sim_methods_fit(&s.opt))
+    if (!methods_fit(&s.opt))
         return 2;
     if (s.opt.check)
         return sim_check(&s.opt);

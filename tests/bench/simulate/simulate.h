@@ -57,10 +57,6 @@ int sim_measure_costs(struct sim_options *o, struct sim_machine *machine, struct
 int sim_measure_codecs(const struct sim_options *o, const struct sim_codecs *names,
                        struct sim_machine *machine);
 
-/* Whether each given method can be simulated for at least one number of workers; with --check, for each
- * number, as single workers or as one clique. False with a message on stderr. */
-bool sim_methods_fit(const struct sim_options *o);
-
 /* The load from the options. */
 struct sim_load sim_load_of(const struct sim_options *o);
 

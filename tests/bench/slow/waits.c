@@ -10,6 +10,7 @@
 
 #include "client/psclient.h"
 #include "proto/clock.h"
+#include "tests/bench/options.h"
 #include "tests/bench/slow/slow.h"
 
 const char bench_waits_help[] = "a worker that sleeps for its gradients: the share of time it does not wait";
@@ -43,17 +44,6 @@ struct result {
     double own_cpu_s, others_cpu_s; /* of the thread that makes the steps, without them; of the others */
 };
 
-static bool take_count(const char *option, const char *text, uint64_t max, uint64_t *out)
-{
-    char *end;
-    *out = strtoull(text, &end, 10);
-    if (*text >= '0' && *text <= '9' && *end == 0 && *out >= 1 && *out <= max)
-        return true;
-    fprintf(stderr, "psbench waits: --%s is '%s'; allowed are 1 to %llu\n", option, text,
-            (unsigned long long)max);
-    return false;
-}
-
 /* 0; 2: wrong; -1: help was printed. */
 static int parse(int argc, char **argv, struct options *o)
 {
@@ -61,14 +51,13 @@ static int parse(int argc, char **argv, struct options *o)
                                           {"step-ms", 1, NULL, 'm'},   {"periods", 1, NULL, 'p'},
                                           {"timeout-s", 1, NULL, 't'}, {"json", 0, NULL, 'j'},
                                           {"help", 0, NULL, 'h'},      {NULL, 0, NULL, 0}};
-    int found, at = 0;
+    int found;
     bool fine = true;
-    while (fine && (found = getopt_long(argc, argv, "", longs, &at)) != -1) {
-        const char *name = longs[at].name;
-        fine = found == 'f'   ? take_count(name, optarg, 1000000000000, &o->floats)
-               : found == 'm' ? take_count(name, optarg, 3600000, &o->step_ms)
-               : found == 'p' ? take_count(name, optarg, 1000000, &o->periods)
-               : found == 't' ? take_count(name, optarg, 86400, &o->timeout_s)
+    while (fine && (found = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+        fine = found == 'f'   ? bench_digits("waits", "--floats", optarg, 1, 1000000000000, &o->floats)
+               : found == 'm' ? bench_digits("waits", "--step-ms", optarg, 1, 3600000, &o->step_ms)
+               : found == 'p' ? bench_digits("waits", "--periods", optarg, 1, 1000000, &o->periods)
+               : found == 't' ? bench_digits("waits", "--timeout-s", optarg, 1, 86400, &o->timeout_s)
                               : found != '?';
         o->server = found == 's' ? optarg : o->server;
         o->json = o->json || found == 'j';

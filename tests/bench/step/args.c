@@ -2,8 +2,9 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "tests/bench/options.h"
 
 static const char usage_text[] =
     "usage: psbench step [--net lenet] [--method d-sync|pipe-sgd|... | --server ENDPOINT] [--members 2]\n"
@@ -20,18 +21,6 @@ static const char usage_text[] =
     "each\n"
     "                    layer (layers), and then SGD, as in You et al.'s figure 10\n"
     "  --both-only       computing and communication are not measured by themselves\n";
-
-static bool parse_number(const char *option, const char *text, double min, double max, double *out)
-{
-    char *end;
-    double v = strtod(text, &end);
-    if (*text != 0 && *end == 0 && v >= min && v <= max) {
-        *out = v;
-        return true;
-    }
-    fprintf(stderr, "psbench step: %s is '%s'; allowed are %g to %g\n", option, text, min, max);
-    return false;
-}
 
 /* 0; 1: there is no such option; 2: a bad value. */
 static int take_value(struct step_options *o, const char *option, const char *text)
@@ -61,16 +50,16 @@ static int take_value(struct step_options *o, const char *option, const char *te
         }
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(numbers[i].name, option) == 0) {
-            if (!parse_number(option, text, numbers[i].min, numbers[i].max, &v))
+            if (!bench_number("step", option, text, numbers[i].min, numbers[i].max, &v))
                 return 2;
             *numbers[i].to = (uint64_t)v;
             return 0;
         }
     if (strcmp(option, "--step-ms") == 0)
-        return parse_number(option, text, 0.001, 1e6, &o->step_ms) ? 0 : 2;
+        return bench_number("step", option, text, 0.001, 1e6, &o->step_ms) ? 0 : 2;
     if (strcmp(option, "--member") != 0)
         return 1;
-    if (!parse_number(option, text, 0, STEP_MAX_MEMBERS - 1, &v))
+    if (!bench_number("step", option, text, 0, STEP_MAX_MEMBERS - 1, &v))
         return 2;
     o->member = (int64_t)v;
     return 0;

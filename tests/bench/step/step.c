@@ -19,6 +19,7 @@
 #include "client/psclique.h"
 #include "nets/net.h"
 #include "proto/clock.h"
+#include "tests/bench/samples.h"
 #include "tests/bench/step/args.h"
 
 const char bench_step_help[] =
@@ -230,12 +231,6 @@ static int step(struct member *m, enum phase phase)
     return parts ? psc_step_end(m->c) : psc_step(m->c, m->x, m->g, n);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median step of a phase; all members begin it together. */
 static int measure(struct member *m, enum phase phase, double *median_s)
 {
@@ -249,8 +244,7 @@ static int measure(struct member *m, enum phase phase, double *median_s)
     }
     if (rc == PSC_OK && phase != COMPUTE)
         rc = psc_wait(m->c, PSC_ALL);
-    qsort(m->seconds, (size_t)n, sizeof *m->seconds, by_value);
-    *median_s = m->seconds[n / 2];
+    *median_s = bench_median(m->seconds, (size_t)n);
     return rc;
 }
 

@@ -453,14 +453,6 @@ END_TEST
 static struct daemon swapped;
 static const char *const without_checkpoints[] = {RIG_CUT, "checkpoint.every_s=0", NULL};
 
-static void write_config(const char *text)
-{
-    FILE *f = fopen(swapped.config, "we");
-    ck_assert_ptr_nonnull(f);
-    ck_assert_int_ge(fputs(text, f), 0);
-    ck_assert_int_eq(fclose(f), 0);
-}
-
 /* Every ten steps another method. */
 static int swap(struct member *m, int t)
 {
@@ -473,7 +465,7 @@ static int swap(struct member *m, int t)
         "method: async-msgd\n"};
     if (m->rank != 0 || t % 10 != 5)
         return PSC_OK;
-    write_config(methods[(size_t)t / 10 % ROWS(methods)]);
+    ck_assert(daemon_write_config(&swapped, methods[(size_t)t / 10 % ROWS(methods)]));
     free(daemon_ask(&swapped, "POST", "/reload"));
     char *workers = daemon_ask(&swapped, "GET", "/workers");
     bool told = workers != NULL && strstr(workers, "\"members\": 3") != NULL;
@@ -493,7 +485,7 @@ static int same_generation(struct member *m)
 START_TEST(members_follow_their_leader_through_changes_of_the_method)
 {
     ck_assert_int_eq(daemon_prepare(&swapped, NULL, without_checkpoints), 0);
-    write_config("method: mpi-asgd\n");
+    ck_assert(daemon_write_config(&swapped, "method: mpi-asgd\n"));
     ck_assert_int_eq(daemon_start(&swapped, NULL), 0);
     struct run *r = run_of("", 3);
     r->server = swapped.endpoint;
@@ -523,7 +515,7 @@ static int change(struct member *m, int t)
 {
     if (t != 5 || m->rank != 0)
         return PSC_OK;
-    write_config(next_method);
+    ck_assert(daemon_write_config(&swapped, next_method));
     free(daemon_ask(&swapped, "POST", "/reload"));
     for (double end = unit_now_s() + UNIT_HANG_S; generation_of(m) == 0; unit_nap_ms(1))
         if (unit_now_s() > end)
@@ -551,7 +543,7 @@ START_TEST(members_follow_into_a_method_whose_first_step_fails)
 {
     next_method = followers[_i];
     ck_assert_int_eq(daemon_prepare(&swapped, NULL, without_checkpoints), 0);
-    write_config("method: downpour\nparameters: {period: 4}\n");
+    ck_assert(daemon_write_config(&swapped, "method: downpour\nparameters: {period: 4}\n"));
     ck_assert_int_eq(daemon_start(&swapped, NULL), 0);
     struct run *r = run_of("", 2);
     r->server = swapped.endpoint;
@@ -627,7 +619,7 @@ static void write_rate(const char *rate)
 {
     char text[160];
     snprintf(text, sizeof text, clique_of_all, rate);
-    write_config(text);
+    ck_assert(daemon_write_config(&swapped, text));
 }
 
 /* psd dies, and comes back with another learning rate. Only the leader hears of it. */
@@ -716,7 +708,7 @@ static bool await_generation(uint32_t generation)
 
 static void reload(const char *text)
 {
-    write_config(text);
+    ck_assert(daemon_write_config(&swapped, text));
     free(daemon_ask(&swapped, "POST", "/reload"));
 }
 
@@ -748,7 +740,7 @@ static int is_second(struct member *m)
 START_TEST(members_take_the_method_that_their_leader_has)
 {
     ck_assert_int_eq(daemon_prepare(&swapped, NULL, without_checkpoints), 0);
-    write_config("method: mpi-asgd\n");
+    ck_assert(daemon_write_config(&swapped, "method: mpi-asgd\n"));
     ck_assert_int_eq(daemon_start(&swapped, NULL), 0);
     struct run *r = run_of("", 3);
     r->server = swapped.endpoint;

@@ -16,13 +16,6 @@ static void stop_psd(void)
     daemon_remove(&psd);
 }
 
-static void roll_start(void)
-{
-    struct dice dice = {90};
-    for (int i = 0; i < N; i++)
-        start[i] = dice_float(&dice);
-}
-
 static struct psc *join(int w)
 {
     memcpy(x[w], start, sizeof start);
@@ -252,7 +245,7 @@ static void step_worker(int row, struct psc *c, int w)
 START_TEST(steps_follow_their_equations)
 {
     struct psc *c[WORKERS];
-    roll_start();
+    rig_roll(start, N, 90);
     rig_start(&psd, rows[_i].settings);
     sim_init();
     for (int w = 0; w < WORKERS; w++)
@@ -304,7 +297,7 @@ START_TEST(unsent_steps_move_the_center_as_their_rule_would)
 {
     const bool in_flight = unsent_rows[_i].in_flight;
     struct psc *c[WORKERS];
-    roll_start();
+    rig_roll(start, N, 90);
     rig_start(&psd, unsent_rows[_i].settings);
     sim_init();
     for (int w = 0; w < WORKERS; w++)
@@ -338,7 +331,7 @@ START_TEST(pull_into_x_starts_over_from_the_center)
     static const int from[] = {ADD_ROW, NESTEROV_ROW, ADMM_ROW};
     struct psc *c[WORKERS];
     int row = from[_i];
-    roll_start();
+    rig_roll(start, N, 90);
     rig_start(&psd, rows[row].settings);
     sim_init();
     for (int w = 0; w < WORKERS; w++)
@@ -367,7 +360,7 @@ END_TEST
 START_TEST(pull_before_the_first_step_is_no_move)
 {
     struct psc *c[WORKERS];
-    roll_start();
+    rig_roll(start, N, 90);
     rig_start(&psd, rows[ADD_ROW].settings);
     for (int w = 0; w < WORKERS; w++)
         c[w] = join(w);
@@ -388,7 +381,7 @@ END_TEST
 /* By hand the message is the caller's move. */
 START_TEST(exchange_by_hand_adds_the_move)
 {
-    roll_start();
+    rig_roll(start, N, 90);
     rig_start(&psd, rows[ADD_ROW].settings);
     struct psc *c = join(0);
     for (int i = 0; i < N; i++)
@@ -410,7 +403,7 @@ START_TEST(diverged_worker_may_take_the_center_anew)
 {
     static const int from[] = {ADD_ROW, NESTEROV_ROW, ADD_AHEAD_ROW, ADMM_ROW};
     int row = from[_i], rc = PSC_OK, steps = 0;
-    roll_start();
+    rig_roll(start, N, 90);
     rig_start(&psd, rows[row].settings);
     struct psc *c = join(0);
     for (; steps < 6 && rc == PSC_OK; steps++) {
@@ -441,7 +434,7 @@ START_TEST(restart_of_psd_changes_nothing)
     int row = from[_i];
     for (size_t i = 0; i < ROWS(rows[row].settings); i++)
         settings[1 + i] = row == ADMM_ROW && i == 10 ? "workers=1" : rows[row].settings[i];
-    roll_start();
+    rig_roll(start, N, 90);
     for (int restart = 0; restart < 2; restart++) {
         rig_start(&psd, settings);
         struct psc *c = join(0);
@@ -469,7 +462,7 @@ END_TEST
 START_TEST(draining_lands_what_travels)
 {
     int rc = PSC_OK;
-    roll_start();
+    rig_roll(start, N, 90);
     rig_start(&psd, rows[ADD_AHEAD_ROW].settings);
     struct psc *c = join(0);
     kill(psd.pid, SIGTERM);

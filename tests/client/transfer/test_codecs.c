@@ -26,13 +26,6 @@ static const char *codec_at(int i)
     return ps_codec_rows(&n)[i]->name;
 }
 
-static void roll(float *v, uint64_t seed)
-{
-    struct dice dice = {seed};
-    for (int i = 0; i < N; i++)
-        v[i] = dice_float(&dice);
-}
-
 static struct psc *join(void)
 {
     memcpy(x, start, sizeof x);
@@ -91,7 +84,7 @@ START_TEST(steps_follow_their_equations)
     static float center[N], at[N], e[N];
     const char *message = codec_at(_i % N_CODECS), *back = codec_at(_i / 2 % N_CODECS);
     bool feedback = _i >= N_CODECS;
-    roll(start, 5);
+    rig_roll(start, N, 5);
     rig_start(&psd, (const char *[]){"method=async-easgd", "alpha=0.25", "period=2", "learning_rate=0.0625",
                                      "schedule={kind: constant, warmup_steps: 0}", RIG_CUT,
                                      set_codec(message, back, feedback), NULL});
@@ -100,7 +93,7 @@ START_TEST(steps_follow_their_equations)
     memcpy(center, start, sizeof center);
     memset(e, 0, sizeof e);
     for (int t = 0; t < STEPS; t++) {
-        roll(m, 100 + (uint64_t)t);
+        rig_roll(m, N, 100 + (uint64_t)t);
         assert_ok(c, psc_step(c, x, m, 1));
         if (t % 2 == 0)
             exchange_elastic(ps_codec_named(message), ps_codec_named(back), at, center, feedback ? e : NULL,
@@ -148,8 +141,8 @@ START_TEST(by_hand_values_come_as_exactly_as_the_codec_has_them)
     struct psc_info before = {.size = sizeof before}, after = {.size = sizeof after};
     bool hogwild = strstr(admission, "hogwild") != NULL,
          rounds = !hogwild && strstr(admission, "fcfs") == NULL;
-    roll(start, 6);
-    roll(m, 7);
+    rig_roll(start, N, 6);
+    rig_roll(m, N, 7);
     rig_start(&psd,
               (const char *[]){"method=custom", "rule=add", "optimizer=sgd", "averaging=none", "period=1",
                                admission, RIG_CUT, set_codec(codec->name, codec->name, false), NULL});
@@ -222,8 +215,8 @@ END_TEST
 /* A value that is not finite, and a frozen one that is, never become a message. */
 START_TEST(values_that_are_not_finite_are_not_encoded)
 {
-    roll(start, 9);
-    roll(m, 10);
+    rig_roll(start, N, 9);
+    rig_roll(m, N, 10);
     rig_start(&psd,
               (const char *[]){"method=custom", "rule=add", "optimizer=sgd", "averaging=none", "period=1",
                                "admission=fcfs", RIG_CUT, set_codec("int8", "int8", _i == 1), NULL});
@@ -243,18 +236,10 @@ START_TEST(values_that_are_not_finite_are_not_encoded)
 }
 END_TEST
 
-static void write_config(const char *text)
-{
-    FILE *f = fopen(psd.config, "we");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    fclose(f);
-}
-
 static void reload(const char *config)
 {
     double generation = daemon_number(&psd, "/status", "generation");
-    write_config(config);
+    ck_assert(daemon_write_config(&psd, config));
     free(daemon_ask(&psd, "POST", "/reload"));
     ck_assert(daemon_reaches(&psd, "/status", "generation", generation + 1, UNIT_HANG_S));
 }
@@ -266,9 +251,9 @@ START_TEST(a_reload_changes_the_codec_of_a_running_job)
                                            "schedule={kind: constant, warmup_steps: 0}", NULL};
     static const char *const order[] = {"int8", "raw", "fp16", "trunc16", "int8", "bf16", "raw"};
     char config[128];
-    roll(start, 11);
+    rig_roll(start, N, 11);
     ck_assert_int_eq(daemon_prepare(&psd, NULL, settings), 0);
-    write_config("codec: {answer: fp16}\n");
+    ck_assert(daemon_write_config(&psd, "codec: {answer: fp16}\n"));
     ck_assert_int_eq(daemon_start(&psd, NULL), 0);
     struct psc *c = join();
     for (int i = 0; i < N; i++)

@@ -22,13 +22,6 @@ static void stop_psd(void)
     daemon_remove(&psd);
 }
 
-static void roll_start(void)
-{
-    struct dice dice = {50};
-    for (int i = 0; i < N; i++)
-        start[i] = dice_float(&dice);
-}
-
 struct worker {
     struct psc *c;
     int rank;
@@ -188,7 +181,7 @@ static void start_row(int i)
 
 START_TEST(a_step_in_parts_has_the_bits_of_psc_step)
 {
-    roll_start();
+    rig_roll(start, N, 50);
     for (size_t k = 0; k <= ROWS(ways); k++) {
         start_row(_i);
         struct worker *w = join(0);
@@ -239,7 +232,7 @@ static const char *const ordered[][MOST] = {
 
 START_TEST(workers_that_wait_for_each_other_may_report_in_any_order)
 {
-    roll_start();
+    rig_roll(start, N, 50);
     run_workers(ordered[_i], 0, 0, false);
     for (int shift = 0; shift < WORKERS; shift++) {
         run_workers(ordered[_i], 1, shift, false);
@@ -257,7 +250,7 @@ static const char *const unordered[][MOST] = {
 
 START_TEST(and_none_waits_for_ever)
 {
-    roll_start();
+    rig_roll(start, N, 50);
     for (int shift = 0; shift < WORKERS; shift++)
         run_workers(unordered[_i], 1, shift, true);
 }
@@ -315,7 +308,7 @@ static const char *const early[][MOST] = {
 
 START_TEST(chunks_that_are_ready_move_the_center)
 {
-    roll_start();
+    rig_roll(start, N, 50);
     rig_start(&psd, early[_i]);
     struct worker *w = join(0);
     struct psc *observer = observe();
@@ -345,7 +338,7 @@ static const char *const late[][MOST] = {
 
 START_TEST(where_all_of_g_comes_first_nothing_does)
 {
-    roll_start();
+    rig_roll(start, N, 50);
     rig_start(&psd, late[_i]);
     struct worker *w = join(0);
     struct psc *observer = observe();
@@ -394,7 +387,7 @@ static int with_mistakes(struct worker *w)
 
 START_TEST(mistakes_are_named_and_the_step_goes_on)
 {
-    roll_start();
+    rig_roll(start, N, 50);
     for (int run = 0; run < 2; run++) {
         rig_start(&psd, plain);
         struct worker *w = join(0);
@@ -411,7 +404,7 @@ END_TEST
 /* In the first part that would leave: as in psc_step. */
 START_TEST(a_value_that_is_not_finite_stops_all_where_nothing_has_left)
 {
-    roll_start();
+    rig_roll(start, N, 50);
     rig_start(&psd, plain);
     struct worker *w = join(0);
     compute(w);
@@ -457,7 +450,7 @@ static void spoil(struct worker *w)
 /* Behind chunks that have left: the message cannot be completed, and the worker leaves. */
 START_TEST(else_the_session_ends)
 {
-    roll_start();
+    rig_roll(start, N, 50);
     rig_start(&psd, plain);
     struct worker *w = join(0);
     struct psc *observer = observe();
@@ -499,7 +492,7 @@ static void lose_a_member(void (*lose)(struct worker *))
 {
     static const char *const settings[] = {"method=sync-sgd", "workers=2", SETTINGS, NULL};
     pthread_t thread;
-    roll_start();
+    rig_roll(start, N, 50);
     rig_start(&psd, settings);
     for (int r = 0; r < 2; r++)
         join(r)->step = late_part_first;
@@ -540,7 +533,7 @@ START_TEST(a_worker_that_hangs_in_mid_step_is_given_up)
 {
     static const char *const settings[] = {"method=sync-sgd", "workers=2", "limits.step_s=1", SETTINGS, NULL};
     pthread_t thread;
-    roll_start();
+    rig_roll(start, N, 50);
     rig_start(&psd, settings);
     join(0);
     join(1)->step = whole;
@@ -581,7 +574,7 @@ START_TEST(connections_may_be_lost_in_mid_step)
         {"method=async-sgd", "advertise=127.0.0.2", "codec={message: int8, error_feedback: true}", SETTINGS}};
     char url[200] = "";
     uint16_t ports[4];
-    roll_start();
+    rig_roll(start, N, 50);
     rig_lose_messages();
     for (int run = 0; run < 2; run++) {
         rig_start(&psd, behind[_i]);
@@ -639,7 +632,7 @@ START_TEST(psd_may_be_killed_in_mid_step)
         {"method=sync-sgd", "checkpoint.every_s=0", RIG_SAME_ADDRESS, SETTINGS}};
     in_rounds = _i == 1;
     for (int run = 0; run < 2; run++) {
-        roll_start();
+        rig_roll(start, N, 50);
         rig_lose_messages();
         rig_start(&psd, settings[_i]);
         struct worker *w = join(0);
@@ -659,7 +652,7 @@ START_TEST(a_server_that_is_gone_is_told_at_the_end)
 {
     static char says[32];
     static struct worker *w = &workers[0];
-    roll_start();
+    rig_roll(start, N, 50);
     rig_start(&psd, plain);
     memcpy(w->x, start, sizeof start);
     w->c = rig_join_hasty(&psd, rig_model, RIG_TENSORS, w->x, says);
@@ -673,21 +666,13 @@ START_TEST(a_server_that_is_gone_is_told_at_the_end)
 }
 END_TEST
 
-static void write_config(const char *config)
-{
-    FILE *f = fopen(psd.config, "we");
-    ck_assert_ptr_nonnull(f);
-    fputs(config, f);
-    fclose(f);
-}
-
 /* The method changes in mid-step. What has begun is finished under the old one, and the next step is of the
  * new one; where no chunk has left the step is made under the new one. */
 START_TEST(the_method_may_change_in_mid_step)
 {
-    roll_start();
+    rig_roll(start, N, 50);
     ck_assert_int_eq(daemon_prepare(&psd, NULL, plain), 0);
-    write_config("");
+    ck_assert(daemon_write_config(&psd, ""));
     ck_assert_int_eq(daemon_start(&psd, NULL), 0);
     struct worker *w = join(0);
     struct psc *observer = observe();
@@ -696,7 +681,7 @@ START_TEST(the_method_may_change_in_mid_step)
         send_late_part(w, observer);
     else
         assert_ok(w->c, begin(w));
-    write_config("codec: {message: fp16}\n");
+    ck_assert(daemon_write_config(&psd, "codec: {message: fp16}\n"));
     free(daemon_ask(&psd, "POST", "/reload"));
     if (_i == 1) /* nothing has begun */
         ck_assert(daemon_reaches(&psd, "/status", "generation", 1, UNIT_HANG_S));

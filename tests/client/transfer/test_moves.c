@@ -40,13 +40,6 @@ static void stop(void)
     ps_manifest_destroy(manifest);
 }
 
-static void roll(float *v, uint64_t seed)
-{
-    struct dice dice = {seed};
-    for (int i = 0; i < N; i++)
-        v[i] = dice_float(&dice);
-}
-
 static const char *set_codecs(const char *message, const char *answer)
 {
     snprintf(codec_key, sizeof codec_key, "codec={message: '%s', answer: '%s', error_feedback: true}",
@@ -145,7 +138,7 @@ START_TEST(steps_follow_their_equations)
     struct psc_info before = {.size = sizeof before}, after = before;
     struct ps_range parts[FRAGMENTS];
     start_manifest();
-    roll(start, 5);
+    rig_roll(start, N, 5);
     rig_start(&psd, (const char *[]){"method=downpour", "period=4", "learning_rate=0.0625", RIG_CUT,
                                      "schedule={kind: constant, warmup_steps: 0}",
                                      set_codecs(message, answer), fragments ? "fragments=2" : "fragments=1",
@@ -159,7 +152,7 @@ START_TEST(steps_follow_their_equations)
     struct psc *c = rig_join(&psd, rig_model, RIG_TENSORS, x);
     psc_info(c, &before);
     for (int t = 0; t < STEPS; t++) {
-        roll(g, 100 + (uint64_t)t);
+        rig_roll(g, N, 100 + (uint64_t)t);
         assert_ok(c, psc_step(c, x, g, 1));
         for (int i = 0; i < N; i++)
             if (role_at((uint64_t)i) == PSC_PARAM)
@@ -184,10 +177,7 @@ END_TEST
 static void reload(const char *config)
 {
     double generation = daemon_number(&psd, "/status", "generation");
-    FILE *f = fopen(psd.config, "we");
-    ck_assert_ptr_nonnull(f);
-    fputs(config, f);
-    fclose(f);
+    ck_assert(daemon_write_config(&psd, config));
     free(daemon_ask(&psd, "POST", "/reload"));
     ck_assert(daemon_reaches(&psd, "/status", "generation", generation + 1, UNIT_HANG_S));
 }
@@ -203,13 +193,11 @@ START_TEST(a_reload_changes_the_codec_of_a_running_job)
     start_manifest();
     memset(start, 0, sizeof start);
     ck_assert_int_eq(daemon_prepare(&psd, NULL, settings), 0);
-    FILE *f = fopen(psd.config, "we");
-    ck_assert_ptr_nonnull(f);
-    fclose(f);
+    ck_assert(daemon_write_config(&psd, ""));
     ck_assert_int_eq(daemon_start(&psd, NULL), 0);
     memset(x, 0, sizeof x);
     struct psc *c = rig_join(&psd, rig_model, RIG_TENSORS, x);
-    roll(g, 21);
+    rig_roll(g, N, 21);
     uint64_t steps = 0;
     for (size_t k = 0; k < ROWS(order); k++) {
         struct psc_info info = {.size = sizeof info};

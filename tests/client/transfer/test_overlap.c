@@ -15,13 +15,6 @@ static void stop_psd(void)
     daemon_remove(&psd);
 }
 
-static void roll_start(void)
-{
-    struct dice dice = {50};
-    for (int i = 0; i < N; i++)
-        start[i] = dice_float(&dice);
-}
-
 /* A gradient that depends on x, so that a difference would grow. */
 static void gradient(const float *at, int worker, uint64_t t)
 {
@@ -94,7 +87,7 @@ static void check_traces(int n_workers)
 
 START_TEST(elastic_overlap_changes_no_bit_for_one_worker)
 {
-    roll_start();
+    rig_roll(start, N, 50);
     for (int overlap = 0; overlap < 2; overlap++) {
         start_elastic(_i, overlap);
         struct psc *c = join(0);
@@ -124,7 +117,7 @@ static void change_rate(struct psc *c)
 START_TEST(a_change_of_the_method_repeats_no_exchange)
 {
     static const int rows[] = {0, 2, 3, 4, 5};
-    roll_start();
+    rig_roll(start, N, 50);
     for (int overlap = 0; overlap < 2; overlap++) {
         start_elastic(rows[_i], overlap);
         struct psc *c = join(0);
@@ -158,7 +151,7 @@ START_TEST(a_worker_in_turn_sends_all_but_the_end)
     struct psc *observer;
     struct psc_options opt;
     double end_s;
-    roll_start();
+    rig_roll(start, N, 50);
     rig_start(&psd, settings);
     struct psc *c = join(0);
     psc_options_init(&opt, sizeof opt);
@@ -193,7 +186,7 @@ START_TEST(elastic_overlap_changes_no_bit_for_two_workers_in_lockstep)
     static const char *const overlapped[] = {"method=async-easgd", "period=1", "alpha=0.3",
                                              "overlap=true",       SETTINGS,   NULL};
     struct psc *c[2];
-    roll_start();
+    rig_roll(start, N, 50);
     rig_start(&psd, settings);
     for (int w = 0; w < 2; w++)
         c[w] = join(w);
@@ -224,7 +217,7 @@ END_TEST
 /* The exchange travels with nobody in the library: psd has it before the next call. */
 START_TEST(exchange_travels_while_the_caller_computes)
 {
-    roll_start();
+    rig_roll(start, N, 50);
     start_elastic(0, 1);
     struct psc *c = join(0);
     step_overlapped(c, 1, 0); /* exchanges 0, and starts 1 */
@@ -237,7 +230,7 @@ END_TEST
 /* What the caller does to a buffer while the exchange travels is kept: x <- x - alpha (x - center). */
 START_TEST(buffers_may_change_while_they_travel)
 {
-    roll_start();
+    rig_roll(start, N, 50);
     start_elastic(0, 1);
     struct psc *c = join(0);
     step_overlapped(c, 1, 0);
@@ -270,7 +263,7 @@ START_TEST(gradients_are_one_step_staler)
 {
     const struct psc_tensor model = {"model", 0, {N}, 1, PSC_PARAM};
     static float want[N], before[N];
-    roll_start();
+    rig_roll(start, N, 50);
     start_sgd();
     struct psc *c = rig_open(&psd, hear, NULL);
     memcpy(x[0], start, sizeof start);
@@ -298,7 +291,7 @@ END_TEST
 /* Nothing of a vector that is not finite is sent, and pulling the center starts over. */
 START_TEST(diverged_worker_is_told_and_may_start_over)
 {
-    roll_start();
+    rig_roll(start, N, 50);
     start_elastic(_i, 1);
     struct psc *c = join(0);
     step_overlapped(c, 1, 0);
@@ -327,7 +320,7 @@ END_TEST
 
 START_TEST(gradient_that_is_not_finite_is_refused_at_once)
 {
-    roll_start();
+    rig_roll(start, N, 50);
     start_sgd();
     struct psc *c = join(0);
     step_overlapped(c, 1, 0);
@@ -346,7 +339,7 @@ END_TEST
 START_TEST(pull_into_x_starts_over)
 {
     static float zeros[N];
-    roll_start();
+    rig_roll(start, N, 50);
     start_elastic(_i, 1);
     struct psc *c = join(0);
     for (int t = 0; t < 4; t++)
@@ -365,7 +358,7 @@ END_TEST
 /* psd is killed and comes back from its checkpoint: the worker goes on as if nothing had been. */
 START_TEST(restart_of_psd_changes_nothing)
 {
-    roll_start();
+    rig_roll(start, N, 50);
     for (int overlap = 0; overlap < 2; overlap++) {
         start_elastic_at(RIG_SAME_ADDRESS, _i, overlap);
         struct psc *c = join(0);
@@ -391,7 +384,7 @@ START_TEST(draining_waits_for_what_travels)
 {
     int rc = PSC_OK;
     uint64_t steps = 0;
-    roll_start();
+    rig_roll(start, N, 50);
     start_sgd();
     struct psc *c = join(0);
     kill(psd.pid, SIGTERM);
@@ -408,7 +401,7 @@ END_TEST
 
 START_TEST(server_that_is_gone_is_told_by_the_next_step)
 {
-    roll_start();
+    rig_roll(start, N, 50);
     start_elastic(_i, 1);
     memcpy(x[0], start, sizeof start);
     char says[32];

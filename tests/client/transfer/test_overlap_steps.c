@@ -541,14 +541,6 @@ START_TEST(an_older_library_is_refused)
 }
 END_TEST
 
-static void write_config(const char *text)
-{
-    FILE *f = fopen(psd.config, "we");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    fclose(f);
-}
-
 /* Nor does a job that has it change to such an overlap. */
 START_TEST(a_job_with_an_older_library_keeps_its_overlap)
 {
@@ -558,7 +550,7 @@ START_TEST(a_job_with_an_older_library_keeps_its_overlap)
     Ps__Hello hello = PS__HELLO__INIT;
     struct hand h;
     ck_assert_int_eq(daemon_prepare(&psd, NULL, settings), 0);
-    write_config("parameters: {overlap: true}\n");
+    ck_assert(daemon_write_config(&psd, "parameters: {overlap: true}\n"));
     ck_assert_int_eq(daemon_start(&psd, NULL), 0);
     hello.protocol = PS_PROTOCOL_VERSION;
     hello.any_rank = true;
@@ -568,7 +560,7 @@ START_TEST(a_job_with_an_older_library_keeps_its_overlap)
     hello.codecs = codecs;
     hand_open(&h, psd.endpoint);
     ck_assert_int_eq(hand_hello(&h, &hello), 0);
-    write_config("parameters: {overlap: 5}\n");
+    ck_assert(daemon_write_config(&psd, "parameters: {overlap: 5}\n"));
     char *answer = daemon_ask(&psd, "POST", "/reload");
     ck_assert_ptr_nonnull(answer);
     assert_says(answer, "parameters.overlap: found 5; the library of 'old hand', rank 0, is older");

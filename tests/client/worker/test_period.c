@@ -30,9 +30,7 @@ static void stop_psd(void)
 
 static void start_psd(const char *const *settings)
 {
-    struct dice dice = {90};
-    for (int i = 0; i < N; i++)
-        start[i] = dice_float(&dice);
+    rig_roll(start, N, 90);
     rig_start(&psd, settings);
     snprintf(path, sizeof path, "%s/worker.state", psd.dir);
 }

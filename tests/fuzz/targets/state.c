@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include "client/save_format.h"
+#include "proto/bytes.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { CHECKSUM_BYTES = 8 };
@@ -62,8 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     uint64_t sum = XXH3_64bits(bytes, len - CHECKSUM_BYTES);
     promise(sealed != NULL);
     memcpy(sealed, bytes, len);
-    for (int i = 0; i < CHECKSUM_BYTES; i++)
-        sealed[len - CHECKSUM_BYTES + (size_t)i] = (uint8_t)(sum >> (8 * i));
+    ps_put64(sealed + len - CHECKSUM_BYTES, sum);
     check(sealed, len);
     free(sealed);
     return 0;

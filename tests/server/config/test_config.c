@@ -528,7 +528,8 @@ START_TEST(bad_key_among_others_has_its_line)
     struct psd_config cfg;
     struct ps_error err;
     write_bytes(bad_together[_i].text, strlen(bad_together[_i].text));
-    ck_assert_int_eq(psd_config_load(&source, &cfg, &err, NULL), -EINVAL);
+    int rc = psd_config_gather(&source, &cfg, &err);
+    ck_assert_int_eq(rc < 0 ? rc : psd_config_settle(&cfg, &err, NULL), -EINVAL);
     psd_config_name_line(&source, &err);
     ck_assert_msg(strncmp(err.text, bad_together[_i].starts, strlen(bad_together[_i].starts)) == 0, "%s",
                   err.text);

@@ -14,7 +14,8 @@ static float vectors[RIG_SLOTS][CUT_N];
 /* The same, encoded: all values of a message are alike, so that a shorter one is its beginning. */
 static unsigned char payloads[RIG_SLOTS][RIG_MAX_BODY];
 
-float cut_value(uint32_t client)
+/* The client's messages are made of this value. */
+static float value_of(uint32_t client)
 {
     return (float)(1 + 3 * client);
 }
@@ -81,7 +82,7 @@ void cut_open(struct cut_rig *c, const char *const *settings, uint32_t n)
     memset(c, 0, sizeof *c);
     for (uint32_t i = 0; i < RIG_SLOTS; i++)
         for (uint32_t k = 0; k < CUT_N; k++)
-            vectors[i][k] = cut_value(i);
+            vectors[i][k] = value_of(i);
     rig_open(&c->rig, "add", CUT_LANES, settings);
     rig_fill(&c->rig, CUT_N, NULL);
     for (uint32_t i = 0; i < RIG_SLOTS; i++)
@@ -189,7 +190,7 @@ static void take_reply(struct cut_rig *c, uint32_t lane, const struct reply *r)
     ck_assert_uint_eq(r->f.codec, codec->id);
     ck_assert_uint_eq(r->body_bytes, codec->payload_bytes(codec, r->f.count));
     if (r->f.flags == 0 && !pulled)
-        c->sum[lane][chunk] += (double)cut_value(r->f.client);
+        c->sum[lane][chunk] += (double)value_of(r->f.client);
     if (r->f.incarnation != k->incarnation || r->f.seq != k->seq)
         return; /* it was given up, or its sender has gone */
     k->flags = r->f.flags;

@@ -60,7 +60,5 @@ void cut_await_candidates(struct cut_rig *c, uint32_t n);
 void cut_await_all_and_leave(struct cut_rig *c);
 /* The center is what the answers said. */
 void cut_assert_sums(struct cut_rig *c);
-/* What client i's messages are made of. */
-float cut_value(uint32_t client);
 
 #endif

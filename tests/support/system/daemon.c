@@ -50,6 +50,15 @@ int daemon_prepare(struct daemon *d, const char *psd, const char *const *setting
     return 0;
 }
 
+bool daemon_write_config(const struct daemon *d, const char *text)
+{
+    FILE *f = fopen(d->config, "we");
+    if (f == NULL)
+        return false;
+    bool written = fputs(text, f) >= 0;
+    return fclose(f) == 0 && written;
+}
+
 static bool sets(const struct daemon *d, const char *prefix)
 {
     for (int i = 0; d->settings != NULL && d->settings[i] != NULL; i++)

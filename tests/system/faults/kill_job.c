@@ -127,7 +127,8 @@ static void check_worker(struct kill_job *j, uint32_t i)
     ledger_finish(&j->w[i], TEST_HANG_S);
 }
 
-void kill_job_check(struct kill_job *j)
+/* Nobody has ended who should not have. */
+static void check_all(struct kill_job *j)
 {
     for (uint32_t i = 0; i < j->n; i++)
         check_worker(j, i);
@@ -140,7 +141,7 @@ void kill_job_check(struct kill_job *j)
 
 void kill_job_fill_up(struct kill_job *j)
 {
-    kill_job_check(j);
+    check_all(j);
     while (kill_job_living(j) < (uint32_t)j->n_first)
         kill_job_start_worker(j);
 }
@@ -165,7 +166,7 @@ void kill_job_bury(struct kill_job *j)
         while (j->dead[i] && !isnan(silent_s(j, i))) {
             if (test_now_s() > deadline)
                 kill_job_fails(j, "worker %u is dead and not given up", i);
-            kill_job_check(j);
+            check_all(j);
             pass_some_time(j);
             test_nap_s(POLL_S);
         }
@@ -285,7 +286,7 @@ void kill_job_check_told(struct kill_job *j)
         told = daemon_number(head, "/status", "center.lost_updates");
         least = daemon_number(head, "/status", "center.lost_updates_least");
         daemon_text(head, "/status", "center.lost_updates_are", kind, sizeof kind);
-        kill_job_check(j);
+        check_all(j);
     } while (strcmp(kind, "unknown") == 0 && !j->may_be_unknown && test_now_s() < deadline);
     kill_job_say(j, "lost are %" PRIu64 "; psd says: %s %.0f, at least %.0f%s", j->newly, kind, told, least,
                  j->untold ? "; not all was told" : "");
@@ -323,7 +324,7 @@ void kill_job_save(struct kill_job *j)
         while (daemon_logged(&j->t.d[i], "checkpoint.written") == before[i]) {
             if (test_now_s() > deadline)
                 kill_job_fails(j, "server %d writes no checkpoint", i);
-            kill_job_check(j);
+            check_all(j);
             test_nap_s(POLL_S);
         }
     kill_job_say(j, "saved");

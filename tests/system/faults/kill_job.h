@@ -95,8 +95,6 @@ void kill_job_kill_worker(struct kill_job *j, uint32_t i);
 void kill_job_kill_servers(struct kill_job *j, unsigned which);
 void kill_job_resume_servers(struct kill_job *j, unsigned which);
 
-/* Nobody has ended who should not have. */
-void kill_job_check(struct kill_job *j);
 /* As many live as the job began with: so many are waited for after a restart, too. */
 void kill_job_fill_up(struct kill_job *j);
 /* Until psd has given up those who died. */

@@ -51,14 +51,6 @@ static const char endless[] = "limits.silence_s=300", short_silence[] = "limits.
 static struct daemon psd;
 static struct crew_worker crew[WORKERS];
 
-static void write_config(const char *text)
-{
-    FILE *f = fopen(psd.config, "we");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    fclose(f);
-}
-
 static void start(const char *method, const char *silence, uint64_t held_at)
 {
     static const char *settings[] = {"checkpoint.every_s=0",
@@ -70,7 +62,7 @@ static void start(const char *method, const char *silence, uint64_t held_at)
                                      NULL};
     settings[ROWS(settings) - 2] = silence;
     ck_assert_int_eq(daemon_prepare(&psd, NULL, settings), 0);
-    write_config(method);
+    ck_assert(daemon_write_config(&psd, method));
     ck_assert_int_eq(daemon_start(&psd, NULL), 0);
     for (int i = 0; i < WORKERS; i++)
         crew_start(&crew[i], &(struct crew_task){.server = psd.endpoint,
@@ -123,7 +115,7 @@ static void assert_go_on(int n, uint64_t steps)
 static void swap_to(const char *method)
 {
     double generation = daemon_number(&psd, "/status", "generation");
-    write_config(method);
+    ck_assert(daemon_write_config(&psd, method));
     char *answer = daemon_ask(&psd, "POST", "/reload");
     ck_assert_ptr_nonnull(answer);
     assert_says(answer, "started");

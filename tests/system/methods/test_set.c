@@ -45,16 +45,10 @@ static void ask(const struct daemon *d, const char *arguments, int status, const
     }
 }
 
-static void write_config(const struct daemon *d, const char *text)
-{
-    FILE *f = fopen(d->config, "we");
-    ck_assert(f != NULL && fputs(text, f) >= 0 && fclose(f) == 0);
-}
-
 static void start(struct daemon *d, const char *config)
 {
     ck_assert_int_eq(daemon_prepare(d, NULL, settings), 0);
-    write_config(d, config);
+    ck_assert(daemon_write_config(d, config));
     ck_assert_int_eq(daemon_start(d, NULL), 0);
 }
 
@@ -95,7 +89,8 @@ START_TEST(what_is_set_stands_above_the_file_and_outlives_psd)
     ask(&d, "set learning_rate=0.01 period=4", 0, "set: method eamsgd");
     assert_rate(&d, 0.01, 4);
     await_line(&d, "\"event\":\"set learning_rate=0.01, period=4\",\"event_kind\":\"method\"");
-    write_config(&d, "method: eamsgd\nparameters: {learning_rate: 0.5, period: 32, momentum: 0.5}\n");
+    ck_assert(daemon_write_config(
+        &d, "method: eamsgd\nparameters: {learning_rate: 0.5, period: 32, momentum: 0.5}\n"));
     assert_rate(&d, 0.01, 4);
     ask(&d, "set period=8", 0, "parameters.learning_rate=0.01, parameters.period=8");
     ck_assert_double_eq(daemon_number(&d, "/config", "parameters.momentum"), 0.9); /* not read yet */
@@ -139,15 +134,15 @@ START_TEST(a_resume_that_contradicts_itself_says_what_to_do)
     start(&d, "method: eamsgd\n");
     ask(&d, "set momentum=0.5", 0, "set: ");
     ck_assert_int_eq(daemon_stop(&d, SIGTERM, WAIT_S), 0);
-    write_config(&d, "method: async-sgd\n");
+    ck_assert(daemon_write_config(&d, "method: async-sgd\n"));
     ck_assert_int_eq(daemon_run(&d, "--resume", WAIT_S), USAGE);
     ck_assert_uint_gt(daemon_logged(&d, "the settings made while it ran (parameters.momentum=0.5)"), 0);
     ck_assert_uint_gt(daemon_logged(&d, "or --unset to drop them"), 0);
-    write_config(&d, "method: eamsgd\n");
+    ck_assert(daemon_write_config(&d, "method: eamsgd\n"));
     ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
     ck_assert_double_eq(daemon_number(&d, "/config", "parameters.momentum"), 0.5);
     ck_assert_int_eq(daemon_stop(&d, SIGTERM, WAIT_S), 0);
-    write_config(&d, "method: async-sgd\n");
+    ck_assert(daemon_write_config(&d, "method: async-sgd\n"));
     ck_assert_int_eq(daemon_start(&d, "--unset"), 0);
     ck_assert_int_eq(daemon_stop(&d, SIGTERM, WAIT_S), 0);
     ck_assert_int_eq(daemon_start(&d, "--resume"), 0); /* it is gone for good */
@@ -614,13 +609,14 @@ START_TEST(workers_take_the_method_that_several_servers_come_back_with)
     struct crew_worker crew[WORKERS];
     ck_assert_int_eq(servers_prepare(&t, 2, NULL, of_servers + 2), 0);
     for (int i = 0; i < 2; i++)
-        write_config(&t.d[i], "method: async-sgd\nparameters: {learning_rate: 0.01}\n");
+        ck_assert(daemon_write_config(&t.d[i], "method: async-sgd\nparameters: {learning_rate: 0.01}\n"));
     ck_assert_int_eq(servers_start(&t), 0);
     start_crew(&t.d[0], crew);
     save_all(&t);
     servers_kill(&t);
     for (int i = 0; i < 2; i++) {
-        write_config(&t.d[i], "method: downpour\nparameters: {learning_rate: 0.01, period: 3}\n");
+        ck_assert(
+            daemon_write_config(&t.d[i], "method: downpour\nparameters: {learning_rate: 0.01, period: 3}\n"));
         ck_assert_int_eq(daemon_start(&t.d[i], "--resume"), 0);
     }
     assert_go_on(&t.d[0], crew, "downpour");

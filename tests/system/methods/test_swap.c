@@ -85,18 +85,10 @@ static const char *const all[] = {
     "method: eamsgd\ncodec: {message: int8, answer: int8, error_feedback: true}\n",
 };
 
-static void write_config(const struct daemon *d, const char *text)
-{
-    FILE *f = fopen(d->config, "we");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    fclose(f);
-}
-
 static void start(struct daemon *d, const char *const *settings, const char *config)
 {
     ck_assert_int_eq(daemon_prepare(d, NULL, settings), 0);
-    write_config(d, config);
+    ck_assert(daemon_write_config(d, config));
     ck_assert_int_eq(daemon_start(d, NULL), 0);
 }
 
@@ -132,7 +124,7 @@ static void assert_go_on(const struct daemon *d, const struct crew_worker *crew,
 /* Its answer has to say this. */
 static void reload(const struct daemon *d, const char *config, const char *says)
 {
-    write_config(d, config);
+    ck_assert(daemon_write_config(d, config));
     char *answer = daemon_ask(d, "POST", "/reload");
     ck_assert_ptr_nonnull(answer);
     assert_says(answer, says);
@@ -316,7 +308,7 @@ START_TEST(workers_take_the_method_that_psd_comes_back_with)
         start_crew(&d, crew);
         assert_go_on(&d, crew, WORKERS, pair[0]);
         ck_assert(daemon_checkpoint(&d, WAIT_S));
-        write_config(&d, pair[1]);
+        ck_assert(daemon_write_config(&d, pair[1]));
         for (int restart = 0; restart < 2; restart++) { /* the second without a checkpoint of it */
             daemon_stop(&d, SIGKILL, WAIT_S);
             ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
@@ -336,7 +328,7 @@ static void cut_through(const struct daemon *d, const struct crew_worker *crew, 
     struct dice dice = {11};
     for (int k = 1; k <= CUT_SWAPS; k++) {
         const char *config = exact[k % WITHOUT_QUORUM];
-        write_config(d, config);
+        ck_assert(daemon_write_config(d, config));
         if (dice_below(&dice, 2) == 0)
             proxy_cut(proxy);
         kill(d->pid, SIGHUP);
@@ -546,10 +538,10 @@ START_TEST(a_broken_configuration_changes_nothing_and_is_counted)
     }
     ck_assert_double_eq(daemon_number(&d, "/status", "generation"), 0);
     assert_go_on(&d, crew, WORKERS, "async-sgd");
-    write_config(&d, exact[0]);
+    ck_assert(daemon_write_config(&d, exact[0]));
     kill(d.pid, SIGHUP);
     ck_assert(daemon_reaches(&d, "/status", "reload.unchanged", 1, WAIT_S));
-    write_config(&d, exact[1]);
+    ck_assert(daemon_write_config(&d, exact[1]));
     kill(d.pid, SIGHUP);
     ck_assert(daemon_reaches(&d, "/status", "generation", 1, WAIT_S));
     swap_to(&d, exact[0]);

@@ -148,13 +148,11 @@ START_TEST(what_happens_to_a_job_is_in_its_history)
     static char text[1 << 16];
     static const char *const nothing[] = {NULL};
     ck_assert_int_eq(daemon_prepare(&d, NULL, nothing), 0);
-    FILE *f = fopen(d.config, "we");
-    ck_assert(f != NULL && fputs("method: async-sgd\n", f) >= 0 && fclose(f) == 0);
+    ck_assert(daemon_write_config(&d, "method: async-sgd\n"));
     ck_assert_int_eq(daemon_start(&d, NULL), 0);
     join(&d, &stays, 0);
     join(&d, &goes, 1);
-    f = fopen(d.config, "we");
-    ck_assert(f != NULL && fputs("method: async-msgd\n", f) >= 0 && fclose(f) == 0);
+    ck_assert(daemon_write_config(&d, "method: async-msgd\n"));
     ck_assert_msg(psctl(&d, "reload", text, sizeof text) == 0, "psctl reload: %s", text);
     ck_assert_int_eq(psctl(&d, "checkpoint", text, sizeof text), 0);
     ck_assert(crew_stop(&goes, WAIT_S));

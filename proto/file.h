@@ -1,0 +1,18 @@
+/* file.h: reads and writes whole parts of files: a call that a signal interrupts, or that moves less, is made
+ * again. */
+#ifndef PS_FILE_H
+#define PS_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Reads len bytes from the offset `at` on. 0; -ENODATA: the file ends before; other -errno. *got, which may
+ * be NULL: how many bytes were read. */
+int ps_file_read(int fd, uint64_t at, void *to, size_t len, size_t *got);
+
+/* Writes at the file's position, or from the offset `at` on. 0 or -errno. *written, which may be NULL: how
+ * many bytes were. */
+int ps_file_append(int fd, const void *bytes, size_t len, size_t *written);
+int ps_file_write(int fd, uint64_t at, const void *bytes, size_t len, size_t *written);
+
+#endif
