@@ -78,15 +78,21 @@ json_t *psd_json_record(const struct psd_record *r)
     return o;
 }
 
-/* Halves the records when memory is full, so that even a job of a month fits. The evaluation of a removed
- * record, which is rare, moves to the record before it if that has none, and its event if that has none of
- * the same importance. */
+/* Makes room when memory is full, so that even a job of a month fits: of each part of its time the first
+ * record stays. Parts are equally long, and twice as long whenever they would be too many. The evaluation of
+ * a removed record, which is rare, moves to the record before it if that has none, and its event if that has
+ * none of the same importance. */
 static void thin(struct psd_history *h)
 {
+    double begin = h->records[0].t_s, span = h->records[h->n - 1].t_s - begin, part_s = 1.0 / 1024, last = -1;
     size_t kept = 0;
+    while (span / part_s > (double)h->n / 2)
+        part_s *= 2;
     for (size_t i = 0; i < h->n; i++) {
         struct psd_record *r = &h->records[i];
-        if (i % 2 == 0) {
+        double part = floor((r->t_s - begin) / part_s);
+        if (part > last) {
+            last = part;
             h->records[kept++] = *r;
             continue;
         }

@@ -1,5 +1,5 @@
 /* The first value that is not finite, what psd answers with where a number is not known, and a history that
- * cannot be written. */
+ * cannot be written, or is long. */
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -128,6 +128,60 @@ START_TEST(a_full_disk_is_named_once)
 }
 END_TEST
 
+static struct job_fixture *begin_history(size_t max)
+{
+    enum { LINES_BYTES = 1 << 18 }; /* as psd_history_open has it */
+    struct job_fixture *d = calloc(1, sizeof *d);
+    job_fixture_wire(d);
+    ck_assert_int_eq(uv_loop_init(&d->loop), 0);
+    d->job.history = (struct psd_history){.records = calloc(max, sizeof *d->job.history.records),
+                                          .max = max,
+                                          .fd = open("/dev/null", O_WRONLY | O_CLOEXEC),
+                                          .lines = malloc(LINES_BYTES),
+                                          .written = malloc(LINES_BYTES)};
+    return d;
+}
+
+static void end_history(struct job_fixture *d)
+{
+    uv_run(&d->loop, UV_RUN_DEFAULT);
+    psd_history_close(&d->job);
+    ck_assert_int_eq(uv_loop_close(&d->loop), 0);
+    free(d);
+}
+
+/* A job of a month has 300 times as many records as fit into the memory: its whole time is there, not its
+ * last hours alone, and what is rare. */
+START_TEST(a_long_history_is_kept_of_all_its_time)
+{
+    enum { MOST = 64, N = 300 * MOST };
+    struct job_fixture *d = begin_history(MOST);
+    const struct psd_history *h = &d->job.history;
+    unsigned methods = 0;
+    for (int i = 0; i < N; i++) {
+        d->job.started_ms = psd_loop_now_ms(&d->loop);
+        d->job.started_unix_ms += 1000;
+        if (i % (N / 4) == N / 8)
+            psd_history_tell(&d->job, PSD_EVENT_METHOD, "%d", i);
+        else
+            psd_history_add(&d->job);
+        if (i % 100 == 0)
+            uv_run(&d->loop, UV_RUN_DEFAULT);
+        ck_assert_uint_le(h->n, h->max);
+    }
+    ck_assert_double_eq(h->records[0].t_s, 1);
+    ck_assert_double_eq(h->records[h->n - 1].t_s, N);
+    for (size_t i = 0; i < h->n; i++) {
+        methods += h->records[i].kind == PSD_EVENT_METHOD;
+        if (i > 0)
+            ck_assert_double_le(h->records[i].t_s - h->records[i - 1].t_s, 8.0 * N / MOST);
+    }
+    ck_assert_uint_eq(methods, 4);
+    ck_assert_uint_eq(h->dropped, 0);
+    end_history(d);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-watch");
@@ -136,6 +190,7 @@ int main(void)
     tcase_add_test(tc, only_the_first_is_remembered);
     tcase_add_test(tc, evaluations_that_decide);
     tcase_add_test(tc, a_full_disk_is_named_once);
+    tcase_add_test(tc, a_long_history_is_kept_of_all_its_time);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }
