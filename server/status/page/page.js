@@ -286,6 +286,7 @@ async function look() {
     job.status = status;
     job.crew = workers;
     job.heardAt = Date.now();
+    if (all) job.counts.clear(); /* a psd that was restarted counts anew */
     takeHistory(history.history, all);
     notice("gone", null);
     notice("done", null);
