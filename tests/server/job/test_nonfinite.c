@@ -205,6 +205,57 @@ START_TEST(counters_that_begin_anew_have_no_mean)
 }
 END_TEST
 
+static unsigned lines_of(int log)
+{
+    static char text[1 << 18];
+    unsigned n = 0;
+    ssize_t len = pread(log, text, sizeof text, 0);
+    for (ssize_t i = 0; i < len; i++)
+        n += text[i] == '\n';
+    return n;
+}
+
+static struct job_fixture *begin_changes(void)
+{
+    struct job_fixture *d = begin_history(8192);
+    struct ps_error err, warning;
+    psd_config_defaults(&d->job.reload.layers.base);
+    d->cfg = d->job.reload.layers.base;
+    ck_assert_msg(psd_config_settle(&d->cfg, &err, &warning) == 0, "%s", err.text);
+    d->cfg.lanes = 2;
+    return d;
+}
+
+/* A worker may set something at each of its steps for a month. */
+START_TEST(changes_all_the_time_are_not_told_of_each_time)
+{
+    static const char *const changes[] = {"checkpoint.keep=4", "checkpoint.keep=5", "checkpoint.keep=5",
+                                          "checkpoint.keep=0", "checkpoint.every_s=x"};
+    enum { SECONDS = 100, A_SECOND = 20, MOST = 100 + SECONDS / 10 + 1 }; /* as psd_changes_tell has it */
+    struct job_fixture *d = begin_changes();
+    struct psd_reloader *r = &d->job.reload;
+    int log = memfd_create("log", 0), was = dup(2);
+    struct ps_error err;
+    dup2(log, 2);
+    for (int i = 0; i < SECONDS * A_SECOND; i++) {
+        d->loop.time += 1000 / A_SECOND;
+        psd_set(&d->job, changes[(size_t)i % ROWS(changes)], &err);
+    }
+    size_t n_told = d->job.history.n;
+    d->loop.time += 10000;
+    ck_assert_int_ge(psd_set(&d->job, changes[0], &err), 0);
+    dup2(was, 2);
+    ck_assert_uint_eq(r->n_applied + r->n_unchanged + r->n_refused, SECONDS * A_SECOND + 1);
+    ck_assert_uint_gt(r->n_refused, 0);
+    ck_assert_uint_le(n_told, MOST);
+    ck_assert_uint_eq(d->job.history.n, n_told + 1);
+    ck_assert_uint_le(lines_of(log), 3 * MOST);
+    close(log);
+    close(was);
+    end_history(d);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-watch");
@@ -215,6 +266,7 @@ int main(void)
     tcase_add_test(tc, a_full_disk_is_named_once);
     tcase_add_test(tc, a_long_history_is_kept_of_all_its_time);
     tcase_add_test(tc, counters_that_begin_anew_have_no_mean);
+    tcase_add_test(tc, changes_all_the_time_are_not_told_of_each_time);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }
