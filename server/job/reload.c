@@ -196,13 +196,17 @@ static int put_all_in_force(struct psd_job *job, struct ps_error *err)
     return 1;
 }
 
-/* Counts, stores and logs the result. */
+/* Counts, stores and logs the result. While a change is in progress `last` is for the result of that one,
+ * which a worker waits for; one that finds psd busy asks again. */
 static int conclude(struct psd_job *job, int rc, const struct ps_error *err)
 {
     char list[PSD_SETTINGS_BYTES + 400];
     const bool tells = !job->reload.untold;
+    if (rc == -EBUSY)
+        return rc;
     if (rc < 0) {
-        job->reload.last = *err;
+        if (job->method_change.phase == PSD_METHOD_CHANGE_NONE)
+            job->reload.last = *err;
         job->reload.n_refused++;
         if (tells)
             ps_log(PS_LOG_ERROR, "reload.refused", "%s; nothing has changed", err->text);

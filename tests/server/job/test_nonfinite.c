@@ -1,5 +1,6 @@
 /* The first value that is not finite, what psd answers with where a number is not known, and a history that
  * cannot be written, is long, or counts what begins anew. */
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -256,6 +257,33 @@ START_TEST(changes_all_the_time_are_not_told_of_each_time)
 }
 END_TEST
 
+/* Whoever has asked for a change is answered with its result, although another one is refused meanwhile. */
+START_TEST(a_change_in_progress_has_its_own_result)
+{
+    static const struct {
+        enum psd_method_change_phase phase;
+        const char *lines;
+        int rc;
+    } rows[] = {{PSD_METHOD_CHANGE_DUE, "checkpoint.every_s=x", -EINVAL},
+                {PSD_METHOD_CHANGE_CLOSING, "checkpoint.keep=5", -EBUSY},
+                {PSD_METHOD_CHANGE_NONE, "checkpoint.every_s=x", -EINVAL}};
+    struct job_fixture *d = begin_changes();
+    struct ps_error err;
+    int log = memfd_create("log", 0), was = dup(2);
+    d->job.method_change.phase = rows[_i].phase;
+    d->job.method_change.layers = d->job.reload.layers;
+    dup2(log, 2);
+    int rc = psd_set(&d->job, rows[_i].lines, &err);
+    dup2(was, 2);
+    ck_assert_int_eq(rc, rows[_i].rc);
+    ck_assert_int_eq(d->job.reload.last.text[0] != 0, rows[_i].phase == PSD_METHOD_CHANGE_NONE);
+    ck_assert_uint_eq(lines_of(log), rc == -EINVAL); /* who finds psd busy asks again */
+    close(log);
+    close(was);
+    end_history(d);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-watch");
@@ -267,6 +295,7 @@ int main(void)
     tcase_add_test(tc, a_long_history_is_kept_of_all_its_time);
     tcase_add_test(tc, counters_that_begin_anew_have_no_mean);
     tcase_add_test(tc, changes_all_the_time_are_not_told_of_each_time);
+    tcase_add_loop_test(tc, a_change_in_progress_has_its_own_result, 0, 3);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }
