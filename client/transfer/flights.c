@@ -198,6 +198,14 @@ static void adapt(struct psc *c, struct psc_flight *f, bool landed, bool same_ma
         f->lanes[i].n_left = 0; /* it asked for no answer */
 }
 
+/* Whether a checkpoint may have a part of the exchange, which the next ADD includes. With another lane map
+ * psd has forgotten it. */
+static bool may_be_cut(const struct psc_transfer_state *ts, const struct psc_flight *f)
+{
+    return ts->cut && !f->over && f->t.is_owed && !f->t.is_fragment &&
+           f->t.generation != ts->welcome.generation;
+}
+
 int psc_flights_take_swap(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
@@ -207,6 +215,8 @@ int psc_flights_take_swap(struct psc *c)
         landed[i] = !f->over && psc_flight_has_landed(ts, f);
         if (landed[i] && psc_transfer_moves(&f->t))
             psc_wire_landed_whole(c, f);
+        if (!landed[i] && same_map && may_be_cut(ts, f))
+            ts->again_seq = f->seq;
     }
     int rc = psc_flights_prepare(c);
     ts->one_by_one = true;
@@ -224,8 +234,6 @@ int psc_flights_check(struct psc *c)
         if (f->over || !psc_transfer_moves(&f->t) || f->t.generation == ts->welcome.generation)
             continue;
         f->over = true;
-        if (ts->cut && f->t.is_owed && !f->t.is_fragment)
-            ts->again_seq = f->seq;
         f->rc = ps_fail(&ts->error, PSC_METHOD_CHANGED,
                         "the method has changed to '%s': nothing of this transfer has landed",
                         ts->welcome.method);
