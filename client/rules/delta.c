@@ -185,6 +185,7 @@ static struct psc_transfer transfer_of(const struct psc *c, uint32_t fragment, s
 {
     const float *message = c->worker.vectors[PSC_VECTOR_MESSAGE];
     struct psc_transfer t = psc_exchange_of(c, message + part.begin, target + part.begin, n_samples);
+    t.is_owed = true;
     t.is_fragment = psc_pacing_fragments(c) > 1;
     t.fragment = (uint16_t)fragment;
     t.part = part;

@@ -50,6 +50,7 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     } else if ((rc = psc_transfer_check(c, &t, &c->error)) == PSC_OK) {
         t.name = NULL;
         t.watched = false;
+        t.is_owed = true;
         psc_prefetch_exchange(c, &t, c->worker.clock + 1, false);
     }
     if (rc == PSC_OK)

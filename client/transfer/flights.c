@@ -30,13 +30,25 @@ struct psc_flight *psc_flight_find(struct psc_transfer_state *ts, uint64_t seq)
     return NULL;
 }
 
+/* A psd that was killed may come back with another method, and its checkpoint may have a part of the exchange
+ * that was on its way. What the worker adds then, which includes the exchange, has the exchange's number, so
+ * that the part does not land again. */
+static uint64_t seq_of(struct psc_transfer_state *ts, const struct psc_transfer *t)
+{
+    uint64_t again = t->kind == PS_FRAME_ADD ? ts->again_seq : 0;
+    if (psc_transfer_moves(t) || t->kind == PS_FRAME_ADD || t->kind == PS_FRAME_SET)
+        ts->again_seq = 0; /* lanes accept no older one any more */
+    if (again == 0)
+        ts->seq += (uint32_t)ts->seq == UINT32_MAX ? 2 : 1; /* landed_seq is never 0 */
+    return again != 0 ? again : ts->seq;
+}
+
 void psc_flight_begin(struct psc *c, const struct psc_transfer *t)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
     struct psc_flight *f = &ts->flights[ts->n_flights++];
-    ts->seq += (uint32_t)ts->seq == UINT32_MAX ? 2 : 1; /* landed_seq is never 0 */
     f->t = *t;
-    f->seq = ts->seq;
+    f->seq = seq_of(ts, t);
     f->over = false;
     f->rc = PSC_OK;
     f->version = 0;
@@ -90,7 +102,8 @@ static void publish(struct psc *c)
     struct psc_shared *s = &c->session.shared;
     pthread_mutex_lock(&s->lock);
     s->counts = c->transfer_state.counts;
-    s->ended = c->transfer_state.flights[0].seq; /* they end in their order */
+    if (c->transfer_state.again_seq == 0)
+        s->ended = c->transfer_state.flights[0].seq; /* they end in their order */
     for (uint32_t i = 0; i < c->transfer_state.shard.n_parts; i++)
         if (c->transfer_state.part_versions[i] != 0)
             s->versions[i] = c->transfer_state.part_versions[i];
@@ -185,6 +198,14 @@ static void adapt(struct psc *c, struct psc_flight *f, bool landed, bool same_ma
         f->lanes[i].n_left = 0; /* it asked for no answer */
 }
 
+/* Whether a checkpoint may have a part of the exchange, which the next ADD includes. With another lane map
+ * psd has forgotten it. */
+static bool may_be_cut(const struct psc_transfer_state *ts, const struct psc_flight *f)
+{
+    return ts->cut && !f->over && f->t.is_owed && !f->t.is_fragment &&
+           f->t.generation != ts->welcome.generation;
+}
+
 int psc_flights_take_swap(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
@@ -194,6 +215,8 @@ int psc_flights_take_swap(struct psc *c)
         landed[i] = !f->over && psc_flight_has_landed(ts, f);
         if (landed[i] && psc_transfer_moves(&f->t))
             psc_wire_landed_whole(c, f);
+        if (!landed[i] && same_map && may_be_cut(ts, f))
+            ts->again_seq = f->seq;
     }
     int rc = psc_flights_prepare(c);
     ts->one_by_one = true;

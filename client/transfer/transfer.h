@@ -74,6 +74,7 @@ struct psc_transfer {
     bool keeps_turn;      /* each lane's last piece is sent when the caller waits for the transfer */
     bool may_be_in_place; /* `landed` is the elastic update of `send` itself, which a lane may do in place */
     bool restarts;        /* the worker restarts from the answer: the error feedback is cleared */
+    bool is_owed;         /* if nothing of it has landed, the worker adds it when the method changes */
     const struct psc_gate *gate; /* of `send`; NULL: all of it may leave */
     psc_landed landed;           /* NULL: the answer has no payload */
     float *target;               /* [floats of the scope] */
@@ -212,6 +213,7 @@ struct psc_transfer_state {
     struct psc_wire wire;
     float *scratch;        /* two chunks: for encoding and decoding, and for answers that are not aligned */
     uint64_t seq;          /* of the last transfer that has begun */
+    uint64_t again_seq;    /* of an exchange that the next ADD includes: see seq_of. 0: there is none */
     uint64_t save_version; /* of the last answer that asked to save; 0: none has */
     uint64_t transfer_version;            /* the newest version in answers to the transfers in progress */
     uint64_t part_versions[PS_MAX_PARTS]; /* the same for each part; 0: none has answered */

@@ -217,6 +217,13 @@ static void follow_end(struct ctl_top *top, bool gone)
     }
 }
 
+/* After a restart of psd, which in a container has the same pid, there is nothing to compare with. */
+static bool is_same_run(const json_t *before, const json_t *now)
+{
+    return number(before, "pid") == number(now, "pid") &&
+           !(number(now, "uptime_s") < number(before, "uptime_s"));
+}
+
 int ctl_top_look(struct ctl_top *top, struct ps_error *err)
 {
     struct screen_state l = {.at_s = ps_now_s()};
@@ -234,8 +241,7 @@ int ctl_top_look(struct ctl_top *top, struct ps_error *err)
         return rc;
     }
     look_finish(&top->before);
-    /* after a restart of psd there is nothing to compare with */
-    if (top->now.status != NULL && number(top->now.status, "pid") == number(l.status, "pid"))
+    if (top->now.status != NULL && is_same_run(top->now.status, l.status))
         top->before = top->now;
     else
         look_finish(&top->now);

@@ -15,6 +15,7 @@ int psd_method_change_try(struct psd_job *job, const char *settings, uint32_t ge
 {
     struct psd_method_change *w = &job->method_change;
     bool others;
+    psd_changes_tell(job);
     psd_method_change_drop(job);
     if (job->checkpointer.busy) /* ordered in an earlier slot, of which the head knows nothing */
         return ps_fail(err, -EBUSY, "a checkpoint is still being written; try again");
@@ -56,14 +57,16 @@ void psd_method_change_make(struct psd_job *job)
         psd_layers_apply(job, &w->layers, &w->next);
         return;
     }
-    psd_history_tell_method(job, &w->next, job->cfg->method, w->generation);
+    if (!job->reload.untold)
+        psd_history_tell_method(job, &w->next, job->cfg->method, w->generation);
     *job->cfg = w->next;
     atomic_store_explicit(&job->lanes->shared.generation, w->generation, memory_order_relaxed);
     psd_layers_apply(job, &w->layers, &w->next);
-    ps_log(PS_LOG_INFO, "job.swapped",
-           "generation %u: method %s (rule %s, admission %s, optimizer %s), from version %" PRIu64,
-           w->generation, job->cfg->method, job->cfg->rule, job->cfg->admission, job->cfg->optimizer,
-           psd_version(job->lanes));
+    if (!job->reload.untold)
+        ps_log(PS_LOG_INFO, "job.swapped",
+               "generation %u: method %s (rule %s, admission %s, optimizer %s), from version %" PRIu64,
+               w->generation, job->cfg->method, job->cfg->rule, job->cfg->admission, job->cfg->optimizer,
+               psd_version(job->lanes));
 }
 
 bool psd_method_change_close_own(struct psd_job *job)

@@ -228,11 +228,14 @@ static void finish(struct psd_job *job)
     job->hooks.welcome_all(job->psd);
     psd_membership_method_changed(job, keeps_shares);
     psd_checkpointer_go_on(job);
-    ps_log(PS_LOG_INFO, "job.swapped",
-           "generation %u: method %s (rule %s, admission %s, optimizer %s) after %s, from version %" PRIu64,
-           generation, job->cfg->method, job->cfg->rule, job->cfg->admission, job->cfg->optimizer, was,
-           psd_version(job->lanes));
-    psd_history_tell_method(job, job->cfg, was, generation);
+    if (!job->reload.untold) {
+        ps_log(
+            PS_LOG_INFO, "job.swapped",
+            "generation %u: method %s (rule %s, admission %s, optimizer %s) after %s, from version %" PRIu64,
+            generation, job->cfg->method, job->cfg->rule, job->cfg->admission, job->cfg->optimizer, was,
+            psd_version(job->lanes));
+        psd_history_tell_method(job, job->cfg, was, generation);
+    }
     if (again)
         psd_reload(job, &(struct ps_error){""});
 }
@@ -341,8 +344,10 @@ static void refuse(struct psd_job *job, const char *why)
     w->agreed = false;
     job->reload.n_refused++;
     ps_fail(&job->reload.last, 0, "%s", why);
-    ps_log(PS_LOG_ERROR, "reload.refused", "%s; the method stays %s", why, job->cfg->method);
-    psd_history_tell(job, PSD_EVENT_METHOD, "the change was refused: %s", why);
+    if (!job->reload.untold) {
+        ps_log(PS_LOG_ERROR, "reload.refused", "%s; the method stays %s", why, job->cfg->method);
+        psd_history_tell(job, PSD_EVENT_METHOD, "the change was refused: %s", why);
+    }
     if (w->again) {
         w->again = false;
         psd_reload(job, &(struct ps_error){""});

@@ -136,6 +136,7 @@ static void put_in_force(struct psd_job *job)
         job->method_change.phase != PSD_METHOD_CHANGE_NONE || job->state != PSD_STATE_READY ||
         (p->refused_ms != 0 && now - p->refused_ms < RETRY_MS))
         return;
+    job->reload.untold = false;
     if (psd_method_change_begin(job, &next, &job->reload.layers, &err) < 0) {
         p->refused_ms = now;
         ps_log(PS_LOG_WARN, "schedule.plateau", "the learning rate cannot drop yet: %s", err.text);

@@ -6,11 +6,33 @@
 #include "server/job/job.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "proto/log.h"
 #include "server/config/check_method.h"
+
+void psd_changes_tell(struct psd_job *job)
+{
+    enum { AT_ONCE = 100, EVERY_MS = 10000 };
+    struct psd_reloader *r = &job->reload;
+    uint64_t less = (psd_loop_now_ms(job->loop) - r->told_ms) / EVERY_MS;
+    r->told_ms += less * EVERY_MS;
+    r->n_told = r->n_told > less ? r->n_told - less : 0;
+    r->untold = r->n_told >= AT_ONCE;
+    if (r->untold) {
+        r->n_untold++;
+        return;
+    }
+    r->n_told++;
+    if (r->n_untold > 0)
+        ps_log(PS_LOG_WARN, "reload.untold",
+               "%" PRIu64 " changes of the configuration are not in the log and the history: they were "
+               "requested all the time",
+               r->n_untold);
+    r->n_untold = 0;
+}
 
 /* Applies all keys that do not belong to the method. */
 static void take_others(struct psd_job *job, const struct psd_config *next)
@@ -79,7 +101,7 @@ int psd_layers_build(struct psd_job *job, const struct psd_config_layers *layers
         (*method && ((rc = psd_config_clique_change(job->cfg, next, err)) < 0 ||
                      (rc = check_ranks(job, next, err)) < 0 || (rc = check_libraries(job, next, err)) < 0)))
         return rc;
-    if (warning.text[0] != 0)
+    if (warning.text[0] != 0 && !job->reload.untold)
         ps_log(PS_LOG_WARN, "config.warning", "%s", warning.text);
     return 0;
 }
@@ -174,30 +196,37 @@ static int put_all_in_force(struct psd_job *job, struct ps_error *err)
     return 1;
 }
 
-/* Counts, stores and logs the result. */
+/* Counts, stores and logs the result. While a change is in progress `last` is for the result of that one,
+ * which a worker waits for; one that finds psd busy asks again. */
 static int conclude(struct psd_job *job, int rc, const struct ps_error *err)
 {
     char list[PSD_SETTINGS_BYTES + 400];
+    const bool tells = !job->reload.untold;
+    if (rc == -EBUSY)
+        return rc;
     if (rc < 0) {
-        job->reload.last = *err;
+        if (job->method_change.phase == PSD_METHOD_CHANGE_NONE)
+            job->reload.last = *err;
         job->reload.n_refused++;
-        ps_log(PS_LOG_ERROR, "reload.refused", "%s; nothing has changed", err->text);
+        if (tells)
+            ps_log(PS_LOG_ERROR, "reload.refused", "%s; nothing has changed", err->text);
         return rc;
     }
     psd_settings_list(psd_settings_now(job), list, sizeof list);
-    if (rc == 0) {
+    if (rc == 0)
         job->reload.n_unchanged++;
-        ps_log(PS_LOG_INFO, "reload.unchanged", "the configuration has not changed");
-    } else {
+    else
         job->reload.n_applied++;
-    }
-    if (list[0] != 0)
+    if (rc == 0 && tells)
+        ps_log(PS_LOG_INFO, "reload.unchanged", "the configuration has not changed");
+    if (list[0] != 0 && tells)
         ps_log(PS_LOG_INFO, "reload.set", "set while the job runs, overriding file and options: %s", list);
     return rc;
 }
 
 int psd_reload(struct psd_job *job, struct ps_error *err)
 {
+    psd_changes_tell(job);
     psd_notify_reloading(&job->notify); /* READY follows when the method has changed: server/psd.c */
     job->reload.last.text[0] = 0;
     return conclude(job, put_all_in_force(job, err), err);
@@ -207,6 +236,8 @@ int psd_reload(struct psd_job *job, struct ps_error *err)
 static void log_lines(struct psd_job *job, const char *what, const char *lines)
 {
     char text[300];
+    if (job->reload.untold)
+        return;
     psd_settings_list(lines, text, sizeof text);
     psd_history_tell(job, PSD_EVENT_METHOD, "%s %s", what, text);
 }
@@ -233,6 +264,7 @@ static int change_settings(struct psd_job *job,
 
 int psd_set(struct psd_job *job, const char *lines, struct ps_error *err)
 {
+    psd_changes_tell(job);
     int rc = conclude(job, change_settings(job, psd_settings_add, lines, err), err);
     if (rc >= 0)
         log_lines(job, "set", lines);
@@ -241,6 +273,7 @@ int psd_set(struct psd_job *job, const char *lines, struct ps_error *err)
 
 int psd_unset(struct psd_job *job, const char *keys, struct ps_error *err)
 {
+    psd_changes_tell(job);
     int rc = conclude(job, change_settings(job, psd_settings_remove, keys, err), err);
     if (rc >= 0)
         log_lines(job, "unset", keys);

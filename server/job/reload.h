@@ -25,7 +25,16 @@ struct psd_reloader {
     uint64_t recorded;               /* the journal's change after which DIR/job has the settings */
     uint64_t n_applied, n_unchanged, n_refused;
     struct ps_error last; /* of the last reload; "": it succeeded */
+    /* psd_changes_tell: changes that were told of, less one in ten seconds up to told_ms; those left out
+     * since then; and whether the last one is. */
+    uint64_t n_told, told_ms, n_untold;
+    bool untold;
 };
+
+/* A change is requested. Decides whether the log and the history tell of it, unless `untold`: of a hundred,
+ * and beyond that of one in ten seconds. A worker that sets the learning rate at each step would fill the
+ * disk. Logs how many were left out. */
+void psd_changes_tell(struct psd_job *job);
 
 /* Reads the configuration again and applies it, the method by a method change. 1: it is being applied; 0:
  * nothing differs; -EINVAL and others: it was refused and nothing changes. */

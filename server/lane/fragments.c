@@ -74,7 +74,8 @@ static const struct psd_fragment *fragment_of(const struct psd_lane *lane, uint3
 uint32_t psd_lane_landed_whole(const struct psd_lane *lane, const struct psd_lane_client *c, uint32_t track)
 {
     const struct psd_lane_track *t = &c->tracks[track];
-    if (lane->n_fragments == 0)
+    bool undivided = t->fragment == 0 && lane->n_tracks > 1; /* made before the method had fragments */
+    if (lane->n_fragments == 0 || undivided)
         return t->n_landed == lane->n_chunks ? lane->center->own_moving : 0;
     if (t->fragment > 0)
         return t->n_landed == lane->fragments[t->fragment - 1].n_pieces

@@ -79,15 +79,21 @@ json_t *psd_json_record(const struct psd_record *r)
     return o;
 }
 
-/* Halves the records when memory is full, so that even a job of a month fits. The evaluation of a removed
- * record, which is rare, moves to the record before it if that has none, and its event if that has none of
- * the same importance. */
+/* Makes room when memory is full, so that even a job of a month fits: of each part of its time the first
+ * record stays. Parts are equally long, and twice as long whenever they would be too many. The evaluation of
+ * a removed record, which is rare, moves to the record before it if that has none, and its event if that has
+ * none of the same importance. */
 static void thin(struct psd_history *h)
 {
+    double begin = h->records[0].t_s, span = h->records[h->n - 1].t_s - begin, part_s = 1.0 / 1024, last = -1;
     size_t kept = 0;
+    while (span / part_s > (double)h->n / 2)
+        part_s *= 2;
     for (size_t i = 0; i < h->n; i++) {
         struct psd_record *r = &h->records[i];
-        if (i % 2 == 0) {
+        double part = floor((r->t_s - begin) / part_s);
+        if (part > last) {
+            last = part;
             h->records[kept++] = *r;
             continue;
         }
@@ -223,7 +229,8 @@ static double largest_distance(const struct psd_job *job)
     return largest;
 }
 
-/* The mean over the updates since the last record. */
+/* The mean over the updates since the last record; NaN also when another server's counters have begun
+ * anew. */
 static double recent_staleness(struct psd_job *job)
 {
     struct psd_history *h = &job->history;
@@ -232,8 +239,9 @@ static double recent_staleness(struct psd_job *job)
     psd_stats_totals(job, &t);
     for (int k = 0; k < PSD_STALENESS_BUCKETS; k++)
         count += t.staleness[k];
-    uint64_t n = count - h->last_stale_count;
-    double mean = n > 0 ? (double)(t.staleness_sum - h->last_stale_sum) / (double)n : NAN;
+    bool goes_on = count > h->last_stale_count && t.staleness_sum >= h->last_stale_sum;
+    double mean =
+        goes_on ? (double)(t.staleness_sum - h->last_stale_sum) / (double)(count - h->last_stale_count) : NAN;
     h->last_stale_count = count;
     h->last_stale_sum = t.staleness_sum;
     return mean;

@@ -44,13 +44,18 @@ async function ask(path) {
     }
 }
 
-/* Drops every second record, as psd does. Its evaluation moves to the record before if that has none, and its
- * event if that has none of the same importance. The newest record stays, since the next request asks for
- * later ones. */
+/* Keeps the first record of each part of the time, as psd does. Parts are equally long, and twice as long
+ * whenever they would be too many. The evaluation of another record moves to the record before if that has none,
+ * and its event if that has none of the same importance. The newest record stays, since the next request asks
+ * for later ones. */
 function thin(records) {
-    const kept = [];
-    records.forEach((r, i) => {
-        if (i % 2 === 0 || i === records.length - 1) {
+    const first = records[0], newest = records[records.length - 1], kept = [];
+    let every = 1 / 1024, last = -1;
+    while ((newest.t - first.t) / every > records.length / 2) every *= 2;
+    records.forEach((r) => {
+        const part = Math.floor((r.t - first.t) / every);
+        if (part > last || r === newest) {
+            last = part;
             kept.push(r);
             return;
         }
@@ -281,6 +286,7 @@ async function look() {
     job.status = status;
     job.crew = workers;
     job.heardAt = Date.now();
+    if (all) job.counts.clear(); /* a psd that was restarted counts anew */
     takeHistory(history.history, all);
     notice("gone", null);
     notice("done", null);

@@ -24,6 +24,7 @@ struct fake {
     const char *codec; /* of messages, with error feedback; NULL: floats */
     bool refuses;      /* exchanges of the first fragment, until one of the second has landed */
     bool holds_last;   /* `holds` is for the last piece of a fragment only */
+    bool undivided; /* the method has no fragments; a change of it is also a restart, which has what landed */
     void *context, *control, *lane;
     char url[64], lane_url[64];
     pthread_t thread;
@@ -71,13 +72,15 @@ static void welcome(struct fake *f)
     method.admission = (char *)(uintptr_t)f->admission;
     method.learning_rate = 1, method.period = FRAGMENTS, method.fragments = FRAGMENTS;
     method.overlap = true, method.overlap_steps = FRAGMENTS;
+    if (f->undivided)
+        method.period = 1, method.fragments = method.overlap_steps = 0, method.overlap = false;
     method.message_codec = (char *)(uintptr_t)(f->codec != NULL ? f->codec : "raw");
     method.error_feedback = f->codec != NULL;
     method.schedule = &schedule;
     w.client = 0, w.incarnation = 5, w.workers = 1, w.method = &method, w.transport = "tcp";
     w.generation = f->generation;
     w.revival = f->restarted;
-    for (uint32_t i = 0; i < FRAGMENTS && f->tracks > 0; i++)
+    for (uint32_t i = 0; i < FRAGMENTS && f->tracks > 0 && !f->undivided; i++)
         if (f->seqs[i] > landed[i % f->tracks])
             landed[i % f->tracks] = f->seqs[i];
     for (uint32_t i = 0; i < PS_MAX_TRACKS; i++)
@@ -275,6 +278,11 @@ static void *server_thread(void *arg)
             on_control(f);
         if (items[1].revents)
             on_data(f);
+        if (f->undivided && atomic_load(&f->n_held) == f->window && atomic_load(&f->holds)) {
+            f->restarted++;
+            atomic_store(&f->restarts, f->restarted);
+            atomic_store(&f->change, 1);
+        }
         if (atomic_load(&f->change) != f->generation) {
             f->generation = atomic_load(&f->change);
             forget(f);
@@ -305,11 +313,12 @@ static void fake_start(struct fake *f, uint32_t tracks, const char *admission, u
                        uint32_t window, const char *codec)
 {
     memset(f, 0, sizeof *f);
+    f->undivided = tracks == 1;
     f->tracks = tracks;
     f->window = window;
     f->codec = codec;
     f->holds_last = codec != NULL;
-    f->refuses = codec == NULL && window < MOST_HELD;
+    f->refuses = codec == NULL && window < MOST_HELD && !f->undivided;
     f->admission = admission;
     f->drops = drops;
     zmq_msg_init(&f->worker);
@@ -527,6 +536,22 @@ START_TEST(what_is_owed_is_owed_once)
 }
 END_TEST
 
+/* psd is killed with an exchange in its checkpoint in part, and comes back with another method. The worker
+ * owes the rest of it. */
+START_TEST(what_landed_in_part_lands_once_although_the_method_changes)
+{
+    fake_start(&fake, 1, "fcfs", 0, 3, NULL);
+    struct psc *c = join();
+    step(c);
+    atomic_store(&fake.holds, true);
+    for (int i = 0; i < 3; i++)
+        step(c);
+    ck_assert_uint_eq(c->generation, 1);
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
 /* The method changes with four on their way that have not landed, and the worker saves before its next step.
  */
 START_TEST(a_state_has_what_a_change_has_refused)
@@ -566,6 +591,7 @@ int main(void)
     tcase_add_test(tc, what_is_refused_holds_nothing_back);
     tcase_add_loop_test(tc, what_a_checkpoint_has_is_not_owed, 0, 2);
     tcase_add_test(tc, what_is_owed_is_owed_once);
+    tcase_add_test(tc, what_landed_in_part_lands_once_although_the_method_changes);
     tcase_add_loop_test(tc, a_state_has_what_a_change_has_refused, 0, 2);
     suite_add_tcase(suite, tc);
     return unit_run(suite);

@@ -566,6 +566,18 @@ START_TEST(top_prints_a_frame)
 }
 END_TEST
 
+/* In a container it has the same pid, and a psd of several restarts in its process. */
+START_TEST(top_compares_nothing_with_a_psd_before_a_restart)
+{
+    static const char *const statuses[] = {"{\"pid\":7,\"uptime_s\":9.5,\"center\":{\"version\":123}}",
+                                           "{\"pid\":7,\"uptime_s\":1.5,\"center\":{\"version\":100}}", NULL};
+    struct script script = {.statuses = statuses, .workers = "{\"workers\":[]}"};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock top --once", text, sizeof text), 0);
+    assert_has(text, "version 100   - updates/s");
+}
+END_TEST
+
 /* psctl top --once on a terminal of so many columns, against the script. What it wrote is in text. */
 static void run_top(struct script *script, unsigned short columns, char *text, size_t size)
 {
@@ -793,6 +805,7 @@ int main(void)
     tcase_add_test(tc, set_carries_every_line);
     tcase_add_test(tc, evict_names_the_rank);
     tcase_add_test(tc, top_prints_a_frame);
+    tcase_add_test(tc, top_compares_nothing_with_a_psd_before_a_restart);
     tcase_add_test(tc, top_fits_the_terminal);
     tcase_add_test(tc, what_is_trained_is_laid_out);
     tcase_add_test(tc, workers_that_others_wait_for_are_named);

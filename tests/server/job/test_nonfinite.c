@@ -1,5 +1,6 @@
 /* The first value that is not finite, what psd answers with where a number is not known, and a history that
- * cannot be written. */
+ * cannot be written, is long, or counts what begins anew. */
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -128,6 +129,161 @@ START_TEST(a_full_disk_is_named_once)
 }
 END_TEST
 
+static struct job_fixture *begin_history(size_t max)
+{
+    enum { LINES_BYTES = 1 << 18 }; /* as psd_history_open has it */
+    struct job_fixture *d = calloc(1, sizeof *d);
+    job_fixture_wire(d);
+    ck_assert_int_eq(uv_loop_init(&d->loop), 0);
+    d->job.history = (struct psd_history){.records = calloc(max, sizeof *d->job.history.records),
+                                          .max = max,
+                                          .fd = open("/dev/null", O_WRONLY | O_CLOEXEC),
+                                          .lines = malloc(LINES_BYTES),
+                                          .written = malloc(LINES_BYTES)};
+    return d;
+}
+
+static void end_history(struct job_fixture *d)
+{
+    uv_run(&d->loop, UV_RUN_DEFAULT);
+    psd_history_close(&d->job);
+    ck_assert_int_eq(uv_loop_close(&d->loop), 0);
+    free(d);
+}
+
+/* A job of a month has 300 times as many records as fit into the memory: its whole time is there, not its
+ * last hours alone, and what is rare. */
+START_TEST(a_long_history_is_kept_of_all_its_time)
+{
+    enum { MOST = 64, N = 300 * MOST };
+    struct job_fixture *d = begin_history(MOST);
+    const struct psd_history *h = &d->job.history;
+    unsigned methods = 0;
+    for (int i = 0; i < N; i++) {
+        d->job.started_ms = psd_loop_now_ms(&d->loop);
+        d->job.started_unix_ms += 1000;
+        if (i % (N / 4) == N / 8)
+            psd_history_tell(&d->job, PSD_EVENT_METHOD, "%d", i);
+        else
+            psd_history_add(&d->job);
+        if (i % 100 == 0)
+            uv_run(&d->loop, UV_RUN_DEFAULT);
+        ck_assert_uint_le(h->n, h->max);
+    }
+    ck_assert_double_eq(h->records[0].t_s, 1);
+    ck_assert_double_eq(h->records[h->n - 1].t_s, N);
+    for (size_t i = 0; i < h->n; i++) {
+        methods += h->records[i].kind == PSD_EVENT_METHOD;
+        if (i > 0)
+            ck_assert_double_le(h->records[i].t_s - h->records[i - 1].t_s, 8.0 * N / MOST);
+    }
+    ck_assert_uint_eq(methods, 4);
+    ck_assert_uint_eq(h->dropped, 0);
+    end_history(d);
+}
+END_TEST
+
+/* Those of another server do when it comes back. */
+START_TEST(counters_that_begin_anew_have_no_mean)
+{
+    static struct psd_lane lane;
+    struct psd_lane *list[] = {&lane};
+    const struct {
+        uint64_t count, sum;
+        double mean;
+    } rows[] = {{10, 30, 3}, {20, 50, 2}, {4, 8, NAN}, {6, 18, 5}, {7, 2, NAN}, {7, 2, NAN}, {8, 6, 4}};
+    struct job_fixture *d = begin_history(ROWS(rows));
+    d->lanes.list = list;
+    d->lanes.n = 1;
+    for (size_t i = 0; i < ROWS(rows); i++) {
+        lane.stats.staleness[0] = rows[i].count;
+        lane.stats.staleness_sum = rows[i].sum;
+        psd_history_add(&d->job);
+        double mean = d->job.history.records[i].staleness;
+        ck_assert_msg(mean == rows[i].mean || (isnan(mean) && isnan(rows[i].mean)), "row %zu: %g", i, mean);
+    }
+    end_history(d);
+}
+END_TEST
+
+static unsigned lines_of(int log)
+{
+    static char text[1 << 18];
+    unsigned n = 0;
+    ssize_t len = pread(log, text, sizeof text, 0);
+    for (ssize_t i = 0; i < len; i++)
+        n += text[i] == '\n';
+    return n;
+}
+
+static struct job_fixture *begin_changes(void)
+{
+    struct job_fixture *d = begin_history(8192);
+    struct ps_error err, warning;
+    psd_config_defaults(&d->job.reload.layers.base);
+    d->cfg = d->job.reload.layers.base;
+    ck_assert_msg(psd_config_settle(&d->cfg, &err, &warning) == 0, "%s", err.text);
+    d->cfg.lanes = 2;
+    return d;
+}
+
+/* A worker may set something at each of its steps for a month. */
+START_TEST(changes_all_the_time_are_not_told_of_each_time)
+{
+    static const char *const changes[] = {"checkpoint.keep=4", "checkpoint.keep=5", "checkpoint.keep=5",
+                                          "checkpoint.keep=0", "checkpoint.every_s=x"};
+    enum { SECONDS = 100, A_SECOND = 20, MOST = 100 + SECONDS / 10 + 1 }; /* as psd_changes_tell has it */
+    struct job_fixture *d = begin_changes();
+    struct psd_reloader *r = &d->job.reload;
+    int log = memfd_create("log", 0), was = dup(2);
+    struct ps_error err;
+    dup2(log, 2);
+    for (int i = 0; i < SECONDS * A_SECOND; i++) {
+        d->loop.time += 1000 / A_SECOND;
+        psd_set(&d->job, changes[(size_t)i % ROWS(changes)], &err);
+    }
+    size_t n_told = d->job.history.n;
+    d->loop.time += 10000;
+    ck_assert_int_ge(psd_set(&d->job, changes[0], &err), 0);
+    dup2(was, 2);
+    ck_assert_uint_eq(r->n_applied + r->n_unchanged + r->n_refused, SECONDS * A_SECOND + 1);
+    ck_assert_uint_gt(r->n_refused, 0);
+    ck_assert_uint_le(n_told, MOST);
+    ck_assert_uint_eq(d->job.history.n, n_told + 1);
+    ck_assert_uint_le(lines_of(log), 3 * MOST);
+    close(log);
+    close(was);
+    end_history(d);
+}
+END_TEST
+
+/* Whoever has asked for a change is answered with its result, although another one is refused meanwhile. */
+START_TEST(a_change_in_progress_has_its_own_result)
+{
+    static const struct {
+        enum psd_method_change_phase phase;
+        const char *lines;
+        int rc;
+    } rows[] = {{PSD_METHOD_CHANGE_DUE, "checkpoint.every_s=x", -EINVAL},
+                {PSD_METHOD_CHANGE_CLOSING, "checkpoint.keep=5", -EBUSY},
+                {PSD_METHOD_CHANGE_NONE, "checkpoint.every_s=x", -EINVAL}};
+    struct job_fixture *d = begin_changes();
+    struct ps_error err;
+    int log = memfd_create("log", 0), was = dup(2);
+    d->job.method_change.phase = rows[_i].phase;
+    d->job.method_change.layers = d->job.reload.layers;
+    dup2(log, 2);
+    int rc = psd_set(&d->job, rows[_i].lines, &err);
+    dup2(was, 2);
+    ck_assert_int_eq(rc, rows[_i].rc);
+    ck_assert_int_eq(d->job.reload.last.text[0] != 0, rows[_i].phase == PSD_METHOD_CHANGE_NONE);
+    ck_assert_uint_eq(lines_of(log), rc == -EINVAL); /* who finds psd busy asks again */
+    close(log);
+    close(was);
+    end_history(d);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-watch");
@@ -136,6 +292,10 @@ int main(void)
     tcase_add_test(tc, only_the_first_is_remembered);
     tcase_add_test(tc, evaluations_that_decide);
     tcase_add_test(tc, a_full_disk_is_named_once);
+    tcase_add_test(tc, a_long_history_is_kept_of_all_its_time);
+    tcase_add_test(tc, counters_that_begin_anew_have_no_mean);
+    tcase_add_test(tc, changes_all_the_time_are_not_told_of_each_time);
+    tcase_add_loop_test(tc, a_change_in_progress_has_its_own_result, 0, 3);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

@@ -237,6 +237,37 @@ START_TEST(a_whole_exchange_ends_those_before)
 }
 END_TEST
 
+/* psd is resumed with fragments, and its checkpoint has those chunks of an exchange of the whole vector that
+ * are the first fragment. The worker adds the rest under the same number. */
+START_TEST(a_part_that_is_a_fragment_is_not_the_whole)
+{
+    struct psd_snapshot s;
+    struct rig r, again;
+    struct reply reply;
+    open_job(&r, (const char *const[]){"period=1", NULL}, 1);
+    for (uint32_t k = 0; k < PIECES; k++) {
+        struct ps_frame f = rig_frame(&r, PS_FRAME_EXCHANGE, 0, INC, 1, 0, k);
+        rig_ask_vector(&r, 0, &f, ones, &reply);
+    }
+    rig_snapshot(&r, &s);
+    rig_close(&r);
+    rig_open(&again, "add", LANES, fcfs);
+    rig_resume(&again, &s);
+    rig_admit(&again, 0, INC, PSD_PHASE_ACTIVE, true);
+    ck_assert(!psd_exchange_is(again.shared.whole[0], INC, 1));
+    for (uint32_t k = 0; k < CHUNKS; k++) {
+        struct ps_frame f = rig_frame(&again, PS_FRAME_ADD, 0, INC, 1, lane_of(k), k % (CHUNKS / LANES));
+        rig_ask_vector(&again, lane_of(k), &f, ones, &reply);
+        ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER, "chunk %u: %s", k, reply.sentence);
+        ck_assert_int_eq((reply.f.flags & PS_FLAG_REPLAYED) != 0, k < PIECES);
+    }
+    ck_assert(psd_exchange_is(again.shared.whole[0], INC, 1));
+    assert_moved(&again, (const double[CHUNKS]){1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
+    rig_close(&again);
+    rig_snapshot_free(&s);
+}
+END_TEST
+
 /* What has begun on each track is finished, and nothing else. */
 START_TEST(a_change_of_the_method_finishes_each_that_has_begun)
 {
@@ -446,6 +477,7 @@ int main(void)
     tcase_add_test(tc, what_was_given_up_is_refused);
     tcase_add_test(tc, flags_that_lie_are_refused);
     tcase_add_test(tc, a_whole_exchange_ends_those_before);
+    tcase_add_test(tc, a_part_that_is_a_fragment_is_not_the_whole);
     tcase_add_test(tc, a_change_of_the_method_finishes_each_that_has_begun);
     tcase_add_test(tc, one_that_begins_late_forgets_nothing);
     tcase_add_test(tc, rounds_of_several_fragments_wait_at_once);

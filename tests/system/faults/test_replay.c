@@ -248,6 +248,49 @@ START_TEST(what_landed_in_part_is_not_forgotten_over_a_change_after_a_restart)
 }
 END_TEST
 
+static const char *const changed[] = {"method=async-sgd",
+                                      "parameters.learning_rate=1",
+                                      "parameters.schedule.warmup_steps=0",
+                                      "averaging=mean",
+                                      "chunk_floats=16384",
+                                      "lanes=2",
+                                      "checkpoint.every_s=0",
+                                      NULL};
+
+/* psd is back with another method: what the worker adds in place of its exchange has that one's number. */
+START_TEST(what_landed_in_part_is_not_added_under_another_method)
+{
+    struct daemon d;
+    struct hand h, again;
+    float *m = message_of(1), *added = message_of(-1), *x = message_of(0);
+    start(&d);
+    ck_assert_int_eq(hand_join(&h, d.endpoint, FLOATS), 0);
+    h.seq++;
+    send_and_lose(&d, &h, 1, 1, m);
+    ck_assert(daemon_checkpoint(&d, WAIT_S));
+    daemon_stop(&d, SIGKILL, WAIT_S);
+    d.settings = changed;
+    ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
+    ck_assert_int_eq(come_back(&again, &d, &h), 0);
+    for (uint32_t lane = 0; lane < 2; lane++)
+        for (uint32_t k = 0; k < ps_shard_n_chunks(&h.shard, lane); k++) {
+            struct ps_frame f = hand_frame(&again, PS_FRAME_ADD, lane, k);
+            f.generation = 1;
+            hand_send(&again, lane, &f, added + f.begin, f.count * sizeof *added);
+            ck_assert_msg(hand_answer(&again, lane, &f, x + f.begin, WAIT_S) == 0, "%s", again.sentence);
+            ck_assert_int_eq((f.flags & PS_FLAG_REPLAYED) != 0, lane == 1 && k == 1);
+        }
+    ck_assert_mem_eq(x, added, FLOATS * sizeof *x);
+    ck_assert_double_eq(daemon_number(&d, "/status", "center.version"), 1);
+    hand_close(&again);
+    hand_close(&h);
+    daemon_remove(&d);
+    free(m);
+    free(added);
+    free(x);
+}
+END_TEST
+
 static const char *const hasty[] = {"method=async-sgd",
                                     "parameters.learning_rate=1",
                                     "parameters.schedule.warmup_steps=0",
@@ -378,6 +421,7 @@ int main(void)
         a_lost_answer_to_the_offer_is_given_again,
         a_restart_from_the_checkpoint_still_knows_what_landed,
         what_landed_in_part_is_not_forgotten_over_a_change_after_a_restart,
+        what_landed_in_part_is_not_added_under_another_method,
         who_is_late_for_a_change_after_a_restart_lands_nothing_again,
         cut_connections_change_no_sum,
     };

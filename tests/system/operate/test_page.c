@@ -124,6 +124,9 @@ static void check_history_travels_once(struct browser *b)
          "(t => t.length === 3 && t[0].t === 1 && t[1].t === 3 && t[2].t === 4 && t[0].test_accuracy === 0.5 "
          "&& "
          "t[1].event === 'end')(thin([{t: 1}, {t: 2, test_accuracy: 0.5}, {t: 3, event: 'end'}, {t: 4}]))");
+    /* however often, none of its time is lost */
+    will(b, "(r => { for (let t = 0; t < 6400; t++) { r.push({t}); if (r.length > 64) r = thin(r); } "
+            "return r.every((e, i) => i === 0 || e.t - r[i - 1].t <= 800); })([])");
     /* every record is drawn once */
     will(b, "job.records.every((r, i) => i === 0 || r.t > job.records[i - 1].t)");
 }
