@@ -71,12 +71,26 @@ static const struct psd_fragment *fragment_of(const struct psd_lane *lane, uint3
     return f;
 }
 
+/* Whether a frozen chunk has landed: of a vector that is set, which has all chunks. */
+static bool has_frozen(const struct psd_lane *lane, const struct psd_lane_client *c)
+{
+    const struct psd_center *center = lane->center;
+    for (uint32_t k = 0; k < lane->n_chunks && lane->n_moving < lane->n_chunks; k++)
+        if ((c->landed[k / 64] >> (k % 64) & 1) != 0 &&
+            ps_manifest_is_frozen(center->manifest, ps_shard_chunk(&center->shard, lane->row, k)))
+            return true;
+    return false;
+}
+
 uint32_t psd_lane_landed_whole(const struct psd_lane *lane, const struct psd_lane_client *c, uint32_t track)
 {
     const struct psd_lane_track *t = &c->tracks[track];
     bool undivided = t->fragment == 0 && lane->n_tracks > 1; /* made before the method had fragments */
     if (lane->n_fragments == 0 || undivided)
-        return t->n_landed == lane->n_chunks ? lane->center->own_moving : 0;
+        return t->n_landed == lane->n_chunks ||
+                       (t->n_landed > 0 && t->n_landed == lane->n_moving && !has_frozen(lane, c))
+                   ? lane->center->own_moving
+                   : 0;
     if (t->fragment > 0)
         return t->n_landed == lane->fragments[t->fragment - 1].n_pieces
                    ? lane->fragments[t->fragment - 1].n_lanes

@@ -268,6 +268,36 @@ START_TEST(a_part_that_is_a_fragment_is_not_the_whole)
 }
 END_TEST
 
+/* Frozen chunks are not sent: without them an exchange is whole, also in a checkpoint. */
+START_TEST(a_checkpoint_lacks_no_frozen_chunk)
+{
+    static const struct ps_tensor model[] = {
+        {"moves", 0, {8 * RIG_CHUNK}, 1, PS_ROLE_PARAM},
+        {"is frozen", 8 * RIG_CHUNK, {2 * RIG_CHUNK}, 1, PS_ROLE_FROZEN}};
+    static const char *const undivided[] = {"period=1", NULL};
+    struct psd_snapshot s;
+    struct rig r, again;
+    struct reply reply;
+    rig_open(&r, "add", LANES, undivided);
+    rig_fill_model(&r, model, ROWS(model), start);
+    rig_admit(&r, 0, INC, PSD_PHASE_ACTIVE, false);
+    for (uint32_t k = 0; k < 8; k++) {
+        struct ps_frame f = rig_frame(&r, PS_FRAME_EXCHANGE, 0, INC, 1, lane_of(k), k % (CHUNKS / LANES));
+        rig_ask_vector(&r, lane_of(k), &f, ones, &reply);
+        ck_assert_msg(reply.f.kind == PS_FRAME_ANSWER, "chunk %u: %s", k, reply.sentence);
+    }
+    ck_assert(psd_exchange_is(r.shared.whole[0], INC, 1));
+    rig_snapshot(&r, &s);
+    rig_close(&r);
+    rig_open(&again, "add", LANES, undivided);
+    rig_resume(&again, &s);
+    rig_admit(&again, 0, INC, PSD_PHASE_ACTIVE, true);
+    ck_assert(psd_exchange_is(again.shared.whole[0], INC, 1));
+    rig_close(&again);
+    rig_snapshot_free(&s);
+}
+END_TEST
+
 /* What has begun on each track is finished, and nothing else. */
 START_TEST(a_change_of_the_method_finishes_each_that_has_begun)
 {
@@ -478,6 +508,7 @@ int main(void)
     tcase_add_test(tc, flags_that_lie_are_refused);
     tcase_add_test(tc, a_whole_exchange_ends_those_before);
     tcase_add_test(tc, a_part_that_is_a_fragment_is_not_the_whole);
+    tcase_add_test(tc, a_checkpoint_lacks_no_frozen_chunk);
     tcase_add_test(tc, a_change_of_the_method_finishes_each_that_has_begun);
     tcase_add_test(tc, one_that_begins_late_forgets_nothing);
     tcase_add_test(tc, rounds_of_several_fragments_wait_at_once);
