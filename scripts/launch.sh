@@ -30,7 +30,7 @@ is_alone() { # METHOD
 # The method may come from the option, the configuration or a setting.
 planned_method() {
     local name=$method
-    [[ -n $name || -z $config ]] || name=$(sed -nE 's/^method: *([a-z-]+).*/\1/p' "$config")
+    [[ -n $name || -z $config ]] || name=$(sed -nE "s/^method: *[\"']?([a-z-]+).*/\1/p" "$config")
     [[ " ${job_settings[*]} " != *" method="* ]] || name=${job_settings[*]#*method=} name=${name%% *}
     echo "$name"
 }

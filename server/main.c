@@ -227,8 +227,8 @@ static int read_options(int argc, char **argv, struct arguments *a)
         case OPT_HELP:
             fputs(usage, stdout);
             exit(0);
-        default:
-            fputs(usage, stderr);
+        default: /* getopt has named the option */
+            fputs("psd: see psd --help\n", stderr);
             return PSD_EXIT_CONFIG;
         }
     }
