@@ -365,24 +365,27 @@ START_TEST(admm_begins_with_all_of_its_workers)
     struct daemon d;
     struct psc *c[2];
     uint64_t ticket;
-    float *message = calloc(FLOATS, sizeof *message), *answer = calloc(FLOATS, sizeof *answer);
+    float *message = calloc(FLOATS, sizeof *message), *answer = calloc(FLOATS, sizeof *answer),
+          *first = calloc(FLOATS, sizeof *first);
     start(&d, (const char *[]){COMMON, "method=async-sgd", "learning_rate=1", NULL});
     ck_assert_msg(join(&d, 0, &c[0]) == PSC_OK, "%s", psc_error(c[0]));
     ck_assert_msg(psc_step(c[0], message, answer, 1) == PSC_OK, "%s", psc_error(c[0]));
     ck_assert_msg(psc_set_method(c[0], "method=admm\nworkers=2\nrho=1") == PSC_OK, "%s", psc_error(c[0]));
     for (int k = 0; k < FLOATS; k++)
         message[k] = 2;
-    ck_assert_msg(psc_exchange_start(c[0], message, answer, 1, &ticket) == PSC_OK, "%s", psc_error(c[0]));
+    ck_assert_msg(psc_exchange_start(c[0], message, first, 1, &ticket) == PSC_OK, "%s", psc_error(c[0]));
     ck_assert(is_in_state(&d, "0", "waits", WAIT_S));
     ck_assert_msg(join(&d, 1, &c[1]) == PSC_OK, "%s", psc_error(c[1]));
     ck_assert_msg(psc_exchange(c[1], message, answer, 1) == PSC_OK, "%s", psc_error(c[1]));
     ck_assert_float_eq(answer[0], 1); /* eta rho is 1, so that kappa is 0: 2 / 2 of the other's message */
     ck_assert_int_eq(psc_wait(c[0], ticket), PSC_OK);
+    ck_assert_float_eq(first[0], 0); /* the center before */
     for (int i = 0; i < 2; i++)
         psc_close(c[i]);
     daemon_remove(&d);
     free(message);
     free(answer);
+    free(first);
 }
 END_TEST
 
