@@ -387,8 +387,24 @@ static void send_until_taken(struct hand *h, uint32_t lane, uint32_t k)
     ck_assert_msg(code == 0, "%d: %s", code, h->sentence);
 }
 
-/* Two clients: one has begun an exchange, in one chunk at the head; the other has not. Then a method is set.
- */
+/* No chunk begins there: before the lane closes it is refused for its range instead. */
+static void await_closed(struct hand *idle, uint32_t lane)
+{
+    double end = test_now_s() + TEST_HANG_S;
+    int code = 0;
+    while (code != PS__CODE__GENERATION && test_now_s() < end) {
+        struct ps_frame f = hand_frame(idle, PS_FRAME_EXCHANGE, lane, 0);
+        f.begin++;
+        hand_send(idle, lane, &f, message, f.count * sizeof *message);
+        code = hand_answer(idle, lane, &f, answer, TEST_HANG_S);
+        ck_assert_msg(code == PS__CODE__RANGE || code == PS__CODE__GENERATION, "%d: %s", code,
+                      idle->sentence);
+    }
+    ck_assert_int_eq(code, PS__CODE__GENERATION);
+}
+
+/* Two clients: one has begun an exchange, in one chunk at the head; the other has not. Then a method is set,
+ * for which all lanes close. */
 static void begin_and_close(struct servers *t, struct hand *begun, struct hand *idle)
 {
     ck_assert_int_eq(hand_join(begun, t->d[0].endpoint, FLOATS), 0);
@@ -399,6 +415,8 @@ static void begin_and_close(struct servers *t, struct hand *begun, struct hand *
     ck_assert_int_eq(send_chunk(begun, 0, 0), 0);
     post(&t->d[0], "/set?lines=method%3Ddownpour%0Alearning_rate%3D1", "started");
     wait_for_swap(&t->d[0], "closing");
+    for (uint32_t lane = 0; lane < idle->n_lanes; lane++)
+        await_closed(idle, lane);
 }
 
 START_TEST(what_has_begun_at_one_server_is_finished_at_all)
