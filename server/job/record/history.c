@@ -85,14 +85,14 @@ json_t *psd_json_record(const struct psd_record *r)
  * none of the same importance. */
 static void thin(struct psd_history *h)
 {
-    double begin = h->records[0].t_s, span = h->records[h->n - 1].t_s - begin, part_s = 1.0 / 1024, last = -1;
+    double begin = h->records[0].t_s, span = h->records[h->n - 1].t_s - begin, part_s = 1.0 / 1024, last = 0;
     size_t kept = 0;
     while (span / part_s > (double)h->n / 2)
         part_s *= 2;
     for (size_t i = 0; i < h->n; i++) {
         struct psd_record *r = &h->records[i];
         double part = floor((r->t_s - begin) / part_s);
-        if (part > last) {
+        if (kept == 0 || part > last) {
             last = part;
             h->records[kept++] = *r;
             continue;
