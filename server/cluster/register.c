@@ -91,7 +91,7 @@ static bool among_members(const struct psd_cluster *cluster)
     return cluster->job->center != NULL && cluster->job->center->admission->members;
 }
 
-static bool has_saved(const struct psd_server *s, uint64_t version)
+bool psd_cluster_server_has_saved(const struct psd_server *s, uint64_t version)
 {
     for (uint32_t i = 0; i < s->n_saved; i++)
         if (s->saved[i] == version)
@@ -107,7 +107,7 @@ bool psd_cluster_common(const struct psd_cluster *cluster, uint64_t *version)
     for (uint32_t k = 0; k < own->n; k++) {
         bool common = !found || own->versions[k] > *version;
         for (uint32_t i = 1; i < cluster->cfg->servers.count; i++)
-            common = common && has_saved(&cluster->head.servers[i], own->versions[k]);
+            common = common && psd_cluster_server_has_saved(&cluster->head.servers[i], own->versions[k]);
         if (common) {
             *version = own->versions[k];
             found = true;
