@@ -123,8 +123,10 @@ static void restart_all(struct psd_cluster *cluster, const char *why)
     uint64_t version = UINT64_MAX;
     cluster->job->checkpointer.saved.known = false; /* the files that are there now */
     if (cluster->job->center->admission->rounds && !psd_cluster_common(cluster, &version)) {
-        psd_job_fail(cluster->job, PSD_EXIT_CHECKPOINT,
-                     "the servers are at different rounds and have no checkpoint of the same one");
+        psd_job_fail(
+            cluster->job, PSD_EXIT_CHECKPOINT,
+            "the servers are at different rounds and have no checkpoint of the same one; one that was "
+            "written without rounds can be resumed under the method that the job had then");
         return;
     }
     if (version == UINT64_MAX)
