@@ -197,6 +197,7 @@ int psc_change_method(struct psc *c, float *x)
     int flushed, rc = psc_finish_overlapped(c);
     if (rc != PSC_OK && rc != PSC_METHOD_CHANGED)
         return rc;
+    c->error.text[0] = 0; /* of the exchange that the change has refused: it is made again */
     take_answers(c, x);
     c->pulled = true; /* the members of a clique take x after a change */
     take_newest(c, &welcome);

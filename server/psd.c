@@ -265,6 +265,7 @@ static int resume(struct psd *d, uint64_t version, struct ps_error *err)
     if (version != UINT64_MAX)
         psd_checkpoint_forget_after(d->job.checkpointer.directory, &d->job.resumed);
     d->job.resumed_version = d->job.resumed.version;
+    psd_checkpointer_resumed(&d->job);
     psd_plateau_resume(&d->job); /* the checkpoint's drops are part of the method */
     d->job.resumed.generation = psd_journal_generation(&d->job);
     if (strcmp(d->job.resumed.rule, d->cfg.rule) != 0)

@@ -398,12 +398,13 @@ void psd_cluster_news(struct psd_cluster *cluster, const struct psd_peer *peer, 
         s->saved_number = m->saved_number;
         snprintf(s->unsaved, sizeof s->unsaved, "%s", m->unsaved);
     }
-    if (m->has_saved && (!s->has_saved || m->saved_version != s->saved_version)) {
+    if (m->has_saved) {
         s->has_saved = true;
         s->saved_version = m->saved_version;
+    }
+    if (m->has_saved && !psd_cluster_server_has_saved(s, m->saved_version))
         s->saved[s->n_saved < PSD_MAX_SAVED ? s->n_saved++ : cluster->head.snapshots % PSD_MAX_SAVED] =
             m->saved_version;
-    }
     if (m->note != NULL && m->number == s->msgs + 1) { /* others are repeats, or will be repeated */
         s->msgs++;
         if (m->note->kind == PSD_COMMAND_BEGAN || m->note->kind == PSD_LANE_WHOLE)

@@ -19,6 +19,9 @@ void psd_cluster_lose(struct psd_cluster *cluster, struct psd_server *s, const c
 /* Sends it numbered, and again until it is taken; not to a server without a slot. */
 void psd_cluster_order(struct psd_cluster *cluster, struct psd_server *s, Ps__Orders *o);
 
+/* register.c: whether it has a checkpoint of the version. */
+bool psd_cluster_server_has_saved(const struct psd_server *s, uint64_t version);
+
 /* change.c, at the head: whether all servers have tried the change; an exchange of a server whose lanes
  * close. */
 void psd_cluster_check_change(struct psd_cluster *cluster);

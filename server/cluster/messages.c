@@ -209,26 +209,34 @@ static void take_clients(const struct psd_cluster *cluster, struct psd_lane *lan
     }
 }
 
+/* Another server's counters begin anew when it does; the sums here never fall. */
+static void count(_Atomic uint64_t *sum, _Atomic uint64_t *told, uint64_t now)
+{
+    uint64_t last = READ(*told);
+    WRITE(*sum, READ(*sum) + (now >= last ? now - last : now));
+    WRITE(*told, now);
+}
+
 void psd_news_take(const struct psd_cluster *cluster, struct psd_lane *lane, const Ps__LaneNews *n)
 {
-    struct psd_lane_stats *s = &lane->stats;
+    struct psd_lane_stats *s = &lane->stats, *told = &lane->told;
     WRITE(s->clock, n->clock);
-    WRITE(s->chunks, n->chunks);
-    WRITE(s->replays, n->replays);
-    WRITE(s->pulled, n->pulled);
-    WRITE(s->set, n->set);
     WRITE(s->moves, n->moves);
-    WRITE(s->staleness_sum, n->staleness_sum);
     WRITE(s->center_squares, n->center_squares);
+    count(&s->chunks, &told->chunks, n->chunks);
+    count(&s->replays, &told->replays, n->replays);
+    count(&s->pulled, &told->pulled, n->pulled);
+    count(&s->set, &told->set, n->set);
+    count(&s->staleness_sum, &told->staleness_sum, n->staleness_sum);
     for (size_t k = 0; k < PSD_N_CODES && k < n->n_rejected; k++)
-        WRITE(s->rejected[k], n->rejected[k]);
+        count(&s->rejected[k], &told->rejected[k], n->rejected[k]);
     for (size_t k = 0; k < PSD_STALENESS_BUCKETS && k < n->n_staleness; k++)
-        WRITE(s->staleness[k], n->staleness[k]);
+        count(&s->staleness[k], &told->staleness[k], n->staleness[k]);
     for (size_t i = 0; i < n->n_roads; i++) {
         uint32_t k = psd_transports_find(&cluster->lanes->transports, n->roads[i]->transport);
         if (k < cluster->lanes->transports.n) { /* clients do not get transports that the head lacks */
-            WRITE(s->bytes_in[k], n->roads[i]->bytes_in);
-            WRITE(s->bytes_out[k], n->roads[i]->bytes_out);
+            count(&s->bytes_in[k], &told->bytes_in[k], n->roads[i]->bytes_in);
+            count(&s->bytes_out[k], &told->bytes_out[k], n->roads[i]->bytes_out);
         }
     }
     take_clients(cluster, lane, n);

@@ -91,7 +91,7 @@ static bool among_members(const struct psd_cluster *cluster)
     return cluster->job->center != NULL && cluster->job->center->admission->members;
 }
 
-static bool has_saved(const struct psd_server *s, uint64_t version)
+bool psd_cluster_server_has_saved(const struct psd_server *s, uint64_t version)
 {
     for (uint32_t i = 0; i < s->n_saved; i++)
         if (s->saved[i] == version)
@@ -107,7 +107,7 @@ bool psd_cluster_common(const struct psd_cluster *cluster, uint64_t *version)
     for (uint32_t k = 0; k < own->n; k++) {
         bool common = !found || own->versions[k] > *version;
         for (uint32_t i = 1; i < cluster->cfg->servers.count; i++)
-            common = common && has_saved(&cluster->head.servers[i], own->versions[k]);
+            common = common && psd_cluster_server_has_saved(&cluster->head.servers[i], own->versions[k]);
         if (common) {
             *version = own->versions[k];
             found = true;
@@ -123,8 +123,10 @@ static void restart_all(struct psd_cluster *cluster, const char *why)
     uint64_t version = UINT64_MAX;
     cluster->job->checkpointer.saved.known = false; /* the files that are there now */
     if (cluster->job->center->admission->rounds && !psd_cluster_common(cluster, &version)) {
-        psd_job_fail(cluster->job, PSD_EXIT_CHECKPOINT,
-                     "the servers are at different rounds and have no checkpoint of the same one");
+        psd_job_fail(
+            cluster->job, PSD_EXIT_CHECKPOINT,
+            "the servers are at different rounds and have no checkpoint of the same one; one that was "
+            "written without rounds can be resumed under the method that the job had then");
         return;
     }
     if (version == UINT64_MAX)

@@ -398,13 +398,10 @@ void psd_checkpointer_check_vector(struct psd_job *job, bool now)
 }
 
 /* The newest checkpoint to resume from. */
-static void name_newest(const struct psd_job *job, char *text, size_t size)
+static void name_newest(const struct psd_checkpointer *v, char *text, size_t size)
 {
-    const struct psd_checkpointer *v = &job->checkpointer;
     if (v->last_path[0] != 0)
         snprintf(text, size, "version %" PRIu64 ", %s", v->last_version, v->last_path);
-    else if (job->resumed_from[0] != 0)
-        snprintf(text, size, "version %" PRIu64 ", %s", job->resumed_version, job->resumed_from);
     else
         snprintf(text, size, "none");
 }
@@ -414,7 +411,7 @@ int psd_checkpointer_check_end(const struct psd_job *job, struct ps_error *err)
     const struct psd_checkpointer *v = &job->checkpointer;
     char newest[500];
     if (v->last == PSD_LAST_DUE || v->last == PSD_LAST_FAILED) {
-        name_newest(job, newest, sizeof newest);
+        name_newest(v, newest, sizeof newest);
         return ps_fail(err, -EIO,
                        "the last checkpoint was not written, and all updates since the previous one are "
                        "lost: %.300s; the previous one: %.400s",
@@ -431,6 +428,14 @@ void psd_checkpointer_begin(struct psd_job *job)
     job->checkpointer.last_ms = psd_loop_now_ms(job->loop);
     if (job->cfg->checkpoint.every_s > 0)
         psd_checkpointer_start(job, NULL);
+}
+
+void psd_checkpointer_resumed(struct psd_job *job)
+{
+    struct psd_checkpointer *v = &job->checkpointer;
+    snprintf(v->last_path, sizeof v->last_path, "%s", job->resumed_from);
+    v->last_version = job->resumed.version;
+    v->last_unix_s = job->resumed.saved_at_s;
 }
 
 void psd_checkpointer_check_due(struct psd_job *job)

@@ -92,8 +92,10 @@ int psd_checkpointer_order(struct psd_job *job, const Ps__Snapshot *s, uint64_t 
 /* Whether this psd's last checkpoint was written; called when psd stops. -EIO with a sentence: what is lost,
  * and why. */
 int psd_checkpointer_check_end(const struct psd_job *job, struct ps_error *err);
-/* Takes the first checkpoint of a new center, if checkpoints are configured. */
+/* Takes the first checkpoint of a new center, or of its first rounds, if checkpoints are configured. */
 void psd_checkpointer_begin(struct psd_job *job);
+/* The checkpoint that the job was resumed from is the newest one. */
+void psd_checkpointer_resumed(struct psd_job *job);
 void psd_checkpointer_check_due(struct psd_job *job);
 /* The versions in this psd's directory. The files are read at the first call for a model, and by the pool
  * thread after each write. */

@@ -142,7 +142,7 @@ static void send_begun_when_recorded(struct psd_job *job, struct psd_session *s)
 {
     s->begun_by_ms = 0;
     if (psd_journal_has(job, s->recorded))
-        psd_send_begun(job->sender, s, false, psd_version(job->lanes));
+        psd_send_begun(job->sender, s, psd_version(job->lanes));
     else
         s->begun_by_ms = psd_loop_now_ms(job->loop) + RECORD_MS;
 }
@@ -209,7 +209,9 @@ static void take_offer(struct psd_job *job, struct psd_session *s, struct ps_man
     if (s->told)
         ps_log(PS_LOG_INFO, "job.offered", "%s offers a model of %" PRIu64 " floats in %zu tensors", s->name,
                job->center->manifest->n_floats, job->center->manifest->n_tensors);
-    psd_send_begun(job->sender, s, true, psd_version(job->lanes));
+    psd_journal_wake(job); /* with its last chunk it may exchange */
+    s->recorded = psd_journal_put(job);
+    send_begun_when_recorded(job, s);
 }
 
 /* Consumes m. False: it differs from the job's model, and the session has ended. */
@@ -253,10 +255,7 @@ void psd_job_begin(struct psd_job *job, struct psd_session *s, struct ps_manifes
     if (s->state == PSD_SESSION_ACTIVE || s->state == PSD_SESSION_OFFERING) {
         if (!fits(job, s, m))
             return;
-        if (s->state == PSD_SESSION_OFFERING)
-            psd_send_begun(job->sender, s, true, psd_version(job->lanes));
-        else
-            send_begun_when_recorded(job, s);
+        send_begun_when_recorded(job, s);
         return;
     }
     if (!may_have_rank(job, s)) {

@@ -204,12 +204,21 @@ static void gather_whole(struct psd_job *job)
             psd_exchange_remember(&job->lanes->shared.whole[c], job->method_change.elsewhere[i].whole[c]);
 }
 
+/* Without rounds each server's checkpoints are of its own version, and servers under rounds cannot go on from
+ * them together: until the next checkpoint is due the job would end with the loss of any of them. */
+static bool needs_checkpoint(const struct psd_job *job, const struct psd_admission *was)
+{
+    return psd_has_cluster(job->cfg) && psd_is_head(job->cfg) && job->center != NULL &&
+           job->center->admission->rounds && !was->rounds;
+}
+
 /* The change takes effect; lanes have the new center, if there is one. */
 static void finish(struct psd_job *job)
 {
     struct psd_method_change *w = &job->method_change;
     bool again = w->again;
     char was[sizeof job->cfg->method];
+    const struct psd_admission *admission = psd_admission_find(job->cfg->admission);
     snprintf(was, sizeof was, "%s", job->cfg->method);
     bool keeps_shares =
         strcmp(job->cfg->rule, w->next.rule) == 0 && job->cfg->hyper.workers == w->next.hyper.workers;
@@ -228,6 +237,8 @@ static void finish(struct psd_job *job)
     job->hooks.welcome_all(job->psd);
     psd_membership_method_changed(job, keeps_shares);
     psd_checkpointer_go_on(job);
+    if (needs_checkpoint(job, admission))
+        psd_checkpointer_begin(job);
     if (!job->reload.untold) {
         ps_log(
             PS_LOG_INFO, "job.swapped",

@@ -202,6 +202,7 @@ struct psd_lane {
         uint32_t client, incarnation;
     } snap;
     struct psd_lane_stats stats;
+    struct psd_lane_stats told; /* of another server's lane: its counters as last received */
     struct ps_log_limit log_limit;
 };
 

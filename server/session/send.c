@@ -36,11 +36,11 @@ static void send_session(struct psd_sender *out, const struct psd_session *s, co
         psd_send_to(out, s->peer, s->peer_bytes, m);
 }
 
-void psd_send_begun(struct psd_sender *out, struct psd_session *s, bool offer, uint64_t version)
+void psd_send_begun(struct psd_sender *out, struct psd_session *s, uint64_t version)
 {
     Ps__Begun begun = PS__BEGUN__INIT;
     Ps__ToClient m = PS__TO_CLIENT__INIT;
-    begun.offer = offer;
+    begun.offer = s->state == PSD_SESSION_OFFERING;
     begun.center_version = version;
     begun.barrier = s->barrier;
     m.what_case = PS__TO_CLIENT__WHAT_BEGUN;

@@ -24,7 +24,7 @@ struct psd_sender {
     struct psd *psd; /* for holds_back */
 };
 
-void psd_send_begun(struct psd_sender *out, struct psd_session *s, bool offer, uint64_t version);
+void psd_send_begun(struct psd_sender *out, struct psd_session *s, uint64_t version);
 void psd_send_parked(struct psd_sender *out, struct psd_session *s, const char *reason);
 void psd_send_error(struct psd_sender *out, const struct psd_session *s, uint32_t code, bool fatal,
                     const char *sentence);

@@ -229,8 +229,7 @@ static double largest_distance(const struct psd_job *job)
     return largest;
 }
 
-/* The mean over the updates since the last record; NaN also when another server's counters have begun
- * anew. */
+/* The mean over the updates since the last record. */
 static double recent_staleness(struct psd_job *job)
 {
     struct psd_history *h = &job->history;
@@ -239,9 +238,8 @@ static double recent_staleness(struct psd_job *job)
     psd_stats_totals(job, &t);
     for (int k = 0; k < PSD_STALENESS_BUCKETS; k++)
         count += t.staleness[k];
-    bool goes_on = count > h->last_stale_count && t.staleness_sum >= h->last_stale_sum;
-    double mean =
-        goes_on ? (double)(t.staleness_sum - h->last_stale_sum) / (double)(count - h->last_stale_count) : NAN;
+    uint64_t n = count - h->last_stale_count;
+    double mean = n > 0 ? (double)(t.staleness_sum - h->last_stale_sum) / (double)n : NAN;
     h->last_stale_count = count;
     h->last_stale_sum = t.staleness_sum;
     return mean;

@@ -167,7 +167,7 @@ static void list_members(const struct psd_job *job, struct psd_job_record *r)
     r->n_members = 0;
     for (uint32_t i = 0; i < job->sessions->n_slots && r->n_members < PSD_JOB_MEMBERS; i++) {
         const struct psd_session *s = &job->sessions->slots[i];
-        if (s->state == PSD_SESSION_ACTIVE)
+        if (s->state == PSD_SESSION_ACTIVE || s->state == PSD_SESSION_OFFERING)
             r->members[r->n_members++] = (struct psd_job_member){i, s->incarnation};
     }
     r->n_active = r->n_members;
@@ -296,12 +296,12 @@ void psd_journal_tell_begun(struct psd_job *job)
     uint64_t now = psd_loop_now_ms(job->loop);
     for (uint32_t i = 0; i < job->sessions->n_slots; i++) {
         struct psd_session *s = &job->sessions->slots[i];
-        if (s->begun_by_ms == 0 || s->state != PSD_SESSION_ACTIVE)
+        if (s->begun_by_ms == 0 || (s->state != PSD_SESSION_ACTIVE && s->state != PSD_SESSION_OFFERING))
             continue;
         if (!psd_journal_has(job, s->recorded) && now < s->begun_by_ms)
             continue;
         s->begun_by_ms = 0;
-        psd_send_begun(job->sender, s, false, psd_version(job->lanes));
+        psd_send_begun(job->sender, s, psd_version(job->lanes));
     }
 }
 

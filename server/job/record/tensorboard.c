@@ -55,12 +55,6 @@ void psd_tensorboard_look(struct psd_job *job)
     }
 }
 
-/* Another server's counters begin anew when it does. */
-static uint64_t since(uint64_t last, uint64_t now)
-{
-    return now >= last ? now - last : now;
-}
-
 /* What the lanes have counted since the last time. The values themselves are not known: min and max are those
  * of the buckets, and the squares are left out, which TensorBoard does not show. */
 static void count_staleness(struct psd_job *job)
@@ -71,14 +65,14 @@ static void count_staleness(struct psd_job *job)
     psd_stats_totals(job, &now);
     ps_histogram_clear(h);
     for (int k = 0; k < PSD_STALENESS_BUCKETS; k++) {
-        h->counts[k] = since(t->last_staleness[k], now.staleness[k]);
+        h->counts[k] = now.staleness[k] - t->last_staleness[k];
         if (h->counts[k] == 0)
             continue;
         h->min = h->n == 0 ? floor(ldexp(1, k - 1)) : h->min;
         h->max = ldexp(1, k) - 1;
         h->n += h->counts[k];
     }
-    h->sum = (double)since(t->last_staleness_sum, now.staleness_sum);
+    h->sum = (double)(now.staleness_sum - t->last_staleness_sum);
     memcpy(t->last_staleness, now.staleness, sizeof t->last_staleness);
     t->last_staleness_sum = now.staleness_sum;
 }

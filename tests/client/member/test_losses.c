@@ -230,14 +230,15 @@ START_TEST(those_left_share_the_center)
 END_TEST
 
 /* The sum of the next step has landed, and no step has applied it. Member 1 has not received it, as where the
- * one that is lost has not passed it on. */
+ * one that is lost has not passed it on; unless that has happened just so, and it has the sum from the other.
+ */
 static int miss_a_sum(struct member *m, int t)
 {
     if (t != LOST_AT)
         return PSC_OK;
-    uint64_t exchanged = m->c->group.losses.exchanged;
+    uint64_t exchanged = m->c->group.losses.exchanged, formed = m->c->group.losses.formed;
     int rc = m->c->rule->gather(m->c);
-    if (m->rank == 1) {
+    if (m->rank == 1 && m->c->group.losses.formed == formed) {
         m->c->worker.prefetch->landed = false;
         m->c->group.losses.exchanged = exchanged;
     }

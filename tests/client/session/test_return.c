@@ -48,7 +48,7 @@ int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo
 }
 
 static sem_t name_server_of_zmq;
-static atomic_int asked_by_zmq, answered_to_zmq;
+static atomic_int asked_by_zmq;
 
 /* libzmq's, which the linker does not wrap. */
 int getaddrinfo(const char *restrict host, const char *restrict port, const struct addrinfo *restrict hints,
@@ -60,7 +60,6 @@ int getaddrinfo(const char *restrict host, const char *restrict port, const stru
         return real(host, port, hints, out);
     atomic_fetch_add(&asked_by_zmq, 1);
     sem_wait(&name_server_of_zmq);
-    atomic_fetch_add(&answered_to_zmq, 1);
     return EAI_AGAIN;
 }
 
@@ -224,21 +223,11 @@ START_TEST(a_name_is_looked_up_until_the_timeout)
 }
 END_TEST
 
-/* psc_close does not wait for one that does not answer. */
-static void *answer_late(void *arg)
-{
-    (void)arg;
-    unit_nap_ms((unsigned)(UNIT_HANG_S / 2 * 1e3));
-    for (int i = 0; i < 100; i++)
-        sem_post(&name_server_of_zmq);
-    return NULL;
-}
-
+/* psc_close does not wait for one that does not answer: a wait would last until Check's limit. */
 START_TEST(a_name_server_does_not_hold_up_the_end)
 {
     struct psc_options opt;
     struct psc *c;
-    pthread_t late;
     sem_init(&name_server, 0, 100);
     sem_init(&name_server_of_zmq, 0, 0);
     wait_ms = 1e9;
@@ -248,9 +237,7 @@ START_TEST(a_name_server_does_not_hold_up_the_end)
     ck_assert_int_eq(psc_open(&opt, &c), PSC_EGONE);
     for (double end = unit_now_s() + UNIT_HANG_S; asked_by_zmq == 0; unit_nap_ms(1))
         ck_assert(unit_now_s() < end);
-    ck_assert_int_eq(pthread_create(&late, NULL, answer_late, NULL), 0);
     psc_close(c);
-    ck_assert_int_eq(answered_to_zmq, 0);
 }
 END_TEST
 
@@ -264,7 +251,6 @@ START_TEST(a_name_server_does_not_hold_up_the_end_of_data_links)
     struct ps_hub *hub;
     struct ps_link *link[LINKS];
     struct ps_error err = {""};
-    pthread_t late;
     sem_init(&name_server_of_zmq, 0, 0);
     ck_assert_int_eq(t->hub_create(1, &hub), 0);
     for (int i = 0; i < LINKS; i++) {
@@ -274,11 +260,9 @@ START_TEST(a_name_server_does_not_hold_up_the_end_of_data_links)
     }
     for (double end = unit_now_s() + UNIT_HANG_S; asked_by_zmq == 0; unit_nap_ms(1))
         ck_assert(unit_now_s() < end);
-    ck_assert_int_eq(pthread_create(&late, NULL, answer_late, NULL), 0);
     for (int i = 0; i < LINKS; i++)
         t->link_close(link[i]);
     t->hub_destroy(hub);
-    ck_assert_int_eq(answered_to_zmq, 0);
 }
 END_TEST
 

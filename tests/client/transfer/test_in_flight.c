@@ -374,7 +374,8 @@ static struct psc *join(void)
 /* A worker alone gets what it has sent. An exchange that is lost, or lands twice, shows in x. */
 static void step(struct psc *c)
 {
-    ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "step %d: %s", (int)t, psc_error(c));
+    ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK && psc_error(c)[0] == 0, "step %d: %s", (int)t,
+                  psc_error(c));
     t++;
     for (int i = 0; i < N; i++)
         if (x[i] != (float)(i % 100) - (float)t * (float)(i % 3))

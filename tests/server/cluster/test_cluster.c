@@ -202,6 +202,39 @@ START_TEST(news_of_a_place_that_is_gone_count_for_nothing)
 }
 END_TEST
 
+static void assert_totals(uint64_t chunks, uint64_t stale, uint64_t bytes_in)
+{
+    const struct psd_lane_stats *s = &p.head.lanes.list[1]->stats;
+    PAIR_WHILE(&p, s->chunks != chunks, "%lu chunks counted, not %lu", (unsigned long)s->chunks,
+               (unsigned long)chunks);
+    ck_assert_uint_eq(s->staleness[2], stale);
+    ck_assert_uint_eq(s->bytes_in[0], bytes_in);
+}
+
+static void count_at_other(uint64_t chunks, uint64_t stale, uint64_t bytes_in)
+{
+    struct psd_lane_stats *s = &p.other.lanes.list[0]->stats;
+    s->chunks = chunks;
+    s->staleness[2] = stale;
+    s->bytes_in[0] = bytes_in;
+}
+
+/* Its counters begin anew where its process does, and go on where only its place was lost. */
+START_TEST(totals_do_not_fall_when_a_server_comes_back)
+{
+    count_at_other(100, 30, 8000);
+    assert_totals(100, 30, 8000);
+    lose_place();
+    find_place();
+    count_at_other(110, 31, 8800);
+    assert_totals(110, 31, 8800);
+    count_at_other(4, 0, 400);
+    assert_totals(114, 31, 9200);
+    count_at_other(6, 2, 500);
+    assert_totals(116, 33, 9300);
+}
+END_TEST
+
 /* The word by which it has its next place is lost, and orders of that come. */
 START_TEST(orders_of_a_place_that_it_has_not_heard_of_come_once)
 {
@@ -529,6 +562,7 @@ int main(void)
     tcase_add_test(c, a_cut_connection_costs_no_place);
     tcase_add_test(c, a_server_that_stood_still_beyond_silence_finds_its_place_again);
     tcase_add_test(c, news_of_a_place_that_is_gone_count_for_nothing);
+    tcase_add_test(c, totals_do_not_fall_when_a_server_comes_back);
     tcase_add_test(c, orders_of_a_place_that_it_has_not_heard_of_come_once);
     tcase_add_test(c, a_head_that_slept_loses_nobody);
     tcase_add_test(c, a_server_that_stands_still_silences_nobody);

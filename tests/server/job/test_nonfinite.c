@@ -1,5 +1,5 @@
 /* The first value that is not finite, what psd answers with where a number is not known, and a history that
- * cannot be written, is long, or counts what begins anew. */
+ * cannot be written, or is long. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -183,29 +183,6 @@ START_TEST(a_long_history_is_kept_of_all_its_time)
 }
 END_TEST
 
-/* Those of another server do when it comes back. */
-START_TEST(counters_that_begin_anew_have_no_mean)
-{
-    static struct psd_lane lane;
-    struct psd_lane *list[] = {&lane};
-    const struct {
-        uint64_t count, sum;
-        double mean;
-    } rows[] = {{10, 30, 3}, {20, 50, 2}, {4, 8, NAN}, {6, 18, 5}, {7, 2, NAN}, {7, 2, NAN}, {8, 6, 4}};
-    struct job_fixture *d = begin_history(ROWS(rows));
-    d->lanes.list = list;
-    d->lanes.n = 1;
-    for (size_t i = 0; i < ROWS(rows); i++) {
-        lane.stats.staleness[0] = rows[i].count;
-        lane.stats.staleness_sum = rows[i].sum;
-        psd_history_add(&d->job);
-        double mean = d->job.history.records[i].staleness;
-        ck_assert_msg(mean == rows[i].mean || (isnan(mean) && isnan(rows[i].mean)), "row %zu: %g", i, mean);
-    }
-    end_history(d);
-}
-END_TEST
-
 static unsigned lines_of(int log)
 {
     static char text[1 << 18];
@@ -293,7 +270,6 @@ int main(void)
     tcase_add_test(tc, evaluations_that_decide);
     tcase_add_test(tc, a_full_disk_is_named_once);
     tcase_add_test(tc, a_long_history_is_kept_of_all_its_time);
-    tcase_add_test(tc, counters_that_begin_anew_have_no_mean);
     tcase_add_test(tc, changes_all_the_time_are_not_told_of_each_time);
     tcase_add_loop_test(tc, a_change_in_progress_has_its_own_result, 0, 3);
     suite_add_tcase(suite, tc);

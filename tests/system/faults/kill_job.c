@@ -292,7 +292,7 @@ void kill_job_check_told(struct kill_job *j)
                  j->untold ? "; not all was told" : "");
     if (strcmp(kind, "unknown") == 0 && !j->may_be_unknown)
         kill_job_fails(j, "all are back, and what was lost stays unknown");
-    if (strcmp(kind, "unknown") != 0 && !j->untold && !(told >= (double)j->newly))
+    if (strcmp(kind, "unknown") != 0 && !j->untold && !(told + (double)j->uncounted >= (double)j->newly))
         kill_job_fails(j, "%" PRIu64 " updates are lost; psd says: %s %.0f", j->newly, kind, told);
     for (uint32_t i = 0; i < j->n; i++)
         j->from[i] = j->w[i].page->answered;

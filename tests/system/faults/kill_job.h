@@ -79,6 +79,8 @@ struct kill_job {
     unsigned backs;                /* lines of the head's log: all servers went back */
     bool anew;                     /* there was no checkpoint yet */
     bool drained;
+    bool is_changed;    /* the method that was last set is the other one */
+    uint64_t uncounted; /* most updates that were sent at a change of the method, which no version counts */
     float center[LEDGER_FLOATS];
 };
 

@@ -132,6 +132,41 @@ static void strike(struct kill_job *j, enum kind kind)
         kill_job_start_worker(j);
 }
 
+/* The next change, as in a URL. It is of the admission where two have the same in kill_admissions; with two
+ * servers not between ssp and round-robin, since servers under rounds cannot resume from checkpoints of ssp.
+ */
+static const char *next_change(const struct kill_job *j)
+{
+    static const char *const averaging[] = {"averaging=mean", "averaging=none"};
+    static const struct {
+        const char *admission, *lines;
+    } pairs[] = {{"backup", "admission=backup%0Aparameters.backup=1%0Aparameters.quorum=preset"},
+                 {"quorum", "admission=quorum%0Aparameters.quorum=1%0Aparameters.backup=preset"},
+                 {"ssp", "admission=ssp%0Aparameters.slack=2"},
+                 {"round-robin", "admission=round-robin%0Aparameters.slack=preset"}};
+    for (size_t i = 0; i < (j->n_servers == 1 ? ROWS(pairs) : 2); i++)
+        if (strcmp(pairs[i].admission, j->a->name) == 0)
+            return pairs[j->is_changed ? i : i ^ 1].lines;
+    return averaging[j->is_changed];
+}
+
+/* Changes the method, or back: maybe once more before the first change is through. */
+static void change_method(struct kill_job *j)
+{
+    char path[120];
+    for (uint64_t n = 1 + draw(j, 3) / 2; n > 0; n--) {
+        snprintf(path, sizeof path, "/set?lines=%s", next_change(j));
+        char *answer = daemon_ask(&j->t.d[0], "POST", path);
+        kill_job_say(j, "%s: %s", path, answer != NULL ? answer : "no answer");
+        if (answer != NULL && strstr(answer, "started") != NULL) {
+            j->is_changed = !j->is_changed;
+            j->uncounted += j->a->merges ? 1 : kill_job_living(j);
+        }
+        free(answer);
+        nap_drawn(j, 5000);
+    }
+}
+
 /* In the middle of an exchange, or a newcomer as it joins. */
 static void strike_worker(struct kill_job *j, enum kind kind)
 {
@@ -162,10 +197,14 @@ static void event(struct kill_job *j)
         kill_job_save(j);
     }
     kill_job_say(j, "next: %s", kind_names[kind]);
+    if (draw(j, 2) == 0)
+        change_method(j);
     if (of_worker)
         strike_worker(j, kind);
     else
         strike(j, kind);
+    if (draw(j, 4) == 0)
+        change_method(j);
     if (of_worker && draw(j, 3) == 0)
         return; /* the next comes while others wait for the dead */
     if (j->a->waits || draw(j, 2) == 0)

@@ -128,7 +128,7 @@ START_TEST(a_killed_psd_resumes_elsewhere)
 {
     struct daemon d;
     struct crew_worker crew[WORKERS];
-    char path[400];
+    char path[400], newest[400];
     start(&d);
     start_crew(&d, crew, WORKERS, HEARTBEAT_MS);
     struct loss first = lose(&d, crew, 20, 60);
@@ -136,6 +136,10 @@ START_TEST(a_killed_psd_resumes_elsewhere)
     ck_assert(daemon_text(&d, "/status", "center.resumed_from", path, sizeof path));
     ck_assert_msg(strstr(path, "/checkpoints/center-") != NULL, "%s", path);
     ck_assert_double_eq(daemon_number(&d, "/status", "center.resumed_version"), first.version);
+    ck_assert(daemon_text(&d, "/status", "checkpoint.last_path", newest, sizeof newest));
+    ck_assert_str_eq(newest, path);
+    ck_assert_double_eq(daemon_number(&d, "/status", "checkpoint.last_version"), first.version);
+    ck_assert_double_gt(daemon_number(&d, "/status", "checkpoint.last_unix_s"), 1.7e9);
     ck_assert_uint_eq(daemon_logged(&d, "session.revived"), WORKERS);
     /* The two counts were read while workers ran: each may have moved by some exchanges meanwhile. */
     assert_lost(&d, 2 * 60 - 10, first.after - (uint64_t)first.version + WORKERS);

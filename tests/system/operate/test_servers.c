@@ -394,6 +394,35 @@ START_TEST(servers_keep_a_checkpoint_that_all_of_them_have)
 }
 END_TEST
 
+/* Before, each server's checkpoints are of its own version. */
+START_TEST(a_change_to_rounds_has_a_checkpoint_at_once)
+{
+    static const char *const settings[] = {"method=async-sgd", "checkpoint.every_s=3600", NULL};
+    struct servers t;
+    struct stepper w[WORKERS];
+    start(&t, 2, settings);
+    start_workers(&t.d[0], w, ENDLESS, 0, false);
+    for (int i = 0; i < WORKERS; i++)
+        ck_assert(stepper_reaches(&w[i], 50, WAIT_S));
+    for (int i = 0; i < 2; i++)
+        wait_for_log(&t.d[i], "checkpoint.written", 1);
+    double least = daemon_number(&t.d[0], "/status", "center.version");
+    free(daemon_ask(&t.d[0], "POST", "/set?lines=admission%3Dsync"));
+    for (int i = 0; i < 2; i++)
+        wait_for_log(&t.d[i], "checkpoint.written", 2);
+    servers_kill(&t);
+    for (int i = 0; i < WORKERS; i++)
+        stepper_kill(&w[i]);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(daemon_start(&t.d[i], "--resume"), 0);
+    ck_assert(daemon_reaches(&t.d[0], "/status", "center.resumed_version", least, WAIT_S));
+    start_workers(&t.d[0], w, 10, 0, false);
+    finish_workers(w);
+    end(&t);
+    servers_remove(&t);
+}
+END_TEST
+
 /* Flips a bit of the newest checkpoint's last value; all checkpoints have names of one length. */
 static void damage_newest(const struct daemon *d)
 {
@@ -654,6 +683,7 @@ int main(void)
     tcase_add_test(c, a_checkpoint_of_a_round_is_of_one_version_at_all_servers);
     tcase_add_test(c, a_signal_for_a_checkpoint_is_the_heads);
     tcase_add_loop_test(c, servers_keep_a_checkpoint_that_all_of_them_have, 0, ROWS(keeps));
+    tcase_add_test(c, a_change_to_rounds_has_a_checkpoint_at_once);
     tcase_add_loop_test(c, servers_go_on_from_the_common_checkpoint_before_a_damaged_one, 0, 2);
     suite_add_tcase(suite, c);
     c = tcase_create("far");
