@@ -363,8 +363,11 @@ int psd_config_set_as(const char *place, struct psd_config *cfg, const char *ass
             snprintf(group, sizeof group, "%s", parent->name);
         return fail_unknown(&r, nowhere, group, group[0] != 0 ? dot + 1 : name);
     }
+    struct ps_error why;
     if (equals[1] == 0 && row->type == PSD_CONFIG_STRING)
-        return psd_config_value_read(row, "", 0, true, cfg, err);
+        return psd_config_value_read(row, "", 0, true, cfg, &why) < 0
+                   ? fail_at(&r, nowhere, row->name, why.text)
+                   : 0;
     if (equals[1] == 0)
         return fail_at(&r, nowhere, row->name, "found no value after '='");
     r.key = row->name;

@@ -474,6 +474,7 @@ static const struct {
      {"--set: found every_s, which several keys end in; allowed are parameters.schedule.every_s, "
       "checkpoint.every_s"}},
     {"codec=int8", {"--set: codec: found a single value"}},
+    {"answer=", {"--set: codec.answer: found \"\"; allowed is raw, "}},
     {"schedule={kind: fast}", {"parameters.schedule.kind: found fast; "}},
     {"schedule={kind: [}", {"--set: parameters.schedule: found {kind: [}, which is not YAML: "}},
     {"servers.head=@endpoint",
