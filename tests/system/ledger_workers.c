@@ -17,7 +17,12 @@
  * nobody's up. */
 #define PAUSE_S 0.001
 
-enum { BEAT_MS = 100, RETRY_MS = 500 };
+/* LAST_ANSWERS: the least that a codec's answers need, each with 1/13 of what is left, to be exact. */
+enum { BEAT_MS = 100, RETRY_MS = 500, LAST_ANSWERS = 10, KEY_FLOATS = LEDGER_FLOATS / LEDGER_KEYS };
+#define ALL_PLACES ((uint16_t)-1)
+_Static_assert(LEDGER_PLACES == 16, "bits of ALL_PLACES");
+
+static const char *const keys[LEDGER_KEYS] = {"a", "b", "c", "d"};
 
 /* What is shared with a process that pulls. */
 struct pulled {
@@ -38,7 +43,8 @@ static float value_of(uint32_t k)
 
 unsigned ledger_digit(const float *center, uint32_t number, uint32_t k, uint32_t place)
 {
-    return (unsigned)center[first_of(number, k, place)] >> 2 * (k / LEDGER_SLOTS) & 3;
+    float value = center[first_of(number, k, place)]; /* a codec loses less than 1/2 of it */
+    return value > 0 ? (unsigned)(value + 0.5f) >> 2 * (k / LEDGER_SLOTS) & 3 : 0;
 }
 
 void ledger_name(uint32_t number, char *name, size_t size)
@@ -63,7 +69,10 @@ static uint16_t landed(const float *answer, uint32_t number, uint32_t k)
 static int join(const char *server, int kind, const char *name, struct psc **c, float *x)
 {
     struct psc_options opt;
-    struct psc_tensor tensor = {.name = "x", .n_dims = 1, .shape = {LEDGER_FLOATS}};
+    struct psc_tensor tensors[LEDGER_KEYS] = {{.name = NULL}};
+    for (uint64_t i = 0; i < LEDGER_KEYS; i++)
+        tensors[i] = (struct psc_tensor){
+            .name = keys[i], .offset = i * KEY_FLOATS, .n_dims = 1, .shape = {KEY_FLOATS}};
     psc_options_init(&opt, sizeof opt);
     opt.server = server;
     opt.kind = kind;
@@ -73,45 +82,130 @@ static int join(const char *server, int kind, const char *name, struct psc **c, 
     opt.retry_ms = RETRY_MS;
     opt.timeout_ms = (uint32_t)(1e3 * test_slow_s(10 * TEST_HANG_S)); /* longer than any test waits */
     int rc = psc_open(&opt, c);
-    return rc == PSC_OK ? psc_begin(*c, &tensor, 1, x) : rc;
+    return rc == PSC_OK ? psc_begin(*c, tensors, LEDGER_KEYS, x) : rc;
 }
 
-/* One by one until it is told to stop, or a call fails. */
-static int exchange_all(uint32_t number, bool steps, struct ledger_page *page, struct psc *c, float *x)
+/* A worker within its process. */
+struct ledger {
+    const struct ledger_course *course;
+    struct ledger_page *page;
+    struct psc *c;
+    uint32_t number;
+    float *x, *message;
+};
+
+static int by_exchange(struct ledger *l)
 {
+    return psc_exchange(l->c, l->message, l->x, 1);
+}
+
+static int by_step(struct ledger *l)
+{
+    return psc_step(l->c, l->x, l->message, 1);
+}
+
+static int by_keys(struct ledger *l)
+{
+    const float *messages[LEDGER_KEYS];
+    float *answers[LEDGER_KEYS];
+    for (uint64_t i = 0; i < LEDGER_KEYS; i++) {
+        messages[i] = l->message + i * KEY_FLOATS;
+        answers[i] = l->x + i * KEY_FLOATS;
+    }
+    return psc_pushpull_keys(l->c, keys, LEDGER_KEYS, messages, answers, 1);
+}
+
+/* PSC_OK, also when some keys of it were refused, or what ends the worker. */
+static int call(struct ledger *l, bool *refused)
+{
+    static int (*const ways[LEDGER_WAYS])(struct ledger *) = {
+        [LEDGER_BY_EXCHANGE] = by_exchange, [LEDGER_BY_STEP] = by_step, [LEDGER_BY_KEYS] = by_keys};
+    double begin = test_now_s();
+    int rc = ways[l->course->way](l);
+    double took_s = test_now_s() - begin;
+    l->page->longest_s = took_s > l->page->longest_s ? took_s : l->page->longest_s;
+    *refused = rc == PSC_EREFUSED && l->course->way == LEDGER_BY_KEYS;
+    if (*refused)
+        return PSC_OK;
+    return rc == PSC_OK && psc_error(l->c)[0] != 0 ? PSC_EINVAL : rc;
+}
+
+/* So many moves of zeros, and what was begun is answered. */
+static int rest(struct ledger *l, uint32_t n)
+{
+    struct ledger_page *page = l->page;
+    bool refused;
+    for (uint32_t i = 0; i < n; i++) {
+        int rc = call(l, &refused);
+        if (rc != PSC_OK)
+            return rc;
+    }
+    for (uint32_t k = page->answered; k < page->begun; k++)
+        page->landed[k] = l->course->drops ? 0 : ALL_PLACES;
+    page->answered = page->begun;
+    return PSC_OK;
+}
+
+static int move(struct ledger *l, uint32_t k)
+{
+    struct ledger_page *page = l->page;
+    const struct ledger_course *course = l->course;
+    fill(l->message, l->number, k, course->way == LEDGER_BY_STEP ? -value_of(k) : value_of(k));
+    page->begun = k + 1;
+    int rc = call(l, &page->refused[k]);
+    fill(l->message, l->number, k, 0);
+    if (rc != PSC_OK || k < course->behind)
+        return rc;
+    uint32_t its = k - course->behind;
+    if (course->behind > 0 || course->lossy)
+        page->landed[its] = course->drops ? 0 : ALL_PLACES;
+    else
+        page->landed[its] = page->refused[k] ? 0 : landed(l->x, l->number, k);
+    page->answered = its + 1;
+    return PSC_OK;
+}
+
+/* One by one until it is told to stop, or a call fails. Where a codec's error is relative to the largest
+ * value, values of another digit begin when nothing is owed. */
+static int move_all(struct ledger *l)
+{
+    struct ledger_page *page = l->page;
+    uint32_t enough = 2 * l->course->behind + 2;
     int rc = PSC_OK;
-    float *message = calloc(LEDGER_FLOATS, sizeof *message);
     for (uint32_t k = 0; rc == PSC_OK && !page->stop && k < LEDGER_EXCHANGES; k++) {
-        fill(message, number, k, steps ? -value_of(k) : value_of(k));
-        double begin = test_now_s();
-        page->begun = k + 1;
-        rc = steps ? psc_step(c, x, message, 1) : psc_exchange(c, message, x, 1);
-        double took_s = test_now_s() - begin;
-        page->longest_s = took_s > page->longest_s ? took_s : page->longest_s;
-        if (rc < 0 || psc_error(c)[0] != 0)
-            break;
-        page->landed[k] = landed(x, number, k);
-        page->answered = k + 1;
-        fill(message, number, k, 0);
+        if (k > 0 && k % LEDGER_SLOTS == 0)
+            rc = rest(l, enough);
+        if (rc == PSC_OK)
+            rc = move(l, k);
         test_nap_s(PAUSE_S * (double)(1 << 12 * k / LEDGER_EXCHANGES));
     }
-    free(message);
-    return rc;
+    if (rc == PSC_OK)
+        rc = rest(l, enough);
+    page->rested = rc == PSC_OK;
+    while (rc == PSC_OK && !page->end) {
+        rc = rest(l, 1);
+        test_nap_s(PAUSE_S);
+    }
+    return rc == PSC_OK ? rest(l, enough * LAST_ANSWERS) : rc;
 }
 
-static void work(uint32_t number, const char *server, bool steps, struct ledger_page *page)
+static void work(uint32_t number, const char *server, const struct ledger_course *course,
+                 struct ledger_page *page)
 {
-    struct psc *c = NULL;
+    struct ledger l = {.course = course, .page = page, .number = number};
     char name[40];
-    float *x = calloc(LEDGER_FLOATS, sizeof *x);
+    l.x = calloc(LEDGER_FLOATS, sizeof *l.x);
+    l.message = calloc(LEDGER_FLOATS, sizeof *l.message);
     ledger_name(number, name, sizeof name);
-    page->rc = join(server, PSC_WORKER, name, &c, x);
+    page->rc = join(server, PSC_WORKER, name, &l.c, l.x);
     page->joined = page->rc == PSC_OK;
     if (page->rc == PSC_OK)
-        page->rc = exchange_all(number, steps, page, c, x);
-    snprintf(page->error, sizeof page->error, "%s", psc_error(c));
-    psc_close(c);
-    free(x);
+        page->rc = move_all(&l);
+    snprintf(page->error, sizeof page->error, "%s", psc_error(l.c));
+    memcpy(page->x, l.x, sizeof page->x);
+    psc_close(l.c);
+    free(l.x);
+    free(l.message);
     page->ended = true;
 }
 
@@ -137,14 +231,15 @@ static pid_t fork_bound(void)
     return pid;
 }
 
-void ledger_start(struct ledger_worker *w, uint32_t number, const char *server, bool steps)
+void ledger_start(struct ledger_worker *w, uint32_t number, const char *server,
+                  const struct ledger_course *course)
 {
     *w = (struct ledger_worker){.number = number, .page = share(sizeof *w->page)};
     w->page->rc = PSC_EINVAL;
     w->pid = fork_bound();
     if (w->pid != 0)
         return;
-    work(number, server, steps, w->page);
+    work(number, server, course, w->page);
     _exit(0);
 }
 
@@ -158,6 +253,19 @@ void ledger_kill(struct ledger_worker *w)
 void ledger_stop(struct ledger_worker *w)
 {
     w->page->stop = true;
+}
+
+bool ledger_rests(const struct ledger_worker *w, double seconds)
+{
+    double deadline = test_now_s() + test_slow_s(seconds);
+    while (!w->page->rested && !w->page->ended && test_now_s() < deadline)
+        test_nap_s(POLL_S);
+    return w->page->rested;
+}
+
+void ledger_end(struct ledger_worker *w)
+{
+    w->page->end = true;
 }
 
 bool ledger_finish(struct ledger_worker *w, double seconds)

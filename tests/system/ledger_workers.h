@@ -24,17 +24,38 @@ enum {
     LEDGER_DIGITS = 12, /* 4^12 = 2^24 */
     LEDGER_EXCHANGES = LEDGER_SLOTS * LEDGER_DIGITS,
     LEDGER_PLACES = 16,
-    LEDGER_CHUNK = 2 * LEDGER_WORKERS * LEDGER_SLOTS,
-    LEDGER_FLOATS = LEDGER_PLACES * LEDGER_WORKERS * LEDGER_SLOTS
+    LEDGER_CHUNK = LEDGER_WORKERS * LEDGER_SLOTS,
+    LEDGER_FLOATS = LEDGER_PLACES * LEDGER_WORKERS * LEDGER_SLOTS,
+    LEDGER_KEYS = 4 /* tensors, each of as many places */
+};
+
+enum ledger_way {
+    LEDGER_BY_EXCHANGE, /* psc_exchange */
+    LEDGER_BY_STEP,     /* psc_step */
+    LEDGER_BY_KEYS, /* psc_pushpull_keys of all keys; under rounds a restart or a new method refuses some */
+    LEDGER_WAYS
+};
+
+/* How the workers of a job make moves. */
+struct ledger_course {
+    enum ledger_way way;
+    uint32_t behind; /* a step's move is in the center, and its answer is here, so many steps later: period
+                      * and overlap. 0: at once */
+    bool drops;      /* with behind: what is answered may have come too late for its round */
+    bool lossy;      /* answers leave a part of the center to later ones */
 };
 
 struct ledger_page {
-    _Atomic bool stop, joined, ended;
-    _Atomic uint32_t begun, answered;  /* exchanges; answered ones are begun, and at most one is under way */
-    uint16_t landed[LEDGER_EXCHANGES]; /* of answered ones: at which places the answer has it */
+    _Atomic bool stop, rested, end, joined, ended;
+    _Atomic uint32_t begun,
+        answered; /* moves; answered ones are begun, and all but 1 + behind are answered */
+    uint16_t landed[LEDGER_EXCHANGES]; /* of answered ones: at which places the answer has it; all, where the
+                                        * answer need not show it and nothing drops it, else none */
+    bool refused[LEDGER_EXCHANGES];    /* of answered ones: some keys were refused */
     int rc;                            /* of the last call */
     char error[600];
-    double longest_s; /* the slowest exchange */
+    double longest_s;       /* the slowest call */
+    float x[LEDGER_FLOATS]; /* at the end */
 };
 
 struct ledger_worker {
@@ -43,13 +64,19 @@ struct ledger_worker {
     struct ledger_page *page;
 };
 
-/* Forks: the process must have no threads of its own. server: psc_options.server. steps: by psc_step, not
- * psc_exchange. The worker dies with its parent. */
-void ledger_start(struct ledger_worker *w, uint32_t number, const char *server, bool steps);
+/* Forks: the process must have no threads of its own. server: psc_options.server. The worker dies with its
+ * parent. */
+void ledger_start(struct ledger_worker *w, uint32_t number, const char *server,
+                  const struct ledger_course *course);
 /* kill -9, and reaps it. */
 void ledger_kill(struct ledger_worker *w);
-/* Tells it to stop; the second waits for its end and reaps it, false when it was killed for it. */
+/* Tells it to move nothing more, and waits until all its moves are answered. It goes on with moves of zeros.
+ * False when it has ended, or after `seconds`. */
 void ledger_stop(struct ledger_worker *w);
+bool ledger_rests(const struct ledger_worker *w, double seconds);
+/* Tells it to end, with an x that has all that was in the center; the second waits for its end and reaps it,
+ * false when it was killed for it. */
+void ledger_end(struct ledger_worker *w);
 bool ledger_finish(struct ledger_worker *w, double seconds);
 
 /* The name by which /workers has it. */

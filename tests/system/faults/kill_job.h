@@ -22,10 +22,12 @@ enum { KILL_ADMISSIONS = 6, KILL_COMBINATIONS = 4 * KILL_ADMISSIONS };
 
 struct kill_admission {
     const char *name, *setting, *more;
-    bool merges;   /* its version counts rounds */
-    bool drops;    /* an exchange may be answered and have come too late */
-    bool waits;    /* for those who have died, until they are given up */
-    bool together; /* all servers go back when one does */
+    bool merges;        /* its version counts rounds */
+    bool keys;          /* takes messages of keys */
+    uint32_t fragments; /* the most here */
+    bool drops;         /* an exchange may be answered and have come too late */
+    bool waits;         /* for those who have died, until they are given up */
+    bool together;      /* all servers go back when one does */
 };
 extern const struct kill_admission kill_admissions[KILL_ADMISSIONS];
 
@@ -36,6 +38,7 @@ struct kill_row {
     unsigned kills;
     uint64_t answered, lost, told; /* told: by psd where it knew */
     double longest_s, took_s;
+    char how[200];  /* the workers' exchanges, as settings */
     char what[200]; /* the kinds of kills, in order */
     char why[700];
     char dir[SERVERS_MOST][64];
@@ -65,7 +68,9 @@ struct kill_job {
     const struct kill_admission *a;
     int n_servers, n_first; /* workers that begin */
     const char *transport;
-    bool steps;
+    struct ledger_course course;
+    char settings[24][64]; /* psd's */
+    uint32_t n_settings;
     struct servers t;
     struct shim_page *page;
     struct ledger_worker w[LEDGER_WORKERS];
@@ -112,5 +117,7 @@ void kill_job_check_nothing_lost(struct kill_job *j);
 void kill_job_check_told(struct kill_job *j);
 /* Under backup and quorum: what was answered and is not in the center came too late, and is counted. */
 void kill_job_check_dropped(struct kill_job *j);
+/* When all have ended: each one's x is the center. */
+void kill_job_check_ends(struct kill_job *j);
 
 #endif

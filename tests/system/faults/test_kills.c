@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -217,31 +218,75 @@ static void event(struct kill_job *j)
     j->drained = false;
 }
 
+static void set(struct kill_job *j, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void set(struct kill_job *j, const char *fmt, ...)
+{
+    va_list ap;
+    if (j->n_settings == ROWS(j->settings))
+        ck_abort_msg("too many settings");
+    va_start(ap, fmt);
+    vsnprintf(j->settings[j->n_settings++], sizeof j->settings[0], fmt, ap);
+    va_end(ap);
+}
+
+/* A worker's way to exchange, its period, its codecs. */
+static void draw_course(struct kill_job *j)
+{
+    static const char *const messages[] = {"raw", "bf16", "int4", "topk:0.05"};
+    static const char *const answers[] = {"raw", "int4", "topk:0.5"};
+    static const char *const ways[LEDGER_WAYS] = {"exchange", "step", "keys"};
+    struct ledger_course *course = &j->course;
+    const struct kill_admission *a = j->a;
+    uint32_t first = j->n_settings, period = 1, overlap = 0;
+    course->way = (enum ledger_way)draw(j, LEDGER_WAYS);
+    if (course->way == LEDGER_BY_KEYS && !a->keys)
+        course->way = LEDGER_BY_STEP;
+    if (course->way == LEDGER_BY_STEP && draw(j, 2) == 0) {
+        period = 1 + (uint32_t)draw(j, 4);
+        overlap = (uint32_t)draw(j, period + 1);
+        if (a->fragments > 1 && period > 1)
+            set(j, "parameters.fragments=%u", 1 + (uint32_t)draw(j, period));
+        if (overlap > 0)
+            set(j, "parameters.overlap=%u", overlap);
+        course->behind = period + overlap;
+        course->drops = a->drops;
+    }
+    set(j, "parameters.period=%u", period);
+    const char *message = messages[draw(j, ROWS(messages))], *answer = answers[draw(j, ROWS(answers))];
+    if (draw(j, 2) == 0) {
+        set(j, "codec.message=%s", message);
+        set(j, "codec.error_feedback=true");
+        if (!a->drops && strcmp(answer, "raw") != 0) {
+            set(j, "codec.answer=%s", answer);
+            course->lossy = true;
+        }
+    }
+    snprintf(j->row->how, sizeof j->row->how, "%s", ways[course->way]);
+    for (uint32_t i = first; i < j->n_settings; i++)
+        snprintf(j->row->how + strlen(j->row->how), sizeof j->row->how - strlen(j->row->how), " %s",
+                 j->settings[i]);
+    if (course->lossy || (strcmp(a->name, "fcfs") != 0 && draw(j, 2) == 0))
+        set(j, "workers=%d", j->n_first);
+}
+
 static void start_psd(struct kill_job *j)
 {
-    static char transport[40], workers[40];
-    static const char *settings[20];
-    int n = 0;
-    snprintf(transport, sizeof transport, "transport=%s", j->transport);
-    snprintf(workers, sizeof workers, "workers=%d", j->n_first);
-    const char *const all[] = {"method=downpour",
-                               "parameters.period=1",
-                               "parameters.learning_rate=1",
-                               "parameters.schedule.warmup_steps=0",
-                               "chunk_floats=8192",
-                               "lanes=2",
-                               "checkpoint.every_s=0",
-                               "servers.wait_s=86400", /* psd's time, which passes in leaps */
-                               TIMELAPSE_SILENCE};
-    _Static_assert(LEDGER_CHUNK == 8192, "as the setting says");
-    for (size_t i = 0; i < ROWS(all); i++)
-        settings[n++] = all[i];
-    settings[n++] = transport;
-    settings[n++] = j->a->setting;
+    static const char *settings[ROWS(j->settings) + 1];
+    _Static_assert(LEDGER_CHUNK == 4096, "as the setting says");
+    set(j, "method=downpour");
+    set(j, "parameters.learning_rate=1");
+    set(j, "parameters.schedule.warmup_steps=0");
+    set(j, "chunk_floats=4096");
+    set(j, "lanes=2");
+    set(j, "checkpoint.every_s=0");
+    set(j, "servers.wait_s=86400"); /* psd's time, which passes in leaps */
+    set(j, "%s", TIMELAPSE_SILENCE);
+    set(j, "transport=%s", j->transport);
+    set(j, "%s", j->a->setting);
     if (j->a->more != NULL)
-        settings[n++] = j->a->more;
-    if (strcmp(j->a->name, "fcfs") != 0 && draw(j, 2) == 0)
-        settings[n++] = workers;
+        set(j, "%s", j->a->more);
+    for (uint32_t i = 0; i < j->n_settings; i++)
+        settings[i] = j->settings[i];
     if (servers_prepare(&j->t, j->n_servers, NULL, settings) < 0)
         ck_abort_msg("no directories");
     for (int i = 0; i < j->n_servers; i++)
@@ -280,6 +325,13 @@ static void finish(struct kill_job *j)
     for (uint32_t i = 0; i < j->n; i++)
         if (kill_job_has(j, i))
             ledger_stop(&j->w[i]);
+    for (uint32_t i = 0; i < j->n; i++)
+        if (kill_job_has(j, i) && !ledger_rests(&j->w[i], KILL_DEADLINE_S))
+            kill_job_fails(j, "worker %u does not come to rest: %s (%s)", i,
+                           psc_result_name(j->w[i].page->rc), j->w[i].page->error);
+    for (uint32_t i = 0; i < j->n; i++)
+        if (kill_job_has(j, i))
+            ledger_end(&j->w[i]);
     for (uint32_t i = 0; i < j->n; i++) {
         struct ledger_page *page = j->w[i].page;
         if (kill_job_has(j, i) && (!ledger_finish(&j->w[i], KILL_DEADLINE_S) || page->rc != PSC_OK))
@@ -290,6 +342,7 @@ static void finish(struct kill_job *j)
     }
     kill_job_check_nothing_lost(j);
     kill_job_check_dropped(j);
+    kill_job_check_ends(j);
     if (!servers_end(&j->t, KILL_DEADLINE_S))
         kill_job_fails(j, "psd does not end well");
 }
@@ -304,8 +357,8 @@ static void run_row(struct kill_row *row)
     j.n_servers = kill_servers_of(row->seed);
     j.transport = kill_transport_of(row->seed);
     j.n_first = 2 + (int)draw(&j, 2);
-    j.steps = draw(&j, 2) == 0;
     row->begun = true;
+    draw_course(&j);
     start_psd(&j);
     begin(&j);
     while (row->kills < KILLS_EACH)
