@@ -21,8 +21,8 @@
  * lost later applies it when it comes back.
  *
  * A worker that computes, or is stopped between exchanges, delays nothing. One with an open exchange is
- * waited for at most silence_s. After a restart of psd the change waits as long for the workers of the
- * checkpoint. Runs on the loop. */
+ * waited for at most silence_s; those who wait for it have as long again when it is given up. After a restart
+ * of psd the change waits as long for the workers of the checkpoint. Runs on the loop. */
 #include "server/job/job.h"
 
 #include <errno.h>
@@ -155,12 +155,17 @@ void psd_method_change_give_up(struct psd_job *job, uint32_t client, uint64_t na
             job->method_change.elsewhere[i].whole[client] = name;
 }
 
-static bool is_quiet(const struct psd_job *job)
+static uint32_t count_open(const struct psd_job *job)
 {
+    uint32_t n = 0;
     for (uint32_t i = 0; i < job->sessions->n_slots; i++)
-        if (is_open(job, &job->sessions->slots[i]))
-            return false;
-    return true;
+        n += is_open(job, &job->sessions->slots[i]);
+    return n;
+}
+
+static void set_deadline(struct psd_job *job)
+{
+    job->method_change.deadline_ms = psd_loop_now_ms(job->loop) + (uint64_t)job->cfg->limits.silence_s * 1000;
 }
 
 static void close_lanes(struct psd_job *job)
@@ -168,7 +173,8 @@ static void close_lanes(struct psd_job *job)
     uint32_t n = job->sessions->n_slots;
     job->method_change.phase = PSD_METHOD_CHANGE_CLOSING;
     job->method_change.lanes_left = job->lanes->n;
-    job->method_change.deadline_ms = psd_loop_now_ms(job->loop) + (uint64_t)job->cfg->limits.silence_s * 1000;
+    job->method_change.n_open = 0;
+    set_deadline(job);
     for (uint32_t i = 1; psd_has_cluster(job->cfg) && i < job->cfg->servers.count; i++) {
         memset(job->method_change.elsewhere[i].begun, 0, n * sizeof *job->method_change.elsewhere[i].begun);
         memset(job->method_change.elsewhere[i].whole, 0, n * sizeof *job->method_change.elsewhere[i].whole);
@@ -299,7 +305,7 @@ void psd_method_change_released(struct psd_job *job, const struct psd_lane *lane
 static void close_or_go_on(struct psd_job *job)
 {
     struct psd_method_change *w = &job->method_change;
-    if (w->phase != PSD_METHOD_CHANGE_CLOSING || w->lanes_left > 0 || !is_quiet(job))
+    if (w->phase != PSD_METHOD_CHANGE_CLOSING || w->lanes_left > 0 || count_open(job) > 0)
         return;
     w->phase = PSD_METHOD_CHANGE_EMPTYING;
     w->released = 0;
@@ -318,13 +324,23 @@ void psd_method_change_closed(struct psd_job *job, uint64_t number)
     close_or_go_on(job);
 }
 
-/* A client that does not complete its exchange is waited for no longer than limits.silence_s. */
+/* Whether an exchange is open because its client is silent. Others may only wait for it. */
+static bool is_one_silent(const struct psd_job *job)
+{
+    for (uint32_t i = 0; i < job->sessions->n_slots; i++)
+        if (is_open(job, &job->sessions->slots[i]) && psd_job_is_silent(job, &job->sessions->slots[i]))
+            return true;
+    return false;
+}
+
+/* Ends the sessions with open exchanges that are silent, or if none is, all with open exchanges. */
 static void evict_late(struct psd_job *job)
 {
     char why[160];
+    bool silent = is_one_silent(job);
     for (uint32_t i = 0; i < job->sessions->n_slots; i++) {
         struct psd_session *s = &job->sessions->slots[i];
-        if (!is_open(job, s))
+        if (!is_open(job, s) || (silent && !psd_job_is_silent(job, s)))
             continue;
         snprintf(why, sizeof why,
                  "its exchange stayed open for %u s during a method change (limits.silence_s)",
@@ -332,6 +348,20 @@ static void evict_late(struct psd_job *job)
         psd_send_error(job->sender, s, PS__CODE__EVICTED, true, why);
         psd_job_end(job, s, PS__CODE__EVICTED, why);
     }
+}
+
+/* A client that does not complete its exchange is waited for no longer than limits.silence_s. Those who
+ * waited for it can go on when it is given up: each end of an open exchange gives the others as long again.
+ */
+static void look_after_open(struct psd_job *job)
+{
+    struct psd_method_change *w = &job->method_change;
+    uint32_t n = count_open(job);
+    if (n < w->n_open)
+        set_deadline(job);
+    w->n_open = n;
+    if (psd_loop_now_ms(job->loop) > w->deadline_ms)
+        evict_late(job);
 }
 
 /* Creates the next center; it must be able to take over from the present one. */
@@ -457,9 +487,8 @@ void psd_method_change_check(struct psd_job *job)
         return; /* the head's loop decides */
     if (job->method_change.phase == PSD_METHOD_CHANGE_DUE)
         begin_if_possible(job);
-    if (job->method_change.phase == PSD_METHOD_CHANGE_CLOSING &&
-        psd_loop_now_ms(job->loop) > job->method_change.deadline_ms)
-        evict_late(job);
+    if (job->method_change.phase == PSD_METHOD_CHANGE_CLOSING)
+        look_after_open(job);
     close_or_go_on(job);
 }
 

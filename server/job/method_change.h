@@ -39,8 +39,9 @@ struct psd_method_change {
     uint32_t generation;             /* of the next method, at a server that is not the head */
     uint64_t closings;               /* so far: numbers of CLOSE */
     uint32_t lanes_left;
-    uint64_t released; /* lanes that have released the center, as bits */
-    uint64_t deadline_ms;
+    uint64_t released;    /* lanes that have released the center, as bits */
+    uint64_t deadline_ms; /* for exchanges that are open */
+    uint32_t n_open;      /* of them when that was last looked at */
     uint64_t n_changes;
     /* [servers.count] at the head, during a change; NULL: no other servers */
     struct psd_exchanges_elsewhere *elsewhere;

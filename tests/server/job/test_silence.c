@@ -195,6 +195,46 @@ START_TEST(what_psd_slept_is_no_time_for_an_open_exchange)
 }
 END_TEST
 
+static bool is_second_in(const struct job_fixture *d)
+{
+    return d->sessions.slots[1].state == PSD_SESSION_ACTIVE;
+}
+
+/* Rank 1, whose exchange is open as well, was last heard as the change began, or some time later; its session
+ * then ends with the others' time. Rank 0 may have waited for its exchange. */
+static void assert_the_silent_one_ends_first(uint64_t heard_ms)
+{
+    struct job_fixture *d = begin();
+    struct psd_session *silent = &d->sessions.slots[1];
+    uint64_t ms = 0;
+    *silent = d->sessions.slots[0];
+    silent->client = 1;
+    silent->last_heard_ms += heard_ms;
+    atomic_store(&d->lanes.shared.begun[0], psd_exchange_name(1, 1));
+    atomic_store(&d->lanes.shared.begun[psd_track_at(&d->lanes.shared, 1, 0)], psd_exchange_name(1, 1));
+    d->job.method_change.phase = PSD_METHOD_CHANGE_CLOSING;
+    d->job.method_change.lanes_left = 1;
+    d->job.method_change.deadline_ms = psd_loop_now_ms(&d->loop) + SILENCE_S * 1000;
+    while (is_second_in(d)) {
+        ck_assert(waits_on(d, PSD_TICK_MS));
+        ms += PSD_TICK_MS;
+    }
+    ck_assert_uint_ge(ms, SILENCE_S * 1000);
+    ck_assert_uint_le(ms, SILENCE_S * 1000 + PSD_TICK_MS);
+    for (ms = 0; waits_on(d, PSD_TICK_MS); ms += PSD_TICK_MS)
+        ;
+    ck_assert_uint_ge(ms, SILENCE_S * 1000);
+    ck_assert_uint_le(ms, SILENCE_S * 1000 + PSD_TICK_MS);
+    end(d);
+}
+
+START_TEST(who_waits_for_a_silent_one_outlives_it)
+{
+    assert_the_silent_one_ends_first(0);
+    assert_the_silent_one_ends_first(SILENCE_S * 1000 / 2);
+}
+END_TEST
+
 START_TEST(what_psd_slept_is_no_time_to_come_back)
 {
     struct job_fixture *d = begin();
@@ -312,6 +352,7 @@ int main(void)
     tcase_add_test(tcase, silence_is_measured_in_heartbeats);
     tcase_add_test(tcase, who_is_heard_after_a_sleep_is_silent_from_then_on);
     tcase_add_test(tcase, what_psd_slept_is_no_time_for_an_open_exchange);
+    tcase_add_test(tcase, who_waits_for_a_silent_one_outlives_it);
     tcase_add_test(tcase, what_psd_slept_is_no_time_to_come_back);
     tcase_add_test(tcase, who_comes_and_goes_all_the_time_is_not_told_of_each_time);
     tcase_add_test(tcase, manifests_of_who_waits_count_as_memory);
