@@ -139,7 +139,7 @@ static int now(struct psc *c, struct list *l)
     for (size_t i = 0; rc == PSC_OK && i < l->n; i++) {
         struct psc_call one = call_of(l, i);
         rc = psc_call_now(c, &one);
-        if (rc == PSC_DRAINED) { /* the other members of a round wait for the rest */
+        if (rc == PSC_DRAINED && c->error.text[0] == 0) { /* others of a round wait for the rest */
             drained = rc;
             rc = PSC_OK;
         }

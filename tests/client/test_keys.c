@@ -9,6 +9,7 @@
 #include "client/internal.h"
 #include "client/psclique.h"
 #include "tests/client/psd_fixture.h"
+#include "tests/support/clock.h"
 #include "tests/support/thread_clique.h"
 
 enum { N = RIG_N, STEPS = 5, MOST = 4, KEYS = RIG_TENSORS - 1 };
@@ -745,6 +746,60 @@ START_TEST(a_failed_list_ends_where_it_ended)
 }
 END_TEST
 
+static _Atomic bool waits, ends;
+
+/* Hand 1 sends the first key of a round alone, hand 0 begins with all of them. */
+static int make_a_part(struct hand *h)
+{
+    const float *messages[KEYS];
+    float *answers[KEYS];
+    for (int i = 0; i < KEYS; i++) {
+        messages[i] = h->g;
+        answers[i] = h->y;
+    }
+    if (h->index == 0)
+        return psc_pushpull_keys(h->c, moving, KEYS, messages, answers, 1);
+    int rc = psc_push(h->c, "conv.weight", h->g, 1);
+    waits = true;
+    while (!ends)
+        unit_nap_ms(1);
+    return rc;
+}
+
+static bool knows_of_the_drain(struct hand *h)
+{
+    struct psc_shared *s = &h->c->session.shared;
+    pthread_mutex_lock(&s->lock);
+    bool draining = s->draining;
+    pthread_mutex_unlock(&s->lock);
+    return draining;
+}
+
+/* The list waits at its second key, and psd is killed while it drains. */
+START_TEST(a_list_that_a_drain_cuts_off_is_drained)
+{
+    struct daemon d;
+    double deadline = test_now_s() + test_slow_s(UNIT_HANG_S);
+    rig_start(&d, JOB("rule=sum", "admission=sync", "optimizer=none", "workers=2", "limits.drain_s=600"));
+    for (int i = 0; i < 2; i++) {
+        hands[i] = (struct hand){.d = &d, .index = i, .work = make_a_part};
+        ck_assert_int_eq(pthread_create(&hands[i].thread, NULL, live, &hands[i]), 0);
+    }
+    while (!waits && test_now_s() < deadline)
+        unit_nap_ms(1);
+    ck_assert_int_eq(kill(d.pid, SIGTERM), 0);
+    while (!knows_of_the_drain(&hands[0]) && test_now_s() < deadline)
+        unit_nap_ms(1);
+    daemon_stop(&d, SIGKILL, UNIT_HANG_S);
+    ends = true;
+    for (int i = 0; i < 2; i++)
+        pthread_join(hands[i].thread, NULL);
+    ck_assert_msg(hands[0].rc == PSC_DRAINED && hands[0].error[0] != 0, "%s: %s",
+                  psc_result_name(hands[0].rc), hands[0].error);
+    daemon_remove(&d);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-keys");
@@ -767,6 +822,7 @@ int main(void)
     tcase_add_test(tc, a_round_begins_again_after_a_restart);
     tcase_add_test(tc, a_round_of_a_clique_begins_again_after_a_restart);
     tcase_add_test(tc, a_round_begins_again_after_a_change_of_method);
+    tcase_add_test(tc, a_list_that_a_drain_cuts_off_is_drained);
     tcase_add_test(tc, members_make_the_same_calls);
     tcase_add_test(tc, workers_do_not_mix_keys_and_whole_vectors);
     suite_add_tcase(suite, tc);

@@ -141,7 +141,7 @@ static int rest(struct ledger *l, uint32_t n)
             return rc;
     }
     for (uint32_t k = page->answered; k < page->begun; k++)
-        page->landed[k] = l->course->drops ? 0 : ALL_PLACES;
+        page->landed[k] = l->course->drops || page->refused[k] ? 0 : ALL_PLACES;
     page->answered = page->begun;
     return PSC_OK;
 }
@@ -157,10 +157,12 @@ static int move(struct ledger *l, uint32_t k)
     if (rc != PSC_OK || k < course->behind)
         return rc;
     uint32_t its = k - course->behind;
-    if (course->behind > 0 || course->lossy)
+    if (page->refused[its])
+        page->landed[its] = 0;
+    else if (course->behind > 0 || course->lossy)
         page->landed[its] = course->drops ? 0 : ALL_PLACES;
     else
-        page->landed[its] = page->refused[k] ? 0 : landed(l->x, l->number, k);
+        page->landed[its] = landed(l->x, l->number, k);
     page->answered = its + 1;
     return PSC_OK;
 }
