@@ -9,7 +9,8 @@
  *
  * Keys. Exchanges of one tensor each count together: a member's clock increases with the last tensor of its
  * round, and for the values of a tensor as soon as its exchange of that tensor has arrived. Tensors go in the
- * manifest's order, so the member's last exchange here says which of them have arrived.
+ * manifest's order, so the member's last exchange here says which of them have arrived. Of several servers
+ * each counts the rounds of the tensors that it has values of.
  *
  * Bound. min c never decreases: a new member starts no lower than the slowest member in any chunk of any
  * lane. After this chunk was advanced, all numbers up to min(c(j), min c + slack) of member j are applied. So
@@ -41,11 +42,11 @@
  * there. */
 #include "server/lane/rounds.h"
 
-/* Whether the member's last exchange here was the last of a round: of the whole vector, or of the last key.
- */
+/* Whether the member's last exchange here was the last of a round at this server: of the whole vector, or of
+ * the last key. */
 static bool was_last(const struct psd_lane *lane, const struct psd_member_clock *p)
 {
-    return p->key == PSD_WHOLE_VECTOR || p->key == lane->rounds->last_key;
+    return p->key == PSD_WHOLE_VECTOR || p->key == lane->rounds->last_key_here;
 }
 
 /* The exchange begins here. If the one before was not complete, its clock is corrected. */

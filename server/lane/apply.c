@@ -86,7 +86,8 @@ static void publish_norms(struct psd_lane *lane, struct psd_lane_client *c, cons
 /* With members, keys of one round count as one exchange. */
 static bool ends_round(const struct psd_lane *lane, const struct ps_frame *f)
 {
-    return lane->rounds == NULL || psd_rounds_ends(lane->rounds, f);
+    return lane->rounds == NULL || psd_key_of(f) == PSD_WHOLE_VECTOR ||
+           f->code == lane->rounds->last_key_here;
 }
 
 void psd_lane_open_norms(const struct psd_lane *lane, struct psd_arrival *a)

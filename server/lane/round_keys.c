@@ -114,11 +114,12 @@ void psd_rounds_pass(struct psd_lane *lane, uint32_t chunk, uint64_t end)
     r->at[chunk] = next_moving(lane->center->manifest, end, of.begin + of.count);
 }
 
-uint32_t psd_rounds_last_key(const struct ps_manifest *m)
+uint32_t psd_rounds_last_key(const struct ps_manifest *m, struct ps_range of)
 {
     uint32_t last = 0;
     for (size_t i = 0; i < m->n_tensors; i++)
-        if (m->tensors[i].role != PS_ROLE_FROZEN)
+        if (m->tensors[i].role != PS_ROLE_FROZEN &&
+            ps_range_intersect(ps_tensor_range(&m->tensors[i]), of).count > 0)
             last = (uint32_t)i;
     return last;
 }

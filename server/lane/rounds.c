@@ -41,6 +41,13 @@ static uint64_t count_params(const struct ps_manifest *m)
     return n;
 }
 
+/* What this server has. */
+static struct ps_range own_part(const struct psd_lane *lane)
+{
+    const struct ps_shard *s = &lane->center->shard;
+    return s->n_parts > 1 ? ps_shard_part(s, lane->row / (s->n_lanes / s->n_parts)) : ps_shard_whole(s);
+}
+
 struct psd_rounds *psd_rounds_create(const struct psd_lane *lane, uint64_t begin)
 {
     uint32_t n_slots = lane->shared->n_slots, n = lane->n_chunks;
@@ -72,7 +79,8 @@ struct psd_rounds *psd_rounds_create(const struct psd_lane *lane, uint64_t begin
     r->begin = r->round = begin;
     r->closing = psd_lane_closing(lane);
     r->n_params = count_params(lane->center->manifest);
-    r->last_key = psd_rounds_last_key(lane->center->manifest);
+    r->last_key = psd_rounds_last_key(lane->center->manifest, ps_shard_whole(&lane->center->shard));
+    r->last_key_here = psd_rounds_last_key(lane->center->manifest, own_part(lane));
     uint32_t n_moving = 0;
     for (uint32_t k = 0; k < n; k++) {
         r->done[k] = begin;

@@ -71,6 +71,7 @@ struct psd_rounds {
     uint64_t *at;      /* [n_chunks]: where the next piece of a round of keys begins; 0: at its beginning */
     struct psd_round_key *keys; /* [n_chunks] */
     uint32_t last_key;          /* the last tensor that moves */
+    uint32_t last_key_here;     /* of those that this server has values of */
     uint64_t round;             /* completed by every chunk */
     uint32_t n_done;            /* chunks that have completed one more */
     uint32_t *moving;           /* [n_chunks]: chunks before it that move */
@@ -123,7 +124,8 @@ struct psd_staged *psd_rounds_due(struct psd_lane *lane, uint32_t client, uint32
 /* Every member has been served the piece of the chunk that ends at `end`: the next piece is due, or the chunk
  * has completed the round. */
 void psd_rounds_pass(struct psd_lane *lane, uint32_t chunk, uint64_t end);
-uint32_t psd_rounds_last_key(const struct ps_manifest *m);
+/* The last tensor that moves and has values in the range. */
+uint32_t psd_rounds_last_key(const struct ps_manifest *m, struct ps_range of);
 /* The key of a message: index of its tensor; PSD_WHOLE_VECTOR. */
 static inline uint32_t psd_key_of(const struct ps_frame *f)
 {

@@ -16,6 +16,8 @@ enum { N = RIG_N, STEPS = 5, MOST = 4, KEYS = RIG_TENSORS - 1 };
 
 static const float eta = 0.125f;
 
+static _Atomic bool waits, ends;
+
 /* All keys that move, not in order. */
 static const char *const moving[KEYS] = {"fc.weight", "bn.mean", "conv.weight", "fc.running", "bn.scale"};
 
@@ -110,23 +112,34 @@ static void train(const char *const *settings, int n, int members, int (*work)(s
     daemon_remove(&d);
 }
 
-/* The same with two servers, each with a part of the vector and so of some keys. */
+/* Each with a part of the vector and so of some keys. */
+static void start_two(struct daemon *head, struct daemon *other, const char *const *settings)
+{
+    enum { MOST_SETTINGS = 16 };
+    static char address[120];
+    static const char *parts[2][MOST_SETTINGS];
+    const char *const first[2][3] = {{"servers.count=2", "servers.index=0"},
+                                     {"servers.count=2", "servers.index=1", address}};
+    for (int p = 0; p < 2; p++) {
+        int n = p + 2, k = 0;
+        memcpy(parts[p], first[p], sizeof first[p]);
+        for (; settings[k] != NULL; k++) {
+            ck_assert_int_lt(n + k, MOST_SETTINGS - 1);
+            parts[p][n + k] = settings[k];
+        }
+        parts[p][n + k] = NULL;
+    }
+    rig_start(head, parts[0]);
+    snprintf(address, sizeof address, "servers.head=\"%s\"", head->endpoint);
+    rig_start(other, parts[1]);
+}
+
+/* The same with two servers. */
 static void train_by_two(const char *const *settings, int n, int members, int (*work)(struct hand *h),
                          float *center)
 {
-    enum { MOST_SETTINGS = 16 };
     struct daemon head, other;
-    char address[120];
-    const char *parts[2][MOST_SETTINGS] = {{"servers.count=2", "servers.index=0"},
-                                           {"servers.count=2", "servers.index=1", address}};
-    for (int p = 0; p < 2; p++)
-        for (int k = 0; settings[k] != NULL; k++) {
-            ck_assert_int_lt(p + 2 + k, MOST_SETTINGS - 1);
-            parts[p][p + 2 + k] = settings[k];
-        }
-    rig_start(&head, parts[0]);
-    snprintf(address, sizeof address, "servers.head=\"%s\"", head.endpoint);
-    rig_start(&other, parts[1]);
+    start_two(&head, &other, settings);
     run(&head, n, members, work);
     assert_all_ok(n);
     center_of(&head, center);
@@ -299,6 +312,34 @@ static int figure_7_by_lists(struct hand *h)
     }
     return rc;
 }
+
+/* Hand 1 joins after the first rounds of hand 0. */
+static int figure_7_by_lists_twice(struct hand *h)
+{
+    int rc = figure_7_by_lists(h);
+    waits = true;
+    return rc == PSC_OK ? figure_7_by_lists(h) : rc;
+}
+
+/* Each server counts the rounds of its own keys: who joins is behind at neither, and ahead at neither. */
+START_TEST(under_ssp_a_worker_may_join_keys_on_two_servers)
+{
+    struct daemon head, other;
+    start_two(&head, &other, JOB("method=ssp-sgd", "slack=1"));
+    waits = false;
+    for (int i = 0; i < 2; i++) {
+        hands[i] = (struct hand){.d = &head, .index = i, .work = figure_7_by_lists_twice};
+        ck_assert_int_eq(pthread_create(&hands[i].thread, NULL, live, &hands[i]), 0);
+        while (!waits)
+            unit_nap_ms(1);
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_join(hands[i].thread, NULL);
+    assert_all_ok(2);
+    daemon_remove(&other);
+    daemon_remove(&head);
+}
+END_TEST
 
 static const struct {
     const char *method, *more;
@@ -746,8 +787,6 @@ START_TEST(a_failed_list_ends_where_it_ended)
 }
 END_TEST
 
-static _Atomic bool waits, ends;
-
 /* Hand 1 sends the first key of a round alone, hand 0 begins with all of them. */
 static int make_a_part(struct hand *h)
 {
@@ -809,6 +848,7 @@ int main(void)
     tcase_add_test(tc, figure_7_is_the_method_of_the_server);
     tcase_add_loop_test(tc, lists_are_the_method_of_the_server, 0, (int)ROWS(lists));
     tcase_add_test(tc, keys_may_lie_on_two_servers);
+    tcase_add_test(tc, under_ssp_a_worker_may_join_keys_on_two_servers);
     tcase_add_loop_test(tc, figure_8_is_elastic_averaging, 0, 2);
     tcase_add_test(tc, without_a_server_pushpull_adds_up);
     tcase_add_test(tc, wrong_keys_are_refused_before_anything_is_sent);

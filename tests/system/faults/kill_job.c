@@ -248,6 +248,8 @@ static uint64_t look(struct kill_job *j, bool *any)
                 its[place] += new >> place & 1;
             j->gone[i][k] |= now;
             j->row->lost += first;
+            if (first)
+                kill_job_say(j, "exchange %u of worker %u is gone at places %04x", k, i, new);
             if (any != NULL)
                 *any = *any || new != 0;
         }
@@ -308,7 +310,7 @@ void kill_job_check_dropped(struct kill_job *j)
         return;
     for (uint32_t i = 0; i < j->n; i++)
         for (uint32_t k = j->from[i]; k < j->w[i].page->answered; k++)
-            late += j->w[i].page->landed[k] != (uint16_t)-1;
+            late += j->w[i].page->landed[k] != (uint16_t)-1 && !j->w[i].page->refused[k];
     double dropped = daemon_number(&j->t.d[0], "/status", "center.updates_dropped");
     kill_job_say(j, "%" PRIu64 " came too late; psd counts %.0f", late, dropped);
     if (!(dropped >= (double)late))
