@@ -182,7 +182,7 @@ void kill_job_go_on(struct kill_job *j, uint32_t exchanges)
     double begin = test_now_s(), deadline = begin + test_slow_s(KILL_DEADLINE_S);
     uint32_t want[LEDGER_WORKERS];
     for (uint32_t i = 0; i < LEDGER_WORKERS; i++) /* of those who come meanwhile, too */
-        want[i] = (i < j->n ? j->w[i].page->answered : 0) + exchanges;
+        want[i] = (i < j->n ? j->w[i].page->answered : 0) + j->course.behind + exchanges;
     for (uint32_t i = 0; i < j->n; i++)
         while (kill_job_has(j, i) && j->w[i].page->answered < want[i]) {
             if (test_now_s() > deadline)

@@ -106,7 +106,7 @@ void kill_job_resume_servers(struct kill_job *j, unsigned which);
 void kill_job_fill_up(struct kill_job *j);
 /* Until psd has given up those who died. */
 void kill_job_bury(struct kill_job *j);
-/* Until everybody who lives has made so many more exchanges. */
+/* Until everybody who lives has made so many more exchanges, and what was under way is answered. */
 void kill_job_go_on(struct kill_job *j, uint32_t exchanges);
 /* A checkpoint of every server. */
 void kill_job_save(struct kill_job *j);
