@@ -385,7 +385,7 @@ static int send_chunk(struct psc *c, const struct psc_flight *flight, uint32_t l
     const void *body = t->send != NULL ? psc_wire_body(c, t, lane, k, r) : NULL;
     size_t len_bytes = body != NULL ? ps_piece_bytes(codec, c->manifest, r) : 0;
     f.flags |= ts->in_place ? PS_FLAG_IN_PLACE : 0;
-    f.flags |= psc_wire_is_based(ts, lane, k) ? PS_FLAG_BASED : 0;
+    f.flags |= t->kind == PS_FRAME_EXCHANGE && psc_wire_is_based(ts, lane, k) ? PS_FLAG_BASED : 0;
     f.flags |= behind_flags(ts, flight);
     if (ts->in_place && c->memory.device == NULL) /* the lane moves x itself */
         psc_moved_keep(c, t, (struct ps_range){r.begin - ts->scope.begin, r.count});

@@ -16,11 +16,15 @@
 
 enum { N = 5000, CHUNK = 1024, CLIENT_SEQS = 8 };
 
-/* What the server has after the change, and how many lanes before. */
+/* What the server has after the change, and how many lanes before. With the first exchange or a later one,
+ * and whether the answer that is held back is lost. */
 struct next {
     uint32_t n_lanes;
     const char *codec;
     uint32_t lanes_before;
+    bool moves; /* answers in a codec for moves, all the time; messages in raw */
+    uint32_t at;
+    bool lost;
 };
 
 /* A psd whose lanes share one address; one thread runs it. */
@@ -34,8 +38,9 @@ struct fake {
     zmq_msg_t worker;     /* its control connection */
     zmq_msg_t held_name;  /* its data connection, where the answer to the last chunk is held back for it */
     struct ps_frame held; /* that answer; kind 0: there is none */
-    uint32_t left;        /* floats of the first exchange that have not come yet */
-    atomic_int of_next;   /* chunks that came after the change, over its lanes */
+    uint32_t left;        /* floats that have not come yet until then */
+    atomic_int pulled, based; /* chunks */
+    atomic_int of_next;       /* chunks that came after the change, over its lanes */
     bool seen[CLIENT_SEQS][N / PS_SHARD_ALIGN + 1];
     float center[N];
 };
@@ -64,9 +69,10 @@ static void welcome(struct fake *f)
     method.learning_rate = 1, method.period = 1;
     method.schedule = &schedule;
     method.message_codec = method.answer_codec = (char *)(uintptr_t)(f->changed ? f->next.codec : "raw");
+    method.answer_codec = f->next.moves ? (char *)(uintptr_t) "int4" : method.answer_codec;
     w.client = 0, w.incarnation = 5, w.workers = 1, w.method = &method, w.transport = "tcp";
     w.generation = f->changed;
-    w.landed_seq = 0;
+    w.landed_seq = f->changed && f->next.lost ? f->held.seq : 0;
     w.lanes = lanes, w.n_lanes = f->changed ? f->next.n_lanes : f->next.lanes_before;
     w.chunk_floats = CHUNK, w.window_chunks = 2, w.silence_ms = 600000;
     send_control(f, PS__TO_CLIENT__WHAT_WELCOME, &w);
@@ -137,7 +143,10 @@ static void on_data(struct fake *f)
     f->left -= frame.kind == PS_FRAME_EXCHANGE && !f->changed ? frame.count : 0;
     if (f->changed)
         atomic_fetch_add(&f->of_next, 1);
-    if (frame.kind == PS_FRAME_EXCHANGE && !f->changed && frame.begin + frame.count == N) {
+    f->pulled += frame.kind == PS_FRAME_PULL;
+    assert_quick(frame.kind == PS_FRAME_EXCHANGE || (frame.flags & PS_FLAG_BASED) == 0); /* psd refuses it */
+    f->based += (frame.flags & PS_FLAG_BASED) != 0;
+    if (frame.kind == PS_FRAME_EXCHANGE && !f->changed && f->left < N && frame.begin + frame.count == N) {
         f->held = frame;
         zmq_msg_move(&f->held_name, &name);
     } else {
@@ -161,7 +170,7 @@ static void *server_thread(void *arg)
             on_control(f);
         if (items[1].revents)
             on_data(f);
-        if (f->held.kind != 0 && atomic_load(&f->released)) {
+        if (f->held.kind != 0 && atomic_load(&f->released) && !f->next.lost) {
             answer(f, &f->held_name, f->held, "raw");
             f->held.kind = 0;
         }
@@ -176,7 +185,7 @@ int __wrap_psc_pieces_take(struct psc *c);
 int __wrap_psc_pieces_take(struct psc *c)
 {
     int rc = __real_psc_pieces_take(c);
-    if (!c->transfer_state.swapped || atomic_exchange(&fake.released, true))
+    if (!c->transfer_state.swapped || atomic_exchange(&fake.released, true) || fake.next.lost)
         return rc;
     for (double end = unit_now_s() + UNIT_HANG_S; rc == PSC_OK && !psc_pieces_all_answered(c);) {
         assert_quick(unit_now_s() < end);
@@ -211,7 +220,7 @@ static void fake_open(struct fake *f, const struct next *next)
 {
     memset(f, 0, sizeof *f);
     f->next = *next;
-    f->left = N;
+    f->left = N * (next->at > 0 ? next->at : 1);
     zmq_msg_init(&f->worker);
     zmq_msg_init(&f->held_name);
     f->context = zmq_ctx_new();
@@ -274,6 +283,22 @@ START_TEST(the_next_transfer_is_made_for_the_lanes_that_are)
 }
 END_TEST
 
+/* It has landed whole: what is left of it is pulled, and a pull says nothing of the answers before. */
+START_TEST(an_answer_that_is_lost_with_the_change_is_pulled)
+{
+    struct psc *c = join(&(struct next){1, "raw", 1, .moves = true, .at = 2, .lost = true});
+    for (int step = 1; step <= 4; step++) {
+        ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "step %d: %s", step, psc_error(c));
+        for (int i = 0; i < N; i++)
+            assert_quick(x[i] == (float)(i % 100) - (float)step * (float)(i % 3));
+    }
+    ck_assert_int_eq(fake.pulled, 1);
+    ck_assert_int_gt(fake.based, 0);
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
 /* Whichever table of the new lanes has no memory: the step fails, and can be made again. */
 START_TEST(lanes_without_memory_are_made_later)
 {
@@ -299,6 +324,7 @@ int main(void)
     Suite *suite = suite_create("client-answered-last");
     TCase *tc = tcase_create("answered-last");
     tcase_add_loop_test(tc, the_next_transfer_is_made_for_the_lanes_that_are, 0, ROWS(nexts));
+    tcase_add_test(tc, an_answer_that_is_lost_with_the_change_is_pulled);
     tcase_add_loop_test(tc, lanes_without_memory_are_made_later, 0, ROWS(nexts));
     suite_add_tcase(suite, tc);
     return unit_run(suite);

@@ -38,7 +38,7 @@ struct kill_row {
     unsigned kills;
     uint64_t answered, lost, told; /* told: by psd where it knew */
     double longest_s, took_s;
-    char how[200];  /* the workers' exchanges, as settings */
+    char how[400];  /* the workers' exchanges, as settings */
     char what[200]; /* the kinds of kills, in order */
     char why[700];
     char dir[SERVERS_MOST][64];
@@ -84,8 +84,9 @@ struct kill_job {
     unsigned backs;                /* lines of the head's log: all servers went back */
     bool anew;                     /* there was no checkpoint yet */
     bool drained;
-    bool is_changed;    /* the method that was last set is the other one */
-    uint64_t uncounted; /* most updates that were sent at a change of the method, which no version counts */
+    char changes[2][120]; /* of the method: back, and to the other one; as in a URL */
+    bool is_changed;      /* the method that was last set is the other one */
+    uint64_t uncounted;   /* most updates that were sent at a change of the method, which no version counts */
     float center[LEDGER_FLOATS];
 };
 

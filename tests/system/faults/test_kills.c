@@ -133,30 +133,12 @@ static void strike(struct kill_job *j, enum kind kind)
         kill_job_start_worker(j);
 }
 
-/* The next change, as in a URL. It is of the admission where two have the same in kill_admissions; with two
- * servers not between ssp and round-robin, since servers under rounds cannot resume from checkpoints of ssp.
- */
-static const char *next_change(const struct kill_job *j)
-{
-    static const char *const averaging[] = {"averaging=mean", "averaging=none"};
-    static const struct {
-        const char *admission, *lines;
-    } pairs[] = {{"backup", "admission=backup%0Aparameters.backup=1%0Aparameters.quorum=preset"},
-                 {"quorum", "admission=quorum%0Aparameters.quorum=1%0Aparameters.backup=preset"},
-                 {"ssp", "admission=ssp%0Aparameters.slack=2"},
-                 {"round-robin", "admission=round-robin%0Aparameters.slack=preset"}};
-    for (size_t i = 0; i < (j->n_servers == 1 ? ROWS(pairs) : 2); i++)
-        if (strcmp(pairs[i].admission, j->a->name) == 0)
-            return pairs[j->is_changed ? i : i ^ 1].lines;
-    return averaging[j->is_changed];
-}
-
 /* Changes the method, or back: maybe once more before the first change is through. */
 static void change_method(struct kill_job *j)
 {
-    char path[120];
+    char path[200];
     for (uint64_t n = 1 + draw(j, 3) / 2; n > 0; n--) {
-        snprintf(path, sizeof path, "/set?lines=%s", next_change(j));
+        snprintf(path, sizeof path, "/set?lines=%s", j->changes[!j->is_changed]);
         char *answer = daemon_ask(&j->t.d[0], "POST", path);
         kill_job_say(j, "%s: %s", path, answer != NULL ? answer : "no answer");
         if (answer != NULL && strstr(answer, "started") != NULL) {
@@ -229,6 +211,40 @@ static void set(struct kill_job *j, const char *fmt, ...)
     va_end(ap);
 }
 
+/* Keeps the change of the method, and the change back, with one chance in as many as there were so far. */
+static void offer_change(struct kill_job *j, uint32_t *n, const char *there, const char *back, ...)
+    __attribute__((format(printf, 4, 5)));
+static void offer_change(struct kill_job *j, uint32_t *n, const char *there, const char *back, ...)
+{
+    va_list ap;
+    if (draw(j, ++*n) != 0)
+        return;
+    va_start(ap, back);
+    snprintf(j->changes[1], sizeof j->changes[1], "%s", there);
+    vsnprintf(j->changes[0], sizeof j->changes[0], back, ap);
+    va_end(ap);
+}
+
+/* Of the admission where two have the same in kill_admissions; with two servers not between ssp and
+ * round-robin, since servers under rounds cannot resume from checkpoints of ssp. Lines as in a URL. */
+static void offer_changes(struct kill_job *j, uint32_t *n)
+{
+    static const struct {
+        const char *admission, *there, *back;
+    } pairs[] = {
+        {"backup", "admission=quorum%0Aparameters.quorum=1%0Aparameters.backup=preset",
+         "admission=backup%0Aparameters.backup=1%0Aparameters.quorum=preset"},
+        {"quorum", "admission=backup%0Aparameters.backup=1%0Aparameters.quorum=preset",
+         "admission=quorum%0Aparameters.quorum=1%0Aparameters.backup=preset"},
+        {"ssp", "admission=round-robin%0Aparameters.slack=preset", "admission=ssp%0Aparameters.slack=2"},
+        {"round-robin", "admission=ssp%0Aparameters.slack=2",
+         "admission=round-robin%0Aparameters.slack=preset"}};
+    offer_change(j, n, "averaging=mean", "averaging=none");
+    for (size_t i = 0; i < (j->n_servers == 1 ? ROWS(pairs) : 2); i++)
+        if (strcmp(pairs[i].admission, j->a->name) == 0)
+            offer_change(j, n, pairs[i].there, "%s", pairs[i].back);
+}
+
 /* A worker's way to exchange, its period, its codecs. */
 static void draw_course(struct kill_job *j)
 {
@@ -237,34 +253,42 @@ static void draw_course(struct kill_job *j)
     static const char *const ways[LEDGER_WAYS] = {"exchange", "step", "keys"};
     struct ledger_course *course = &j->course;
     const struct kill_admission *a = j->a;
-    uint32_t first = j->n_settings, period = 1, overlap = 0;
+    uint32_t first = j->n_settings, period = 1, overlap = 0, fragments, n = 0;
+    offer_changes(j, &n);
     course->way = (enum ledger_way)draw(j, LEDGER_WAYS);
     if (course->way == LEDGER_BY_KEYS && !a->keys)
         course->way = LEDGER_BY_STEP;
     if (course->way == LEDGER_BY_STEP && draw(j, 2) == 0) {
         period = 1 + (uint32_t)draw(j, 4);
         overlap = (uint32_t)draw(j, period + 1);
-        if (a->fragments > 1 && period > 1)
-            set(j, "parameters.fragments=%u", 1 + (uint32_t)draw(j, period));
-        if (overlap > 0)
+        fragments = a->fragments > 1 ? 1 + (uint32_t)draw(j, period) : 1;
+        set(j, "parameters.fragments=%u", fragments);
+        if (fragments > 1)
+            offer_change(j, &n, "parameters.fragments=1", "parameters.fragments=%u", fragments);
+        if (overlap > 0) {
             set(j, "parameters.overlap=%u", overlap);
+            offer_change(j, &n, "parameters.overlap=false", "parameters.overlap=%u", overlap);
+        }
         course->behind = period + overlap;
         course->drops = a->drops;
     }
     set(j, "parameters.period=%u", period);
     const char *message = messages[draw(j, ROWS(messages))], *answer = answers[draw(j, ROWS(answers))];
     if (draw(j, 2) == 0) {
-        set(j, "codec.message=%s", message);
+        answer = a->drops ? "raw" : answer;
+        course->lossy = strcmp(answer, "raw") != 0;
         set(j, "codec.error_feedback=true");
-        if (!a->drops && strcmp(answer, "raw") != 0) {
-            set(j, "codec.answer=%s", answer);
-            course->lossy = true;
-        }
+        set(j, "codec.message=%s", message);
+        set(j, "codec.answer=%s", answer);
+        offer_change(j, &n, "codec.message=raw%0Acodec.answer=raw", "codec.message=%s%%0Acodec.answer=%s",
+                     message, answer);
     }
     snprintf(j->row->how, sizeof j->row->how, "%s", ways[course->way]);
     for (uint32_t i = first; i < j->n_settings; i++)
         snprintf(j->row->how + strlen(j->row->how), sizeof j->row->how - strlen(j->row->how), " %s",
                  j->settings[i]);
+    snprintf(j->row->how + strlen(j->row->how), sizeof j->row->how - strlen(j->row->how), ", %s",
+             j->changes[1]);
     if (course->lossy || (strcmp(a->name, "fcfs") != 0 && draw(j, 2) == 0))
         set(j, "workers=%d", j->n_first);
 }
