@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WEIGHTS = 4, N = WEIGHTS + 1, BATCH = 16, STEPS = 2048, PERIOD = 64 };
+enum { WEIGHTS = 4, N = WEIGHTS + 1, BATCH = 16, STEPS = 2048, PERIOD = 32 };
 
 static const float eta = 0.1f, truth[N] = {3, -2, 0.5f, 1, -1};
 
@@ -72,6 +72,13 @@ static int set_method(struct worker *w, const char *lines)
     return rc == PSC_OK ? psc_workers_barrier(w->kv) : rc;
 }
 
+/* The result is the center when all have made their steps, however far apart they were. */
+static int take_center(struct worker *w)
+{
+    int rc = psc_workers_barrier(w->kv);
+    return rc == PSC_OK ? psc_pull(w->kv, NULL, w->x) : rc;
+}
+
 /* Figure 6: the server adds up the gradients of a round, and each worker makes the step. */
 static int run_sync(struct worker *w)
 {
@@ -98,7 +105,7 @@ static int run_async(struct worker *w)
             if ((rc = psc_push(w->kv, keys[k].name, w->g + keys[k].offset, BATCH)) == PSC_OK)
                 rc = psc_pull(w->kv, keys[k].name, w->x + keys[k].offset);
     }
-    return rc;
+    return rc == PSC_OK ? take_center(w) : rc;
 }
 
 /* Every PERIOD steps the parameters and the center move towards each other. psc_pushpull answers the center
@@ -130,7 +137,7 @@ static int run_elastic(struct worker *w)
         for (int i = 0; i < N && rc == PSC_OK; i++)
             w->x[i] -= rescale * w->g[i];
     }
-    return rc;
+    return rc == PSC_OK ? take_center(w) : rc;
 }
 
 static const struct {
