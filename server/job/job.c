@@ -395,7 +395,6 @@ void psd_job_method_changed(struct psd_job *job, bool keeps_shares)
         s->took_part = (s->took_part && keeps_shares) || (s->state == PSD_SESSION_ACTIVE && !s->observer);
     }
     hand_out(job);
-    psd_job_unpark(job);
 }
 
 static void released(struct psd_job *job, const struct psd_lane *lane)

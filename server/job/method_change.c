@@ -242,6 +242,8 @@ static void finish(struct psd_job *job)
     psd_job_method_changed(job, keeps_shares);
     job->hooks.welcome_all(job->psd);
     psd_membership_method_changed(job, keeps_shares);
+    if (job->center != NULL)
+        psd_job_unpark(job); /* they join the set that is published */
     psd_checkpointer_go_on(job);
     if (needs_checkpoint(job, admission))
         psd_checkpointer_begin(job);

@@ -53,6 +53,17 @@ void kill_row_print(const struct kill_row *r)
             r->kills, r->what, r->passed ? passed : failed);
 }
 
+static void say_state(struct kill_job *j)
+{
+    static const char *const paths[] = {"/status", "/workers", "/metrics"};
+    for (int i = 0; i < j->n_servers; i++)
+        for (size_t k = 0; k < ROWS(paths) && j->t.d[i].pid > 0; k++) {
+            char *body = daemon_ask(&j->t.d[i], "GET", paths[k]);
+            kill_job_say(j, "server %d, %s: %s", i, paths[k], body != NULL ? body : "no answer");
+            free(body);
+        }
+}
+
 void kill_job_fails(struct kill_job *j, const char *fmt, ...)
 {
     va_list ap;
@@ -61,6 +72,7 @@ void kill_job_fails(struct kill_job *j, const char *fmt, ...)
     vsnprintf(j->row->why + n, sizeof j->row->why - (size_t)n, fmt, ap);
     va_end(ap);
     kill_job_say(j, "%s", j->row->why);
+    say_state(j);
     kill_row_print(j->row);
     ck_abort_msg("%s", j->row->why);
 }
