@@ -2,6 +2,7 @@
  * speed. Gradients are whole numbers, and where rules sgd and add apply them the center is their sum to the
  * last one: it says whether an update was lost or landed twice. */
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -510,6 +511,62 @@ START_TEST(a_rank_beyond_workers_ends_with_the_change)
 }
 END_TEST
 
+static void *begin_second(void *hand)
+{
+    bool offer;
+    return hand_begin(hand, FLOATS, &offer) == 0 && !offer ? hand : NULL;
+}
+
+static bool has_one_parked(const struct daemon *d)
+{
+    char *body = daemon_ask(d, "GET", "/metrics");
+    bool has_one = body != NULL && strstr(body, "psd_workers{state=\"parked\"} 1\n") != NULL;
+    free(body);
+    return has_one;
+}
+
+/* The change waits for an exchange that has landed in part, and the new worker for the change. The lanes have
+ * the members of the next method first; then it joins them between two rounds, like any other. */
+START_TEST(who_joins_during_a_change_joins_the_members_of_the_next_method)
+{
+    static const char *settings[] = {COMMON, "lanes=2", NULL};
+    static float message[FLOATS], answer[FLOATS];
+    struct daemon d;
+    struct hand first, second;
+    struct ps_frame f;
+    pthread_t thread;
+    void *joined;
+    Ps__Hello hello = PS__HELLO__INIT;
+    start(&d, settings, exact[2]);
+    ck_assert_int_eq(hand_join(&first, d.endpoint, FLOATS), 0);
+    hand_open(&second, d.endpoint);
+    hello.protocol = PS_PROTOCOL_VERSION;
+    hello.name = (char *)"second";
+    hello.any_rank = true;
+    ck_assert_int_eq(hand_hello(&second, &hello), 0);
+    first.seq++;
+    for (uint32_t lane = 0; lane < 2; lane++)
+        for (uint32_t k = 0; k < ps_shard_n_chunks(&first.shard, lane); k++) {
+            f = hand_frame(&first, PS_FRAME_EXCHANGE, lane, k);
+            hand_send(&first, lane, &f, message, f.count * sizeof *message);
+            ck_assert_int_eq(hand_answer(&first, lane, &f, answer, WAIT_S), 0);
+            if (lane > 0 || k > 0)
+                continue;
+            reload(&d, "method: sync-sgd\nparameters: {learning_rate: 1}\n", "started");
+            ck_assert_int_eq(pthread_create(&thread, NULL, begin_second, &second), 0);
+            while (!has_one_parked(&d))
+                test_nap_s(0.01);
+        }
+    pthread_join(thread, &joined);
+    ck_assert_ptr_nonnull(joined);
+    ck_assert_uint_eq(daemon_logged(&d, "job.swapped"), 1);
+    ck_assert_uint_eq(daemon_logged(&d, "1 workers take part from round 0"), 2);
+    hand_close(&first);
+    hand_close(&second);
+    daemon_remove(&d);
+}
+END_TEST
+
 START_TEST(a_broken_configuration_changes_nothing_and_is_counted)
 {
     static const char *settings[] = {COMMON, "lanes=2", NULL};
@@ -608,6 +665,7 @@ int main(void)
         an_exchange_refused_in_the_middle_holds_nothing_up,
         an_exchange_that_the_checkpoint_cut_holds_nothing_up,
         a_rank_beyond_workers_ends_with_the_change,
+        who_joins_during_a_change_joins_the_members_of_the_next_method,
         a_second_sigterm_during_a_swap_saves_what_landed,
         a_drain_shorter_than_a_swap_saves_what_landed,
         a_broken_configuration_changes_nothing_and_is_counted,
