@@ -1,6 +1,8 @@
 /* psd, its workers and its servers are killed at random moments, under every admission that may wait, with
- * one server and with two, over tcp and over shared memory. A scenario is drawn from one seed, which also
- * names its row of the three; it is a fixed number of kills, each with what came before it and what follows:
+ * one server and with two, over tcp and over shared memory. The workers send whole vectors, keys or steps;
+ * the method's period, fragments, overlap and codecs are drawn, too, and what changes between kills. A
+ * scenario is drawn from one seed, which also names its row of the three; it is a fixed number of kills, each
+ * with what came before it and what follows:
  *
  *     PSD_TEST_SCENARIO=SEED test_system_kills    that scenario
  *     PSD_TEST_KILLS=N test_system_kills          so many kills, from PSD_TEST_SEED
