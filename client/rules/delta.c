@@ -295,12 +295,14 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
     if (rc != PSC_OK && rc != PSC_ABORTED)
         return rc;
     c->worker.clock++;
-    if (rc == PSC_ABORTED)
+    if (rc == PSC_ABORTED) {
         psc_pacing_restart(c);
-    else if (due)
+        c->error.text[0] = 0; /* what was not sent is sent with the steps that follow */
+    } else if (due) {
         psc_pacing_exchanged(c);
-    else
+    } else {
         psc_pacing_stepped(c);
+    }
     return PSC_OK;
 }
 

@@ -339,6 +339,7 @@ START_TEST(a_psd_that_came_back_is_met_with_the_first_fragment)
         memset(g, 0, sizeof g);
         assert_ok(c, psc_step(c, x, g, 1));
     }
+    ck_assert_str_eq(psc_error(c), "");
     ck_assert_uint_eq(psc_clock(c), 30 + (uint64_t)_i);
     ck_assert_uint_eq(c->worker.pacing.fragment, 0);
     ck_assert_uint_eq(c->worker.pacing.since, (uint64_t)_i);
