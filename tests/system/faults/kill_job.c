@@ -339,7 +339,7 @@ void kill_job_check_ends(struct kill_job *j)
     for (uint32_t i = 0; i < j->n; i++) {
         const struct ledger_page *page = j->w[i].page;
         for (uint32_t v = 0; v < LEDGER_FLOATS && page->ended && page->rc == PSC_OK; v++)
-            if (!(fabsf(page->x[v] - j->center[v]) <= (j->course.lossy ? 1e-3f : 0)))
+            if (!(fabsf(page->x[v] - j->center[v]) <= j->tolerance))
                 kill_job_fails(j, "x[%u] is %g at worker %u, and %g in the center", v, page->x[v], i,
                                j->center[v]);
     }

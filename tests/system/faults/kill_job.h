@@ -69,6 +69,7 @@ struct kill_job {
     int n_servers, n_first; /* workers that begin */
     const char *transport;
     struct ledger_course course;
+    float tolerance;       /* between the center and x: what error feedback may still be about to send */
     char settings[24][64]; /* psd's */
     uint32_t n_settings;
     struct servers t;
