@@ -131,14 +131,16 @@ static void close_round(struct psd_job *job, uint32_t n)
     psd_timer_start(&k->timer, on_timer, LOOK_MS, LOOK_MS);
 }
 
-/* Closes the open round if the conditions are met. */
+/* Closes the open round if the conditions are met. Not when lanes have been told to release the center: they
+ * would take the set for one of the next method. */
 static void consider(struct psd_job *job)
 {
     struct psd_partial_rounds *k = &job->partial_rounds;
     const struct psd_admission *admission = job->center->admission;
     const struct ps_hyper *h = &job->center->hyper;
     uint32_t p = 0;
-    if (!job->membership.started || k->lanes_under_way != 0)
+    if (!job->membership.started || k->lanes_under_way != 0 ||
+        job->method_change.phase == PSD_METHOD_CHANGE_EMPTYING)
         return;
     for (uint32_t i = 0; i < job->membership.members.n; i++)
         p += job->sessions->slots[job->membership.members.ranks[i]].state == PSD_SESSION_ACTIVE;

@@ -284,6 +284,25 @@ START_TEST(what_was_given_up_is_waited_for_by_nobody)
 }
 END_TEST
 
+/* Lanes that have been told to release the center would take the set for one of the next method. */
+START_TEST(no_round_is_closed_when_the_method_changes)
+{
+    cut_open(&c, quorum_2, 3);
+    c.d.job.method_change.phase = PSD_METHOD_CHANGE_EMPTYING;
+    cut_begin(&c, 0);
+    cut_begin(&c, 1);
+    cut_await_candidates(&c, 2);
+    cut_turns(&c, 20);
+    ck_assert_uint_eq(c.d.job.partial_rounds.n_closed, 0);
+    c.d.job.method_change.phase = PSD_METHOD_CHANGE_NONE;
+    psd_partial_rounds_consider(&c.d.job);
+    cut_await(&c, 0);
+    cut_await(&c, 1);
+    cut_assert_sums(&c);
+    cut_close(&c);
+}
+END_TEST
+
 /* A client that begins exchange after exchange without an answer is no more to the queues than any other. */
 START_TEST(a_flood_of_beginnings_fills_no_ring)
 {
@@ -408,6 +427,7 @@ int main(void)
     tcase_add_test(tc, a_member_that_is_slow_is_waited_for);
     tcase_add_test(tc, who_takes_steps_is_not_stalled);
     tcase_add_test(tc, what_was_given_up_is_waited_for_by_nobody);
+    tcase_add_test(tc, no_round_is_closed_when_the_method_changes);
     tcase_add_test(tc, a_flood_of_beginnings_fills_no_ring);
     tcase_add_loop_test(tc, soaked_in_chance_nothing_is_lost_and_nobody_hangs, 0, 10);
     suite_add_tcase(suite, tc);
