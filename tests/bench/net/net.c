@@ -37,7 +37,7 @@ struct options {
     const char *partitions; /* NULL: one net on all threads */
     uint32_t n_partitions;  /* 0: auto */
     double seconds;
-    bool only_steps; /* whole steps, after one to warm up: for nets that take seconds */
+    bool only_steps; /* whole steps, after one to warm up, without a server: for nets that take seconds */
     bool json;
     bool paced; /* a measurement for each line of standard input */
 };
@@ -238,7 +238,7 @@ static int measure(struct bench *b)
     double once = 0, end;
     int rc;
 
-    for (int i = 0; i < (b->opt.only_steps ? 1 : WARM_UPS); i++)
+    for (int i = 0; i < (b->opt.only_steps && b->opt.server == NULL ? 1 : WARM_UPS); i++)
         if ((rc = timed(b, train_step, 1, &once)) < 0)
             return rc;
     const double block_s = b->opt.server != NULL ? SERVER_BLOCK_S : BLOCK_S;
@@ -353,7 +353,7 @@ static int make_batch(struct bench *b, struct cnn_batch *out)
 {
     static float values[CNN_MAX_CHANNELS][256];
     const struct cnn_model *m = &b->opt.model;
-    const bool bytes = b->vectors.memory.device != NULL;
+    const bool bytes = cnn_net_stream(b->net) != NULL;
     const size_t n = (size_t)m->channels * m->height * m->width * b->opt.batch;
     void *images = cnn_net_alloc(b->net, n * (bytes ? 1 : sizeof(float)));
     uint16_t *labels = cnn_net_alloc(b->net, b->opt.batch * sizeof *labels);
