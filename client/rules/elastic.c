@@ -114,6 +114,7 @@ static struct psc_transfer deferred_exchange(struct psc *c, size_t n_samples)
                                             c->worker.vectors[PSC_VECTOR_PREFETCHED], n_samples);
     t.name = "x";
     t.landed = land_move;
+    t.lands_at_end = true;
     return t;
 }
 

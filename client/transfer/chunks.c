@@ -1,6 +1,7 @@
 /* The pieces of a transfer: sends them to the lanes, a window at a time, and applies the answers. */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@ static void drop_tables(struct psc_lane_progress lanes[PS_MAX_LANES])
         free(p->fed_back);
         free(p->based);
         free(p->says_based);
+        free(p->rates);
         *p = (struct psc_lane_progress){.answered = NULL};
     }
 }
@@ -35,8 +37,9 @@ static bool make_tables(struct psc_lane_progress *p, uint32_t n_chunks)
     p->fed_back = calloc(n_chunks / 64 + 1, sizeof *p->fed_back);
     p->based = calloc(n_chunks / 64 + 1, sizeof *p->based);
     p->says_based = calloc(n_chunks / 64 + 1, sizeof *p->says_based);
+    p->rates = calloc(n_chunks, sizeof *p->rates);
     return p->answered != NULL && p->sent != NULL && p->encoded != NULL && p->fed_back != NULL &&
-           p->based != NULL && p->says_based != NULL;
+           p->based != NULL && p->says_based != NULL && p->rates != NULL;
 }
 
 void psc_lanes_finish(struct psc *c)
@@ -140,6 +143,7 @@ static void mark_unanswered(struct psc *c, struct psc_flight *f, bool is_new)
             bool idle = is_idle(c, f, i, k, piece);
             uint64_t bit = UINT64_C(1) << (k % 64);
             answered[k / 64] = idle ? answered[k / 64] | bit : answered[k / 64] & ~bit;
+            ts->progress[i].rates[k] = NAN;
             l->n_left += !idle;
             l->last = idle ? l->last : k;
             if (is_new)
@@ -478,19 +482,27 @@ static int take_error(struct psc *c, struct psc_flight *flight, uint32_t lane, c
                    (const char *)m->body);
 }
 
+/* Whether its answers wait for the others, those in floats. */
+static bool waits_for_others(const struct psc *c, const struct psc_transfer *t, const struct ps_codec *codec)
+{
+    return t->lands_at_end && c->memory.device != NULL && codec->in_place;
+}
+
 /* Decodes an answer, or has the device decode it. One in a codec for moves is added to what is known. */
 static int take_floats(struct psc *c, const struct psc_transfer *t, uint32_t lane, uint32_t k,
                        const struct ps_frame *f, const struct ps_codec *codec, const struct ps_message *m,
                        const float **floats)
 {
     struct ps_range r = {f->begin, f->count};
+    float *place =
+        waits_for_others(c, t, codec) ? t->target + (r.begin - c->transfer_state.scope.begin) : NULL;
     int rc = PSC_OK;
     if (c->memory.device == NULL)
         *floats = psc_wire_floats(c, codec, m, r);
     else if (codec->for_moves)
         rc = psc_stage_moves(c, codec, m->body, m->body_bytes, r, floats);
     else
-        rc = psc_stage_answer(c, lane, codec, m, r.count, floats);
+        rc = psc_stage_answer(c, lane, codec, m, r.count, place, floats);
     if (rc == PSC_OK && (f->flags & PS_FLAG_REPLAYED) == 0)
         psc_wire_know(c, t, lane, k, r, *floats);
     return rc;
@@ -538,7 +550,10 @@ static int take_answer(struct psc *c, uint32_t lane, const struct ps_frame *head
             return rc;
         struct ps_range at = {in.begin - ts->scope.begin, in.count};
         psc_moved_keep(c, t, at);
-        t->landed(c, at, floats + (in.begin - r.begin), f.rate, t->target);
+        if (waits_for_others(c, t, codec))
+            p->rates[k] = f.rate;
+        else
+            t->landed(c, at, floats + (in.begin - r.begin), f.rate, t->target);
         psc_stage_answered(c);
     } else if (in_place) {
         if (c->memory.device != NULL)
@@ -560,6 +575,32 @@ static int take_answer(struct psc *c, uint32_t lane, const struct ps_frame *head
         ts->save_version = f.center_version; /* from the lane that ended the round last */
     ts->counts.bytes_received += in_place ? f.count * sizeof(float) : m->body_bytes;
     return PSC_OK;
+}
+
+void psc_pieces_land(struct psc *c, const struct psc_flight *f)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    struct ps_range run = {0, 0};
+    float rate = NAN;
+    psc_passes_begin(&ts->work);
+    for (uint32_t i = 0; i < ts->shard.n_lanes; i++)
+        for (uint32_t k = f->lanes[i].first; k < f->lanes[i].end; k++) {
+            struct ps_range piece = ps_shard_piece(&ts->shard, i, f->cover, k);
+            if (isnan(ts->progress[i].rates[k]))
+                continue;
+            piece.begin -= f->scope.begin;
+            if (run.count > 0 && run.begin + run.count == piece.begin && ts->progress[i].rates[k] == rate) {
+                run.count += piece.count;
+                continue;
+            }
+            if (run.count > 0)
+                f->t.landed(c, run, f->t.target + run.begin, rate, f->t.target);
+            run = piece;
+            rate = ts->progress[i].rates[k];
+        }
+    if (run.count > 0)
+        f->t.landed(c, run, f->t.target + run.begin, rate, f->t.target);
+    psc_passes_end(&ts->work);
 }
 
 /* After a psd was killed, the system may give a lane's port to another process, and ZeroMQ reconnects to it

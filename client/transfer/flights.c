@@ -118,6 +118,8 @@ static void publish(struct psc *c)
 static void settle_oldest(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
+    if (ts->flights[0].rc == PSC_OK && ts->flights[0].t.lands_at_end)
+        psc_pieces_land(c, &ts->flights[0]);
     ts->counts.exchanges += ts->flights[0].rc == PSC_OK && psc_transfer_moves(&ts->flights[0].t);
     publish(c);
 }

@@ -26,6 +26,8 @@ void psc_moved_keep(struct psc *c, const struct psc_transfer *t, struct ps_range
 void psc_moved_restore(struct psc *c, const struct psc_flight *f);
 /* The links are settled: what a lane has moved in place as its process ended will not be moved once more. */
 void psc_moved_settle(struct psc *c);
+/* All pieces of a transfer that lands_at_end were answered. */
+void psc_pieces_land(struct psc *c, const struct psc_flight *f);
 /* Everything that is not answered will be sent (again). */
 void psc_pieces_rewind(struct psc *c);
 /* Whether every piece of the flight was answered; of all flights that are not over. */
@@ -80,10 +82,11 @@ int psc_stage_fetch(struct psc *c, const struct psc_transfer *t, struct ps_range
 /* The message on the host from `at` of the vector on, as far as it was fetched. NULL: it cannot be. */
 const float *psc_stage_message(const struct psc *c, const struct psc_transfer *t, struct ps_range scope,
                                uint64_t at);
-/* With a device: an answer of n floats in a codec; *floats: where psc_landed finds it there. answered: it was
- * applied. keeps: the device still reads the message, which was moved from *m. PSC_EDEVICE. */
+/* With a device: an answer of n floats in a codec; *floats: where psc_landed finds it there, which is `place`
+ * unless that is NULL. answered: it was applied. keeps: the device still reads the message, which was moved
+ * from *m. PSC_EDEVICE. */
 int psc_stage_answer(struct psc *c, uint32_t lane, const struct ps_codec *codec, const struct ps_message *m,
-                     size_t n, const float **floats);
+                     size_t n, float *place, const float **floats);
 void psc_stage_answered(struct psc *c);
 bool psc_stage_keeps(struct psc *c, uint32_t lane, struct ps_message *m);
 /* Before links are closed: waits until the device reads no message. */

@@ -6,8 +6,9 @@
  * make an elastic exchange in place; what they leave is copied back to the device as it is.
  *
  * Any other answer is copied to a slot, and from there to a slot of the device in PSC_UP, where it is decoded
- * and psc_landed applies it. Where a link's memory is pinned (links.c), the device copies it from the message
- * itself, which is held meanwhile. A slot is used again when the device has passed its mark. */
+ * and psc_landed applies it; one that waits for the others (lands_at_end), to its place in the target. Where
+ * a link's memory is pinned (links.c), the device copies it from the message itself, which is held meanwhile.
+ * A slot is used again when the device has passed its mark. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -272,7 +273,7 @@ static int pinned_answer(struct psc *c, uint32_t lane, const struct ps_message *
 }
 
 int psc_stage_answer(struct psc *c, uint32_t lane, const struct ps_codec *codec, const struct ps_message *m,
-                     size_t n, const float **floats)
+                     size_t n, float *place, const float **floats)
 {
     struct psc_stage *s = &c->transfer_state.stage;
     size_t at = 0;
@@ -282,7 +283,7 @@ int psc_stage_answer(struct psc *c, uint32_t lane, const struct ps_codec *codec,
         rc = pinned_answer(c, lane, m, (float *)s->slots.base + at, &host);
     if (rc != PSC_OK)
         return rc;
-    float *to = s->device_slots + at;
+    float *to = place != NULL ? place : s->device_slots + at;
     unsigned char *payload = s->payloads + at * sizeof *to;
     c->memory.kind->up(queue_of(c, PSC_UP), codec->in_place ? (void *)to : payload, host, m->body_bytes);
     if (!codec->in_place)

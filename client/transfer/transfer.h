@@ -75,6 +75,9 @@ struct psc_transfer {
     bool may_be_in_place; /* `landed` is the elastic update of `send` itself, which a lane may do in place */
     bool restarts;        /* the worker restarts from the answer: the error feedback is cleared */
     bool is_owed;         /* if nothing of it has landed, the worker adds it when the method changes */
+    /* Of the whole vector. On a device, answers in floats wait in the target: `landed` is called when all have
+     * arrived, for as much at once as has one rate, with `answer` in `target`. */
+    bool lands_at_end;
     const struct psc_gate *gate; /* of `send`; NULL: all of it may leave */
     psc_landed landed;           /* NULL: the answer has no payload */
     float *target;               /* [floats of the scope] */
@@ -143,6 +146,8 @@ struct psc_lane_progress {
     /* Of what a device has encoded: batches that are being copied to the host, and those that are there. */
     uint32_t fetching, fetched;
     size_t place; /* index of the lane's first chunk there */
+    float
+        *rates; /* [chunks]: of answers that wait for the end of a transfer that lands_at_end; NaN: others */
     /* Bitmaps over the chunks, if answers are moves. based: the last exchange of the chunk was answered, and
      * `known` is the result. says_based: the same when the exchange in progress began; its frames say so. */
     uint64_t *based, *says_based;
