@@ -163,8 +163,8 @@ static int exchange_deferred(struct psc *c, const float *x, const float *own, si
     return PSC_OK;
 }
 
-/* Its answer. */
-static void take_over(struct psc *c, float *x, struct psc_prefetch *a)
+/* Applies its answer. True: the worker's own x has moved, and x, which is ahead of it, has not. */
+static bool apply_answer(struct psc *c, float *x, struct psc_prefetch *a)
 {
     bool deferred = a->deferred;
     const float *brought = brought_to(c, deferred);
@@ -186,9 +186,15 @@ static void take_over(struct psc *c, float *x, struct psc_prefetch *a)
     c->pulled = true;
     c->worker.update_s += ps_now_s() - begin;
     if (!deferred || own == x)
-        return;
+        return false;
     psc_copy_buffers(c, own, x);
-    psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
+    return true;
+}
+
+static void take_over(struct psc *c, float *x, struct psc_prefetch *a)
+{
+    if (apply_answer(c, x, a))
+        psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
 }
 
 static bool exchange_is_due(const struct psc *c)
@@ -203,15 +209,18 @@ static bool begins_next(const struct psc *c, struct ps_range part)
     return (c->worker.clock + 1) % c->worker.hyper.period == 0;
 }
 
-/* The exchange that belongs before this step, unless the step before has started it. */
+/* The exchange that belongs before this step, unless the step before has started it. The optimizer's step
+ * then also writes the x that is ahead. */
 static int exchange_before(struct psc *c, float *x, float *own, size_t n_samples, bool defers)
 {
     struct psc_prefetch *a = c->worker.prefetch;
-    if (psc_prefetch_lands(c, a))
-        take_over(c, x, a);
+    bool is_behind = psc_prefetch_lands(c, a) && apply_answer(c, x, a);
     if (!exchange_is_due(c) || a->first == c->worker.clock)
         return PSC_OK;
-    return defers ? exchange_deferred(c, x, own, n_samples) : exchange_now(c, x, own, n_samples);
+    int rc = defers ? exchange_deferred(c, x, own, n_samples) : exchange_now(c, x, own, n_samples);
+    if (rc != PSC_OK && is_behind)
+        psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
+    return rc;
 }
 
 /* A vector that is not finite is not sent: the exchange is still due, and the next step reports it. */

@@ -17,8 +17,12 @@ static void forget_last_error(void)
     cudaGetLastError();
 }
 
-/* A wait polls this often without sleeping: most are shorter than a nap. */
-enum { POLLS = 200, NAP_US = 50 };
+/* A wait polls for so long without sleeping. A nap may last twice its time: the caller's thread takes few,
+ * since the GPU has nothing to do meanwhile; the thread that exchanges polls less, since polls delay the
+ * caller's launches. */
+#define CALLER_POLLS_S 1e-3
+#define POLLS_S        1e-4
+enum { NAP_US = 50 };
 
 void psc_cuda_enter(struct psc_device *d)
 {
@@ -288,18 +292,19 @@ static void mark(struct psc_queue *q, struct psc_mark *m)
 }
 
 /* Polls, since a wait for a GPU that hangs would have no end. */
-static int wait_for(struct psc_device *d, cudaEvent_t event, struct ps_error *err)
+static int wait_for(struct psc_device *d, cudaEvent_t event, double polls_s, struct ps_error *err)
 {
-    double end_s = ps_now_s() + d->timeout_ms / 1e3;
+    const double begin_s = ps_now_s(), end_s = begin_s + d->timeout_ms / 1e3;
     cudaError_t e;
     psc_cuda_enter(d);
-    for (uint32_t i = 0; (e = cudaEventQuery(event)) == cudaErrorNotReady; i++) {
+    while ((e = cudaEventQuery(event)) == cudaErrorNotReady) {
         if (cudaPeekAtLastError() == e) /* by CUDA's guide it is none; PyTorch clears it all the same */
             forget_last_error();
-        if (ps_now_s() >= end_s)
+        double now_s = ps_now_s();
+        if (now_s >= end_s)
             return ps_fail(err, -EIO, "the device has not finished its work in %.1f s (timeout_ms: %u)",
                            d->timeout_ms / 1e3, d->timeout_ms);
-        if (i < POLLS)
+        if (now_s < begin_s + polls_s)
             sched_yield();
         else
             ps_sleep_us(NAP_US);
@@ -310,7 +315,7 @@ static int wait_for(struct psc_device *d, cudaEvent_t event, struct ps_error *er
 
 static int wait(struct psc_device *d, struct psc_mark *m, struct ps_error *err)
 {
-    return wait_for(d, event_of(m), err);
+    return wait_for(d, event_of(m), POLLS_S, err);
 }
 
 int psc_cuda_finish(struct psc_queue *q, struct ps_error *err)
@@ -318,7 +323,7 @@ int psc_cuda_finish(struct psc_queue *q, struct ps_error *err)
     assert(q->passes.n == 0);
     psc_cuda_enter(q->device);
     psc_cuda_failed(q->device, cudaEventRecord(q->end, q->stream), "recording an event");
-    return wait_for(q->device, q->end, err);
+    return wait_for(q->device, q->end, q == &q->device->queues[PSC_COMPUTE] ? CALLER_POLLS_S : POLLS_S, err);
 }
 
 static void search_begin(struct psc_queue *q)
