@@ -6,7 +6,9 @@
  * At the program's end it writes one line of JSON to FILE, of the last milliseconds before the last kernel's
  * end: the share of that time in which some kernel or copy ran ("busy"), kernels alone ("kernels"), and the
  * time and the number of each kernel, copies to, from and within the device, and fills, the longest first.
- * CUPTI traces kernels of graphs one by one. */
+ * With PSBENCH_TIMELINE_PIECES=FILE it writes there a line for each of them: its start and end in
+ * microseconds, its stream and its name. CUPTI traces kernels of graphs one by one. A traced launch takes the
+ * host longer: where it waits for each step, "busy" is less than without a trace. */
 #include <cupti.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -21,6 +23,7 @@
 struct piece {
     uint64_t start, end; /* ns */
     const char *name;    /* CUPTI's, or a literal; kept until the program's end */
+    uint32_t stream;
     bool is_kernel;
 };
 
@@ -30,7 +33,7 @@ static struct {
     size_t n, most, lost;
 } seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void keep(uint64_t start, uint64_t end, const char *name, bool is_kernel)
+static void keep(uint64_t start, uint64_t end, const char *name, uint32_t stream, bool is_kernel)
 {
     if (seen.n == seen.most) {
         size_t most = seen.most > 0 ? 2 * seen.most : 65536;
@@ -42,7 +45,7 @@ static void keep(uint64_t start, uint64_t end, const char *name, bool is_kernel)
         seen.pieces = more;
         seen.most = most;
     }
-    seen.pieces[seen.n++] = (struct piece){start, end, name, is_kernel};
+    seen.pieces[seen.n++] = (struct piece){start, end, name, stream, is_kernel};
 }
 
 static const char *copy_name(uint8_t kind)
@@ -56,13 +59,13 @@ static void keep_record(const CUpti_Activity *record)
 {
     if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
         const CUpti_ActivityKernel10 *k = (const void *)record;
-        keep(k->start, k->end, k->name, true);
+        keep(k->start, k->end, k->name, k->streamId, true);
     } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
         const CUpti_ActivityMemcpy6 *m = (const void *)record;
-        keep(m->start, m->end, copy_name(m->copyKind), false);
+        keep(m->start, m->end, copy_name(m->copyKind), m->streamId, false);
     } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
         const CUpti_ActivityMemset4 *m = (const void *)record;
-        keep(m->start, m->end, "fill", false);
+        keep(m->start, m->end, "fill", m->streamId, false);
     }
 }
 
@@ -148,6 +151,21 @@ static void write_totals(FILE *f, uint64_t from)
                 totals[k].name, (double)totals[k].ns * 1e-3, (unsigned long long)totals[k].n);
 }
 
+static void write_pieces(uint64_t from)
+{
+    const char *path = getenv("PSBENCH_TIMELINE_PIECES");
+    FILE *f = path != NULL ? fopen(path, "we") : NULL;
+
+    for (size_t i = 0; f != NULL && i < seen.n; i++) {
+        const struct piece *p = &seen.pieces[i];
+        if (p->start >= from)
+            fprintf(f, "%.3f %.3f %u %.*s\n", (double)(p->start - from) * 1e-3,
+                    (double)(p->end - from) * 1e-3, p->stream, NAME_BYTES, p->name);
+    }
+    if (f != NULL)
+        fclose(f);
+}
+
 static void finish(void)
 {
     const char *path = getenv("PSBENCH_TIMELINE"), *ms = getenv("PSBENCH_TIMELINE_MS");
@@ -170,6 +188,7 @@ static void finish(void)
     write_totals(f, from);
     fprintf(f, "]}\n");
     fclose(f);
+    write_pieces(from);
 }
 
 /* CUDA calls it before the program's first call. */
