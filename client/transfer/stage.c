@@ -210,12 +210,16 @@ static int pass_slot(struct psc *c, uint32_t slot, struct ps_error *err)
     return PSC_OK;
 }
 
-/* *at: where the next slot begins, which is free. */
+/* *at: where the next slot begins, which is free. Before the first of a round the device has passed all: its
+ * copy engine serves one stream as long as that has copies, and the next batch of images waits for a pause.
+ */
 static int find_slot(struct psc *c, size_t *at)
 {
     struct psc_stage *s = &c->transfer_state.stage;
+    uint32_t last = s->slot == 0 ? PSC_STAGE_SLOTS - 1 : s->slot;
     *at = (size_t)s->slot * c->shard.chunk_floats;
-    return pass_slot(c, s->slot, &c->transfer_state.error);
+    int rc = pass_slot(c, last, &c->transfer_state.error);
+    return rc == PSC_OK ? pass_slot(c, s->slot, &c->transfer_state.error) : rc;
 }
 
 /* Before a message of the lane is held: there is room for it beside the window. The oldest are dropped first,
