@@ -8,7 +8,8 @@
  * Devices use the same interface: x and g are in memory of the host (the backend cuda also takes either in
  * memory of its device), the arena is in the backend's own memory at the planned offsets, images are bytes or
  * floats that are borrowed until the call returns (struct cnn_batch), and parts of g are reported as they
- * become final (struct cnn_ready). */
+ * become final (struct cnn_ready). A gradient has two halves, `begin` and `end`, so that a device need not
+ * wait for the host between two of them. */
 #ifndef CNN_BACKEND_H
 #define CNN_BACKEND_H
 
@@ -67,6 +68,10 @@ struct cnn_backend {
                  const struct cnn_predictions *out, struct cnn_score *score, struct ps_error *err);
     int (*gradient)(void *state, const struct cnn_gradient_call *call, struct cnn_score *score,
                     struct ps_error *err);
+    /* As cnn_net_gradient_begin and cnn_net_gradient_end: instead of `gradient`. net.c has checked how many
+     * are begun. NULL: net.c makes them of `gradient`. */
+    int (*begin)(void *state, const struct cnn_gradient_call *call, struct ps_error *err);
+    int (*end)(void *state, struct cnn_score *score, struct ps_error *err);
     /* Whether batches of bytes that are to be cut, from images stored in that size, are taken; NULL: none. */
     bool (*cuts)(const void *state, uint32_t stored_height, uint32_t stored_width);
     /* As cnn_net_stream; NULL: there is none. */

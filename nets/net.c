@@ -30,8 +30,12 @@ struct cnn_net {
     void *state;
     uint32_t batch;
     double label_smoothing;
-    struct cnn_draw draw;  /* of the next gradient */
-    bool has_gradient;     /* the backend holds a batch's statistics */
+    struct cnn_draw draw; /* of the next gradient */
+    bool has_gradient;    /* the backend holds a batch's statistics */
+    /* Gradients that are begun and not ended, the oldest at [first]; and the scores of those that a backend
+     * without a second half has computed. */
+    uint32_t n_begun, first;
+    struct cnn_score scores[CNN_MOST_BEGUN];
     struct ps_error error; /* of the last call that failed */
 };
 
@@ -291,27 +295,70 @@ static void hand_on(void *arg, uint64_t offset, uint64_t n)
     h->ready->call(h->ready->arg, offset, n);
 }
 
-int cnn_net_gradient_of(struct cnn_net *net, const float *x, const struct cnn_batch *batch, float *g,
-                        const struct cnn_ready *ready, struct cnn_score *score)
+static int check_gradient(struct cnn_net *net, const struct cnn_batch *batch)
+{
+    if (batch->n != net->batch)
+        return ps_fail(&net->error, -EINVAL, "%u images for a gradient; the net's batch is %u", batch->n,
+                       net->batch);
+    int rc = check_labels(net, batch->labels, net->batch);
+    return rc == 0 ? check_cuts(net, batch) : rc;
+}
+
+static int check_none_begun(struct cnn_net *net)
+{
+    return net->n_begun == 0 ? 0
+                             : ps_fail(&net->error, -EINVAL,
+                                       "a gradient is begun; allowed before its end is the next begin");
+}
+
+int cnn_net_gradient_begin(struct cnn_net *net, const float *x, const struct cnn_batch *batch, float *g,
+                           const struct cnn_ready *ready)
 {
     struct hand_on h = {net, ready};
     const struct cnn_ready inner = {hand_on, &h};
     const struct cnn_gradient_call call = {&net->draw,          x, batch, g, ready != NULL ? &inner : NULL,
                                            net->label_smoothing};
+    struct cnn_score *score = &net->scores[(net->first + net->n_begun) % CNN_MOST_BEGUN];
 
-    if (batch->n != net->batch)
-        return ps_fail(&net->error, -EINVAL, "%u images for a gradient; the net's batch is %u", batch->n,
-                       net->batch);
-    int rc = check_labels(net, batch->labels, net->batch);
-    if (rc == 0)
-        rc = check_cuts(net, batch);
-    if (rc == 0)
-        rc = net->backend->gradient(net->state, &call, score, &net->error);
-    if (rc == 0) {
-        net->draw.step++;
-        net->has_gradient = true;
+    if (net->n_begun == CNN_MOST_BEGUN)
+        return ps_fail(&net->error, -EINVAL, "%d gradients are begun; one must end before the next begins",
+                       CNN_MOST_BEGUN);
+    int rc = check_gradient(net, batch);
+    if (rc < 0)
+        return rc;
+    rc = net->backend->begin != NULL ? net->backend->begin(net->state, &call, &net->error)
+                                     : net->backend->gradient(net->state, &call, score, &net->error);
+    if (rc < 0) {
+        net->n_begun = 0;
+        return rc;
     }
+    net->draw.step++;
+    net->has_gradient = true;
+    net->n_begun++;
+    return 0;
+}
+
+int cnn_net_gradient_end(struct cnn_net *net, struct cnn_score *score)
+{
+    if (net->n_begun == 0)
+        return ps_fail(&net->error, -EINVAL, "no gradient is begun that could end");
+    int rc = 0;
+    if (net->backend->end != NULL)
+        rc = net->backend->end(net->state, score, &net->error);
+    else
+        *score = net->scores[net->first];
+    net->first = (net->first + 1) % CNN_MOST_BEGUN;
+    net->n_begun = rc == 0 ? net->n_begun - 1 : 0;
     return rc;
+}
+
+int cnn_net_gradient_of(struct cnn_net *net, const float *x, const struct cnn_batch *batch, float *g,
+                        const struct cnn_ready *ready, struct cnn_score *score)
+{
+    int rc = check_none_begun(net);
+    if (rc == 0)
+        rc = cnn_net_gradient_begin(net, x, batch, g, ready);
+    return rc == 0 ? cnn_net_gradient_end(net, score) : rc;
 }
 
 int cnn_net_gradient(struct cnn_net *net, const float *x, const float *images, const uint16_t *labels,
@@ -377,7 +424,9 @@ int cnn_net_predict(struct cnn_net *net, const float *x, const struct cnn_batch 
     if (batch->n < 1 || batch->n > net->batch)
         return ps_fail(&net->error, -EINVAL, "%u images to score; allowed are 1 to the net's batch of %u",
                        batch->n, net->batch);
-    int rc = check_labels(net, batch->labels, batch->n);
+    int rc = check_none_begun(net);
+    if (rc == 0)
+        rc = check_labels(net, batch->labels, batch->n);
     if (rc == 0)
         rc = check_cuts(net, batch);
     return rc < 0 ? rc : net->backend->score(net->state, x, batch, out, score, &net->error);

@@ -40,7 +40,7 @@ struct cnn_precision_choice {
 int cnn_precision_choose(const struct cnn_net_options *opt, struct cnn_precision_choice *out,
                          struct ps_error *err);
 
-/* The images and labels of a call, borrowed until it returns. */
+/* The images and labels of a call, borrowed until it returns, also by a call that only begins a gradient. */
 enum cnn_pixels {
     CNN_PIXELS_FLOAT, /* float: the input of the net */
     CNN_PIXELS_BYTE   /* uint8_t: value_of maps each byte to the net's input */
@@ -105,6 +105,21 @@ int cnn_net_gradient(struct cnn_net *net, const float *x, const float *images, c
 int cnn_net_gradient_of(struct cnn_net *net, const float *x, const struct cnn_batch *batch, float *g,
                         const struct cnn_ready *ready, struct cnn_score *score);
 
+/* cnn_net_gradient_of in two halves, so that a device need not wait between two steps: the next gradient may
+ * begin before this one has ended. At most CNN_MOST_BEGUN are begun and not ended. begin puts the gradient
+ * into the net's stream and returns when the device has read the batch. Work in cnn_net_stream behind it sees
+ * g and may move x; the memory of x and g stays until the end. Without a device, with x or g in memory of the
+ * host, or with `ready`, begin computes all of g. end waits for the oldest that was begun and tells its
+ * score.
+ *
+ * -EINVAL with a sentence: a third begin, an end without a begin, and, while one is begun, cnn_net_gradient,
+ * cnn_net_score and what is like them; then what was begun goes on. Another failure, which either half may
+ * tell, ends all that was begun: no work is pending then. cnn_net_destroy waits for what was begun. */
+#define CNN_MOST_BEGUN 2
+int cnn_net_gradient_begin(struct cnn_net *net, const float *x, const struct cnn_batch *batch, float *g,
+                           const struct cnn_ready *ready);
+int cnn_net_gradient_end(struct cnn_net *net, struct cnn_score *score);
+
 /* Whether the net cuts its input from stored images of that size (struct cnn_cut). */
 bool cnn_net_cuts(const struct cnn_net *net, uint32_t stored_height, uint32_t stored_width);
 
@@ -119,20 +134,22 @@ void cnn_net_free(struct cnn_net *net, void *p);
 
 /* Announces the batch of the gradient after the coming one: a device uploads it while that one computes, if
  * images, labels and cuts are in memory of cnn_net_alloc. It must stay as it is until its own gradient has
- * returned. The next gradient may be of another batch: then it was announced in vain. NULL: no gradient will
- * follow; returns when what was announced is not read any more. Other backends do nothing. -EIO if the
- * device fails. */
+ * returned, or its begin. The next gradient may be of another batch: then it was announced in vain. NULL: no
+ * gradient will follow; returns when what was announced is not read any more. Other backends do nothing. -EIO
+ * if the device fails. */
 int cnn_net_announce(struct cnn_net *net, const struct cnn_batch *batch);
 
 /* Moves the buffers of x (n_floats) towards the statistics of the batch that cnn_net_gradient saw last:
  * running <- (1 - momentum) running + momentum batch, with the unbiased variance (Ioffe & Szegedy 2015).
  * Touches nothing else of x; does nothing before the first gradient and in a model without buffers. Call it
- * between the gradient and the step. */
+ * between the gradient and the step. While a gradient is begun that a device computes, an x in its memory is
+ * moved in cnn_net_stream: the call does not wait, and x stays until the next gradient has ended. */
 void cnn_net_update_buffers(struct cnn_net *net, float *x);
 
 /* Sets the seed and step of dropout: workers need different seeds, and a resumed run needs its old step. The
  * mask is a function of (seed, step, layer, element of the batch) only, the same for every backend and number
- * of threads (Philox4x32-10). A net starts at step 0 of seed 0, and each gradient takes one step. */
+ * of threads (Philox4x32-10). A net starts at step 0 of seed 0, and each gradient takes one step when it
+ * begins. */
 void cnn_net_seed(struct cnn_net *net, uint64_t seed, uint64_t step);
 
 /* Forward pass only, without dropout and with the running statistics, over the first n <= batch images

@@ -8,8 +8,9 @@
  *   d->compute   wait for landed | convert batch k | placed | layers of step k ...      | wait for landed |
  * ... d->up                                    wait for placed | upload batch k + 1 | landed
  *
- * The caller's memory of batch k + 1 is read until `landed`, which the gradient of batch k + 1 waits for
- * before it returns, and so does an announcement of NULL. */
+ * The caller's memory of batch k + 1 is read until `landed`, which the gradient of batch k + 1 waits for as
+ * it begins, and so does an announcement of NULL. That of a batch which was not announced is read until
+ * `placed`. */
 #include "nets/cuda/cuda.h"
 
 #include <stdlib.h>
@@ -81,7 +82,8 @@ static cudaError_t upload(struct cnn_cuda *d, cudaStream_t s, const struct cnn_b
     return e;
 }
 
-/* The same batch in pinned memory: in the caller's, or copied to the net's, which no copy reads now. */
+/* The same batch in pinned memory: in the caller's, or copied to the net's, which no copy reads now: the
+ * batch before has left it. */
 static struct cnn_batch pin(struct cnn_cuda *d, const struct cnn_batch *batch)
 {
     struct cnn_batch b = *batch;
@@ -97,13 +99,17 @@ static struct cnn_batch pin(struct cnn_cuda *d, const struct cnn_batch *batch)
     return b;
 }
 
-/* The table of a stream is always the same: it is sent when it changes. */
+/* The table of a stream is always the same: it is sent when it changes, and when the one before has left the
+ * host. */
 static cudaError_t send_table(struct cnn_cuda *d, const struct cnn_batch *b)
 {
     size_t bytes = d->plan->model->channels * sizeof b->value_of[0];
 
     if (d->uploads.has_table && memcmp(d->host.value_of, b->value_of, bytes) == 0)
         return cudaSuccess;
+    cudaError_t e = cudaEventSynchronize(d->uploads.placed);
+    if (e != cudaSuccess)
+        return e;
     d->uploads.has_table = true;
     memcpy(d->host.value_of, b->value_of, bytes);
     return copy_up(d->compute, d->value_of, d->host.value_of, bytes);
@@ -152,8 +158,9 @@ int cnn_cuda_send_batch(struct cnn_cuda *d, const struct cnn_batch *batch, struc
     bool is_sent = u->sent.images != NULL && is_same(&u->sent, batch);
 
     if (u->sent.images != NULL) /* of another batch: its place is written again after it */
-        e = cudaStreamWaitEvent(d->compute, u->landed, 0);
+        e = cudaStreamWaitEvent(d->compute, u->landed[u->turn], 0);
     u->sent.images = NULL;
+    u->left = is_sent ? u->landed[u->turn] : u->placed;
     if (e == cudaSuccess && !is_sent) {
         const struct cnn_batch b = pin(d, batch);
         e = upload(d, d->compute, &b);
@@ -173,10 +180,15 @@ int cnn_cuda_send_ahead(struct cnn_cuda *d, struct ps_error *err)
     if (e == cudaSuccess)
         e = upload(d, d->up, &u->announced);
     if (e == cudaSuccess)
-        e = cudaEventRecord(u->landed, d->up);
+        e = cudaEventRecord(u->landed[u->turn ^= 1], d->up);
     u->sent = u->announced;
     u->announced.images = NULL;
     return cnn_cuda_check(e, "sending the next batch", NULL, err);
+}
+
+int cnn_cuda_leave_batch(struct cnn_cuda *d, struct ps_error *err)
+{
+    return cnn_cuda_check(cudaEventSynchronize(d->uploads.left), "waiting for a batch", NULL, err);
 }
 
 void cnn_cuda_forget_batches(struct cnn_cuda *d)
@@ -192,7 +204,7 @@ int cnn_cuda_announce(void *state, const struct cnn_batch *batch, struct ps_erro
 
     u->announced.images = NULL;
     if (batch == NULL) {
-        cudaError_t e = u->sent.images != NULL ? cudaEventSynchronize(u->landed) : cudaSuccess;
+        cudaError_t e = u->sent.images != NULL ? cudaEventSynchronize(u->landed[u->turn]) : cudaSuccess;
         u->sent.images = NULL;
         return cnn_cuda_check(e, "waiting for a batch", NULL, err);
     }

@@ -156,6 +156,17 @@ void cnn_cuda_wait_for_all(struct cnn_cuda *d)
         cudaStreamSynchronize(d->up);
 }
 
+/* Those that are not of a bucket. */
+enum { N_EVENTS = 3 + CNN_MOST_BEGUN };
+static void events_of(struct cnn_cuda *d, cudaEvent_t *out[N_EVENTS])
+{
+    *out++ = &d->uploads.landed[0];
+    *out++ = &d->uploads.landed[1];
+    *out++ = &d->uploads.placed;
+    for (size_t i = 0; i < CNN_MOST_BEGUN; i++)
+        *out++ = &d->begun[i].done;
+}
+
 static void destroy(void *state)
 {
     struct cnn_cuda *d = state;
@@ -180,10 +191,11 @@ static void destroy(void *state)
         cublasLtDestroy(d->blas);
     for (size_t i = 0; i < d->n_blocks; i++)
         d->blocks[i].is_pinned ? cudaFreeHost(d->blocks[i].at) : cudaFree(d->blocks[i].at);
-    if (d->uploads.landed != NULL)
-        cudaEventDestroy(d->uploads.landed);
-    if (d->uploads.placed != NULL)
-        cudaEventDestroy(d->uploads.placed);
+    cudaEvent_t *events[N_EVENTS];
+    events_of(d, events);
+    for (size_t i = 0; i < N_EVENTS; i++)
+        if (*events[i] != NULL)
+            cudaEventDestroy(*events[i]);
     if (d->up != NULL)
         cudaStreamDestroy(d->up);
     if (d->down != NULL)
@@ -200,12 +212,13 @@ static void destroy(void *state)
 static int create_streams(struct cnn_cuda *d, struct ps_error *err)
 {
     cudaStream_t *const streams[] = {&d->compute, &d->down, &d->up};
-    cudaEvent_t *const events[] = {&d->uploads.landed, &d->uploads.placed};
+    cudaEvent_t *events[N_EVENTS];
     cudaError_t e = cudaSuccess;
 
+    events_of(d, events);
     for (size_t i = 0; i < sizeof streams / sizeof *streams && e == cudaSuccess; i++)
         e = cudaStreamCreateWithFlags(streams[i], cudaStreamNonBlocking);
-    for (size_t i = 0; i < sizeof events / sizeof *events && e == cudaSuccess; i++)
+    for (size_t i = 0; i < N_EVENTS && e == cudaSuccess; i++)
         e = cudaEventCreateWithFlags(events[i], cudaEventDisableTiming);
     return cnn_cuda_check(e, "making a stream", NULL, err);
 }
@@ -247,8 +260,12 @@ static int create_memory(struct cnn_cuda *d, const struct cnn_memory *memory, st
         {&d->uploads.cuts, &d->host.cuts, d->batch * sizeof(struct cnn_cuda_cut)},
         {&d->value_of, &d->host.value_of, table},
         {&d->labels, NULL, labels},
-        {&d->step, &d->host.step, sizeof *d->step},
-        {&d->rows, &d->host.rows, rows},
+        {&d->step, NULL, sizeof *d->step},
+        {NULL, &d->begun[0].step, sizeof *d->step},
+        {NULL, &d->begun[1].step, sizeof *d->step},
+        {&d->rows, NULL, rows},
+        {NULL, &d->begun[0].rows, rows},
+        {NULL, &d->begun[1].rows, rows},
         {NULL, &d->host.logits, (size_t)d->batch * p->model->classes * sizeof(float)},
     };
     int rc = 0;
@@ -385,7 +402,8 @@ const struct cnn_cuda_module cnn_cuda_module = {
         .destroy = destroy,
         .own_bytes = own_bytes,
         .score = cnn_cuda_score,
-        .gradient = cnn_cuda_gradient,
+        .begin = cnn_cuda_begin,
+        .end = cnn_cuda_end,
         .cuts = cnn_cuda_cuts,
         .stream = stream,
         .alloc = cnn_cuda_alloc_batch,

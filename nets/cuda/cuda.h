@@ -2,10 +2,14 @@
  *
  * All work of a step is enqueued in one stream and runs in order. From the second gradient on it is captured
  * in CUDA graphs, one per bucket, unless the driver refuses. Arguments that change from step to step are
- * outside the graphs or in device memory. A second stream copies g to the host, one bucket of layers at a
- * time, as soon as an event signals that the bucket is final. The host waits for each bucket and at the end
- * of a call. A third stream uploads the batch that was announced beside the step before it (batch.c): nothing
- * else is pending when a call returns.
+ * outside the graphs or in device memory. A second stream copies g to the caller's, one bucket of layers at a
+ * time, as soon as an event signals that the bucket is final. A third stream uploads the batch that was
+ * announced beside the step before it (batch.c).
+ *
+ * With x and g in memory of the device the host waits for a step in cnn_cuda_end only, when the next may be
+ * enqueued already: what the host writes or reads of a step is there CNN_MOST_BEGUN times (struct
+ * cnn_cuda_begun). Otherwise cnn_cuda_begin waits for each bucket, and for all at its end. What is pending
+ * when another call returns is the upload of an announced batch.
  *
  * Values are NHWC, weights of convolutions [out][row][column][in]. x and g are float32 in the order of net.h.
  * In bf16, values, their gradients and copies of the weights are bf16; products and all other sums are
@@ -55,6 +59,13 @@ struct cnn_cuda_searched {
     char *text;               /* of the file, while the net is created; NULL: none */
 };
 
+/* A step that is begun: the host's ends of its copies, in pinned memory, in use until `done`. */
+struct cnn_cuda_begun {
+    struct cnn_cuda_step *step;
+    struct cnn_cuda_row *rows;
+    cudaEvent_t done; /* g and the rows are there */
+};
+
 struct cnn_cuda {
     const struct cnn_plan *plan;
     uint32_t batch;
@@ -64,9 +75,12 @@ struct cnn_cuda {
     size_t value_bytes;
     double label_smoothing;
     bool is_training; /* the pass that is being enqueued */
-    bool has_run;     /* a gradient has run: the libraries have finished their lazy initialisation */
+    bool has_run;     /* a gradient was enqueued: the libraries have finished their lazy initialisation */
     bool refuses_capture;
     uint32_t n; /* images of the batch in use */
+    struct cnn_cuda_begun begun[CNN_MOST_BEGUN];
+    uint64_t n_begun, n_ended; /* gradients; gradient k is begun[k % CNN_MOST_BEGUN] */
+    bool is_late;              /* the last that was begun was not waited for */
     cudaStream_t compute, down, up;
     cudnnHandle_t dnn;
     cublasLtHandle_t blas;
@@ -87,9 +101,11 @@ struct cnn_cuda {
     uint16_t *labels;                 /* [batch], of the batch in use */
     struct cnn_cuda_uploads {
         struct cnn_batch announced, sent; /* images NULL: none. sent: its upload was enqueued in d->up */
-        cudaEvent_t landed;               /* of `sent` */
-        cudaEvent_t placed;               /* the last batch was read from the three: they may be written */
-        void *images;                     /* in the caller's format: bytes, or floats to be transposed */
+        cudaEvent_t landed[2], placed;    /* landed[turn]: of `sent`; placed: the last batch was read from the
+                                             three, which may be written, and the table is there */
+        uint32_t turn;
+        cudaEvent_t left; /* the caller's memory of the last batch is not read any more */
+        void *images;     /* in the caller's format: bytes, or floats to be transposed */
         uint16_t *labels;
         struct cnn_cuda_cut *cuts;
         size_t image_bytes; /* that fit */
@@ -106,8 +122,6 @@ struct cnn_cuda {
         void *images, *logits;
         uint16_t *labels;
         struct cnn_cuda_cut *cuts;
-        struct cnn_cuda_step *step;
-        struct cnn_cuda_row *rows;
         double *stats;
         struct cnn_cuda_running *running;
     } host;
@@ -171,14 +185,16 @@ void cnn_cuda_wait_for_all(struct cnn_cuda *d);
 /* step.c: rows of struct cnn_backend. */
 int cnn_cuda_score(void *state, const float *x, const struct cnn_batch *batch,
                    const struct cnn_predictions *out, struct cnn_score *score, struct ps_error *err);
-int cnn_cuda_gradient(void *state, const struct cnn_gradient_call *call, struct cnn_score *out,
-                      struct ps_error *err);
+int cnn_cuda_begin(void *state, const struct cnn_gradient_call *call, struct ps_error *err);
+int cnn_cuda_end(void *state, struct cnn_score *out, struct ps_error *err);
 void cnn_cuda_update_buffers(void *state, float *x);
 
 /* batch.c: batches. The first enqueues in d->compute: the batch's upload, unless it was sent ahead, and its
- * conversion to the net's input. send_ahead enqueues the upload of the batch that was announced, in d->up. */
+ * conversion to the net's input. send_ahead enqueues the upload of the batch that was announced, in d->up.
+ * leave waits until the device has read the caller's memory of the first. */
 int cnn_cuda_send_batch(struct cnn_cuda *d, const struct cnn_batch *batch, struct ps_error *err);
 int cnn_cuda_send_ahead(struct cnn_cuda *d, struct ps_error *err);
+int cnn_cuda_leave_batch(struct cnn_cuda *d, struct ps_error *err);
 /* After a failure, when no work is pending. */
 void cnn_cuda_forget_batches(struct cnn_cuda *d);
 /* These are rows of struct cnn_backend. */
@@ -189,16 +205,19 @@ void cnn_cuda_free_batch(void *p);
 
 /* data.c: transfers of vectors. In bf16 the net works with an x and a g that lie on the device, at multiples
  * of 256 bytes, as it does with its own: in bf16 it reads weights from copies, so that no plan is bound to x.
- * g NULL: as before. No work is pending. */
+ * g NULL: as before. */
 int cnn_cuda_use_vectors(struct cnn_cuda *d, const float *x, float *g, struct ps_error *err);
-/* The next two enqueue copies from pinned memory in d->compute; the pinned memory is in use until the end of
- * the call. send_vector copies nothing if x is in use. */
+/* The next two enqueue copies in d->compute. send_vector copies nothing if x is in use; an x of the host by
+ * way of pinned memory, which is in use until the copy is waited for. send_step takes its pinned memory of
+ * the gradient that is being begun. */
 int cnn_cuda_send_vector(struct cnn_cuda *d, const float *x, struct ps_error *err);
 int cnn_cuda_send_step(struct cnn_cuda *d, const struct cnn_draw *draw, struct ps_error *err);
 /* Enqueues the copy of a bucket's part of g to the host, or to a g in memory of the device, after the
  * backward pass of its layers. */
 int cnn_cuda_fetch_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, float *g,
                           struct ps_error *err);
+/* What follows in d->compute comes after the copies of all buckets. */
+int cnn_cuda_join_buckets(struct cnn_cuda *d, struct ps_error *err);
 /* Waits for that copy, copies the part to call->g and reports it. */
 int cnn_cuda_hand_out_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b,
                              const struct cnn_gradient_call *call, struct ps_error *err);

@@ -52,12 +52,13 @@ static bool is_usable(const struct cnn_cuda *d, const float *p)
     return d->type == CNN_CUDA_BF16 && (uintptr_t)p % 256 == 0 && cnn_cuda_owns(p);
 }
 
-/* Frozen parameters and buffers have no gradient: their floats are 0, as in the net's own g. */
+/* Frozen parameters and buffers have no gradient: their floats are 0, as in the net's own g. A step that was
+ * begun with the vectors before runs to its end. */
 static int take_vectors(struct cnn_cuda *d, float *x, float *g, struct ps_error *err)
 {
-    int rc = 0;
+    int rc = cnn_cuda_check(cudaStreamSynchronize(d->compute), "a gradient", NULL, err);
 
-    if (g != d->g && g != d->own_g)
+    if (rc == 0 && g != d->g && g != d->own_g)
         rc = cnn_cuda_check(cudaMemsetAsync(g, 0, d->plan->n_floats * sizeof *g, d->compute), "clearing g",
                             NULL, err);
     cnn_cuda_drop_graphs(d);
@@ -101,9 +102,10 @@ int cnn_cuda_send_vector(struct cnn_cuda *d, const float *x, struct ps_error *er
 int cnn_cuda_send_step(struct cnn_cuda *d, const struct cnn_draw *draw, struct ps_error *err)
 {
     struct cnn_philox_key key = cnn_dropout_key(draw->seed);
+    struct cnn_cuda_step *step = d->begun[d->n_begun % CNN_MOST_BEGUN].step;
 
-    *d->host.step = (struct cnn_cuda_step){draw->step, draw->first_image, {key.v[0], key.v[1]}};
-    return cnn_cuda_check(up(d, d->step, d->host.step, sizeof *d->step), "sending the step", NULL, err);
+    *step = (struct cnn_cuda_step){draw->step, draw->first_image, {key.v[0], key.v[1]}};
+    return cnn_cuda_check(up(d, d->step, step, sizeof *step), "sending the step", NULL, err);
 }
 
 static uint64_t floats_of(const struct cnn_layer *l)
@@ -136,6 +138,12 @@ int cnn_cuda_fetch_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, f
     if (e == cudaSuccess)
         e = cudaEventRecord(b->arrived, d->down);
     return cnn_cuda_check(e, "fetching g", NULL, err);
+}
+
+int cnn_cuda_join_buckets(struct cnn_cuda *d, struct ps_error *err)
+{
+    return cnn_cuda_check(cudaStreamWaitEvent(d->compute, d->buckets[d->n_buckets - 1].arrived, 0),
+                          "finishing g", NULL, err);
 }
 
 int cnn_cuda_hand_out_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b,

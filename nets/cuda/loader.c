@@ -84,10 +84,14 @@ static int score(void *state, const float *x, const struct cnn_batch *batch,
     return module->backend.score(state, x, batch, out, score, err);
 }
 
-static int gradient(void *state, const struct cnn_gradient_call *call, struct cnn_score *out,
-                    struct ps_error *err)
+static int begin(void *state, const struct cnn_gradient_call *call, struct ps_error *err)
 {
-    return module->backend.gradient(state, call, out, err);
+    return module->backend.begin(state, call, err);
+}
+
+static int end(void *state, struct cnn_score *out, struct ps_error *err)
+{
+    return module->backend.end(state, out, err);
 }
 
 static bool cuts(const void *state, uint32_t stored_height, uint32_t stored_width)
@@ -133,7 +137,8 @@ const struct cnn_backend cnn_backend_cuda = {
     .destroy = destroy,
     .own_bytes = own_bytes,
     .score = score,
-    .gradient = gradient,
+    .begin = begin,
+    .end = end,
     .cuts = cuts,
     .stream = stream,
     .alloc = alloc_batch,

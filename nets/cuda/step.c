@@ -8,6 +8,8 @@ static void give_up(struct cnn_cuda *d)
 {
     cnn_cuda_wait_for_all(d);
     cnn_cuda_forget_batches(d);
+    d->n_ended = d->n_begun;
+    d->is_late = false;
 }
 
 static int forward(struct cnn_cuda *d, struct ps_error *err)
@@ -113,10 +115,16 @@ static int run_part(struct cnn_cuda *d, struct cnn_cuda_bucket *b, struct ps_err
                : put_part(d, b, err);
 }
 
+/* The pinned memory of the gradient that begins next, or of a score. */
+static struct cnn_cuda_begun *next_of(struct cnn_cuda *d)
+{
+    return &d->begun[d->n_begun % CNN_MOST_BEGUN];
+}
+
 /* Enqueues the copy of losses after all other work. */
 static int fetch_scores(struct cnn_cuda *d, size_t n_losses, struct ps_error *err)
 {
-    cudaError_t e = cudaMemcpyAsync(d->host.rows, d->rows, n_losses * d->batch * sizeof *d->rows,
+    cudaError_t e = cudaMemcpyAsync(next_of(d)->rows, d->rows, n_losses * d->batch * sizeof *d->rows,
                                     cudaMemcpyDeviceToHost, d->compute);
     return cnn_cuda_check(e, "fetching the loss", NULL, err);
 }
@@ -131,11 +139,9 @@ static int fetch_statistics(struct cnn_cuda *d, struct ps_error *err)
     return cnn_cuda_check(e, "fetching the statistics", NULL, err);
 }
 
-/* The weighted mean of a loss over its rows, summed in the order of the images. */
-static struct cnn_score score_of(const struct cnn_cuda *d, const struct cnn_layer *l, size_t number,
-                                 uint32_t n)
+/* The weighted mean of a loss over its n rows, summed in the order of the images. */
+static struct cnn_score score_of(const struct cnn_layer *l, const struct cnn_cuda_row *rows, uint32_t n)
 {
-    const struct cnn_cuda_row *rows = d->host.rows + number * d->batch;
     struct cnn_score s = {0};
     double sum = 0;
 
@@ -167,33 +173,64 @@ static int put_gradient(struct cnn_cuda *d, const struct cnn_gradient_call *call
         if (rc == 0)
             rc = cnn_cuda_fetch_bucket(d, &d->buckets[i], call->g, err);
     }
-    return rc == 0 ? fetch_scores(d, d->n_losses, err) : rc;
+    if (rc == 0)
+        rc = fetch_scores(d, d->n_losses, err);
+    if (rc == 0)
+        rc = cnn_cuda_join_buckets(d, err);
+    return rc == 0
+               ? cnn_cuda_check(cudaEventRecord(next_of(d)->done, d->compute), "ending a gradient", NULL, err)
+               : rc;
 }
 
-int cnn_cuda_gradient(void *state, const struct cnn_gradient_call *call, struct cnn_score *out,
-                      struct ps_error *err)
+/* Where g is wanted before the end of the gradient. */
+static int hand_out(struct cnn_cuda *d, const struct cnn_gradient_call *call, struct ps_error *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < d->n_buckets && rc == 0; i++)
+        rc = cnn_cuda_hand_out_bucket(d, &d->buckets[i], call, err);
+    return rc == 0 ? cnn_cuda_check(cudaStreamSynchronize(d->compute), "a gradient", NULL, err) : rc;
+}
+
+int cnn_cuda_begin(void *state, const struct cnn_gradient_call *call, struct ps_error *err)
 {
     struct cnn_cuda *d = state;
-    struct cnn_score sum = {0};
-    size_t loss = 0;
 
     d->is_training = true;
     d->n = d->batch;
     d->label_smoothing = call->label_smoothing;
+    d->is_late = call->ready == NULL && cnn_cuda_owns(call->x) && cnn_cuda_owns(call->g);
     int rc = put_gradient(d, call, err);
-    for (size_t i = 0; i < d->n_buckets && rc == 0; i++)
-        rc = cnn_cuda_hand_out_bucket(d, &d->buckets[i], call, err);
     if (rc == 0)
-        rc = cnn_cuda_check(cudaStreamSynchronize(d->compute), "a gradient", NULL, err);
+        rc = d->is_late ? cnn_cuda_leave_batch(d, err) : hand_out(d, call, err);
     if (rc < 0) {
         give_up(d);
         return rc;
     }
     d->has_run = true;
+    d->n_begun++;
+    return 0;
+}
+
+int cnn_cuda_end(void *state, struct cnn_score *out, struct ps_error *err)
+{
+    struct cnn_cuda *d = state;
+    const struct cnn_cuda_begun *b = &d->begun[d->n_ended % CNN_MOST_BEGUN];
+    const struct cnn_cuda_row *rows = b->rows;
+    struct cnn_score sum = {0};
+    int rc = cnn_cuda_check(cudaEventSynchronize(b->done), "a gradient", NULL, err);
+
+    if (rc < 0) {
+        give_up(d);
+        return rc;
+    }
+    d->n_ended++;
+    d->is_late = d->is_late && d->n_ended < d->n_begun;
     for (size_t i = 0; i < d->plan->n_layers; i++) {
         if (d->layers[i].kind != NULL)
             continue;
-        struct cnn_score s = score_of(d, &d->plan->layers[i], loss++, d->n);
+        struct cnn_score s = score_of(&d->plan->layers[i], rows, d->batch);
+        rows += d->batch;
         sum.loss += s.loss;
         if (i == d->plan->main_loss) {
             sum.n_correct = s.n_correct;
@@ -269,7 +306,7 @@ int cnn_cuda_score(void *state, const float *x, const struct cnn_batch *batch,
         give_up(d);
         return rc;
     }
-    *score = score_of(d, &d->plan->layers[d->plan->main_loss], 0, batch->n);
+    *score = score_of(&d->plan->layers[d->plan->main_loss], next_of(d)->rows, batch->n);
     if (wants_logits)
         predict(d, batch->n, out);
     return 0;
@@ -282,11 +319,15 @@ void cnn_cuda_update_buffers(void *state, float *x)
 
     if (d->n_norms == 0)
         return;
-    if (cnn_cuda_owns(x)) { /* where this fails, the next call fails likewise, and tells it */
-        if (cu_norm_move(d->compute, (uint32_t)d->n_norms, d->running, d->stats, x) == cudaSuccess)
+    /* Where these fail, the next call fails likewise, and tells it. */
+    if (cnn_cuda_owns(x)) {
+        if (cu_norm_move(d->compute, (uint32_t)d->n_norms, d->running, d->stats, x) == cudaSuccess &&
+            !d->is_late)
             cudaStreamSynchronize(d->compute);
         return;
     }
+    if (cudaEventSynchronize(d->buckets[0].arrived) != cudaSuccess) /* after the statistics */
+        return;
     for (size_t i = 0; i < d->plan->n_layers; i++) {
         const struct cnn_layer *l = &d->plan->layers[i];
         for (uint32_t c = 0; c < l->n_buffers; c++)

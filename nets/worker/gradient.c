@@ -73,37 +73,88 @@ static int announce_next(struct cnn_training *t)
     return cnn_stream_peek(t->stream, &next) > 0 ? cnn_net_announce(t->job->net, &next) : 0;
 }
 
+static int next_batch(struct cnn_training *t, struct cnn_batch *out)
+{
+    double begun = ps_now_s();
+    int n = cnn_stream_borrow(t->stream, out);
+    t->data_s += ps_now_s() - begun;
+    if (n >= 0)
+        return PSC_OK;
+    ps_log(PS_LOG_ERROR, "data.failed", "%s", cnn_stream_error(t->stream));
+    t->data_failed = true;
+    return PSC_EINVAL;
+}
+
+static int fail_net(struct cnn_training *t)
+{
+    ps_log(PS_LOG_ERROR, "net.failed", "%s", cnn_net_error(t->job->net));
+    cnn_training_drop(t);
+    return PSC_EINVAL;
+}
+
 /* Computes the gradient of the next batch into t->g and its score, and updates the running statistics.
  * PSC_OK, or PSC_EINVAL after logging the cause; or as psc_step_begin. */
 static int compute(struct cnn_training *t, struct cnn_score *score)
 {
     struct cnn_job *job = t->job;
     const struct cnn_ready ready = {send_part, t};
-    double t0 = ps_now_s();
     struct cnn_batch batch;
-    int n = cnn_stream_borrow(t->stream, &batch);
-    double t1 = ps_now_s();
-    if (n < 0) {
-        ps_log(PS_LOG_ERROR, "data.failed", "%s", cnn_stream_error(t->stream));
-        t->data_failed = true;
-        return PSC_EINVAL;
-    }
-    int rc = begin_parts(t);
+    int rc = next_batch(t, &batch);
+    double begun = ps_now_s();
+    rc = rc == PSC_OK ? begin_parts(t) : rc;
     if (rc != PSC_OK)
         return rc;
     if (announce_next(t) != 0 ||
-        cnn_net_gradient_of(job->net, job->x, &batch, t->g, t->parts.begun ? &ready : NULL, score) != 0) {
-        ps_log(PS_LOG_ERROR, "net.failed", "%s", cnn_net_error(job->net));
-        return PSC_EINVAL;
-    }
+        cnn_net_gradient_of(job->net, job->x, &batch, t->g, t->parts.begun ? &ready : NULL, score) != 0)
+        return fail_net(t);
     t->draws++;
-    linger(t, t1);
-    double t2 = ps_now_s();
-    t->data_s += t1 - t0;
-    t->compute_s += t2 - t1;
+    linger(t, begun);
+    t->compute_s += ps_now_s() - begun;
     if (!t->parts.begun && (isfinite(score->loss) || cnn_job_is_shared(job)))
         update_buffers(t);
     return PSC_OK;
+}
+
+bool cnn_training_is_late(const struct cnn_training *t)
+{
+    return t->job->on_device && t->job->clique.q == NULL;
+}
+
+/* The statistics move before the loss is known: where it is not finite, x is of no use any more. */
+int cnn_training_begin(struct cnn_training *t)
+{
+    struct cnn_job *job = t->job;
+    struct cnn_batch batch;
+    int rc = next_batch(t, &batch);
+    double begun = ps_now_s();
+    if (rc != PSC_OK)
+        return rc;
+    if (announce_next(t) != 0 || cnn_net_gradient_begin(job->net, job->x, &batch, t->g, NULL) != 0)
+        return fail_net(t);
+    t->draws++;
+    t->begun++;
+    update_buffers(t);
+    linger(t, begun);
+    t->compute_s += ps_now_s() - begun;
+    return PSC_OK;
+}
+
+int cnn_training_end(struct cnn_training *t, struct cnn_score *score)
+{
+    double begun = ps_now_s();
+    if (cnn_net_gradient_end(t->job->net, score) != 0)
+        return fail_net(t);
+    t->begun--;
+    t->compute_s += ps_now_s() - begun;
+    return PSC_OK;
+}
+
+void cnn_training_drop(struct cnn_training *t)
+{
+    struct cnn_score score;
+    while (cnn_net_gradient_end(t->job->net, &score) == 0)
+        ;
+    t->begun = 0;
 }
 
 int cnn_training_gradient(struct cnn_training *t, struct cnn_score *sum)

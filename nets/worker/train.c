@@ -58,6 +58,7 @@ static uint64_t last_step(const struct cnn_training *t)
 static void training_finish(struct cnn_training *t)
 {
     cnn_accumulator_finish(&t->accumulator);
+    cnn_training_drop(t);
     cnn_job_free_vector(t->job, t->g);
     cnn_net_announce(t->job->net, NULL); /* which may read a batch of the stream: fails as the step did */
     cnn_stream_destroy(t->stream);
@@ -99,15 +100,15 @@ static int save(struct cnn_training *t)
     return rc;
 }
 
-/* Saves when psd has written a checkpoint since the last time. */
-static void save_if_asked(struct cnn_training *t)
+/* Whether psd has written a checkpoint since the last time. */
+static bool is_save_asked(struct cnn_training *t)
 {
     struct psc_info info = {.size = sizeof info};
     if (t->job->args->state == NULL || psc_info(t->job->psc, &info) < 0 ||
         info.save_version == t->saved_version)
-        return;
+        return false;
     t->saved_version = info.save_version;
-    save(t);
+    return true;
 }
 
 /* Resumes from the state file. Returns an enum cnn_exit. */
@@ -222,7 +223,7 @@ static void report(struct cnn_training *t, double now)
 
 static void print_progress(struct cnn_training *t, double now)
 {
-    if (!cnn_job_tells(t->job))
+    if (!cnn_job_tells(t->job) || t->whole.steps == 0)
         return;
     if (now - t->reported.since >= REPORT_EVERY_S)
         report(t, now);
@@ -282,12 +283,74 @@ static uint64_t steps_made(struct cnn_training *t)
     return n;
 }
 
+/* After a step of the library: it counts. */
+static void pass_step(struct cnn_training *t, const struct cnn_score *score)
+{
+    uint32_t n = cnn_training_images(t);
+    uint64_t made = steps_made(t);
+    t->bad_in_a_row = 0;
+    t->step += made;
+    count_workers(t);
+    t->passed += made * n * t->workers;
+    count_step(t, score, n);
+}
+
+/* Takes the scores of the steps that were made but for the last `left`. PSC_OK; otherwise nothing is begun
+ * any more, and it is as train_step. After a loss that is not finite nothing is begun either: its step and
+ * those behind it do not count. */
+static int take_scores(struct cnn_training *t, uint32_t left)
+{
+    struct cnn_score score;
+    int rc = PSC_OK;
+    while (rc == PSC_OK && t->begun > left) {
+        rc = cnn_training_end(t, &score);
+        if (rc == PSC_OK && !isfinite(score.loss)) {
+            cnn_training_drop(t);
+            t->clock = psc_clock(t->job->psc);
+            return start_over(t, "the loss is not finite");
+        }
+        if (rc == PSC_OK)
+            pass_step(t, &score);
+    }
+    return rc;
+}
+
+/* The library has refused to send a vector that is not finite: for the loss, if that is not finite either. */
+static int refuse_step(struct cnn_training *t)
+{
+    struct cnn_score score;
+    int rc = cnn_training_end(t, &score);
+    return rc != PSC_OK ? rc
+                        : start_over(t, isfinite(score.loss) ? "the vector to send is not finite"
+                                                             : "the loss is not finite");
+}
+
+/* train_step where the device goes on while the host takes the score of the step before: begins the next
+ * step, or takes the score of the last. */
+static int late_step(struct cnn_training *t)
+{
+    if (t->step + t->begun >= last_step(t))
+        return take_scores(t, 0);
+    int rc = cnn_training_begin(t);
+    int taken = take_scores(t, rc == PSC_OK ? 1 : 0);
+    if (taken != PSC_OK || t->begun == 0)
+        return taken < 0 || rc == PSC_OK ? taken : rc;
+    rc = cnn_training_step(t);
+    if (rc == PSC_EVALUE)
+        return refuse_step(t);
+    if (rc < 0)
+        cnn_training_drop(t);
+    if (rc != PSC_DRAINED)
+        return rc;
+    taken = take_scores(t, 0);
+    return taken < 0 ? taken : rc;
+}
+
 /* One step. PSC_OK to continue, PSC_DRAINED, or a negative PSC_E…. */
 static int train_step(struct cnn_training *t)
 {
     struct cnn_job *job = t->job;
     struct cnn_score score;
-    uint32_t n = cnn_training_images(t);
     int rc = cnn_training_gradient(t, &score);
     if (rc != PSC_OK)
         return rc;
@@ -296,19 +359,13 @@ static int train_step(struct cnn_training *t)
     if (!isfinite(score.loss) && cnn_job_is_shared(job))
         rc = cnn_training_spoil(t);
     else if (!cnn_job_tells(job)) /* before the sum, after which the first partition reads the counts */
-        cnn_partition_count(job->partition, &score, n);
+        cnn_partition_count(job->partition, &score, cnn_training_images(t));
 
     rc = rc == PSC_OK ? cnn_training_step(t) : rc;
     if (rc == PSC_EVALUE)
         return start_over(t, "the vector to send is not finite");
-    if (rc < 0)
-        return rc;
-    t->bad_in_a_row = 0;
-    uint64_t made = steps_made(t);
-    t->step += made;
-    count_workers(t);
-    t->passed += made * n * t->workers;
-    count_step(t, &score, n);
+    if (rc >= 0)
+        pass_step(t, &score);
     return rc;
 }
 
@@ -370,16 +427,33 @@ static int leave_well(struct cnn_training *t)
     return CNN_EXIT_INTERNAL;
 }
 
-/* Without a server: evaluates if it is due. Returns an enum cnn_exit. */
-static int examine(struct cnn_training *t, bool last)
+/* Without a server: evaluates if it is due at `now`. Returns an enum cnn_exit. */
+static int examine(struct cnn_training *t, double now, bool last)
 {
     int begun = begin_examinations(t);
     if (begun != CNN_EXIT_OK || !examines(t))
         return begun;
     double begin = ps_now_s();
-    int rc = cnn_local_evaluation_take(&t->exam, t->step, now_of(t) - t->started, last);
+    int rc = cnn_local_evaluation_take(&t->exam, t->step, now - t->started, last);
     t->aside_s += ps_now_s() - begin;
     return rc;
+}
+
+/* Saves and evaluates where it is due, when the scores of all steps are taken. As train_step; *failed: an
+ * enum cnn_exit. */
+static int between_steps(struct cnn_training *t, int *failed)
+{
+    double now = now_of(t);
+    bool saves = is_save_asked(t);
+    bool is_due = examines(t) && cnn_local_evaluation_is_due(&t->exam, t->step + t->begun, now - t->started);
+    int rc = saves || is_due ? take_scores(t, 0) : PSC_OK;
+    if (rc < 0)
+        return rc;
+    if (saves)
+        save(t);
+    print_progress(t, now_of(t));
+    *failed = examine(t, now, false);
+    return PSC_OK;
 }
 
 /* Whether a signal ends training before the next step. The members of a clique stop after the same one: then
@@ -412,20 +486,20 @@ static int loop(struct cnn_training *t, bool drained)
     while (!ended && t->step < last_step(t)) {
         if ((ended = stops(t)))
             break;
-        rc = train_step(t);
+        rc = cnn_training_is_late(t) ? late_step(t) : train_step(t);
         if (rc < 0)
             break;
         ended = rc == PSC_DRAINED;
-        save_if_asked(t);
-        print_progress(t, now_of(t));
-        if ((failed = examine(t, false)) != CNN_EXIT_OK)
+        if ((rc = between_steps(t, &failed)) < 0 || failed != CNN_EXIT_OK)
             break;
     }
+    if (rc >= 0 && failed == CNN_EXIT_OK)
+        rc = take_scores(t, 0);
     if (ended)
         how = say_stop(t);
     if (rc >= 0 && failed == CNN_EXIT_OK) {
         int unsaved = leave_well(t);
-        failed = examine(t, true);
+        failed = examine(t, now_of(t), true);
         failed = failed != CNN_EXIT_OK ? failed : unsaved;
         if (examines(t))
             failed = cnn_scorer_end(&t->exam.scorer, failed);

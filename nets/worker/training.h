@@ -30,7 +30,8 @@ struct cnn_training {
     uint32_t rank;          /* as training began: losses in a clique change it */
     uint64_t passed;        /* images of all workers so far: each step counts for all workers */
     uint32_t workers;       /* largest number of workers since this one began; at least 1 */
-    uint64_t draws;         /* gradients computed */
+    uint64_t draws;         /* gradients computed, or begun */
+    uint32_t begun;         /* steps whose scores are not known yet: neither `step` nor a meter counts them */
     uint64_t saved_version; /* the center's version when the state was last saved */
     struct stat saved;      /* of cnn_train_state_save */
     unsigned bad_in_a_row;  /* steps without a finite loss or vector */
@@ -58,6 +59,15 @@ static inline uint32_t cnn_training_images(const struct cnn_training *t)
  * after a batch whose loss is not finite. PSC_OK; PSC_EINVAL after logging the cause; or as psc_step_begin.
  */
 int cnn_training_gradient(struct cnn_training *t, struct cnn_score *score);
+/* Whether the score of a step may be known when the next has begun: x and g lie on a device, and nothing is
+ * done to them but in the net's stream. Then a step is cnn_training_begin, for a gradient in t->g,
+ * cnn_training_step, and later cnn_training_end for its score. Results as of cnn_training_gradient; after a
+ * failure nothing is begun. */
+bool cnn_training_is_late(const struct cnn_training *t);
+int cnn_training_begin(struct cnn_training *t);
+int cnn_training_end(struct cnn_training *t, struct cnn_score *score);
+/* Ends what was begun: those steps do not count. */
+void cnn_training_drop(struct cnn_training *t);
 /* Makes all members refuse the step. */
 int cnn_training_spoil(struct cnn_training *t);
 /* psc_step with that gradient, or the rest of it. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tests/nets/cases.h"
+#include "tests/nets/halves.h"
 #include "tests/support/unit.h"
 
 /* ref computes in double, so its loss is good for differences over a step this small: truncation is then
@@ -635,5 +636,6 @@ int main(void)
     suite_add_tcase(s, agreement);
     suite_add_tcase(s, batches_case(n));
     suite_add_tcase(s, layers_case(n));
+    suite_add_tcase(s, halves_case(n));
     return unit_run(s);
 }

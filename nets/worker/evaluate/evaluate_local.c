@@ -37,9 +37,14 @@ static int fetch_vector(struct cnn_local_evaluation *e, double t)
     return cnn_scorer_tell(&e->scorer, average ? "average" : "x", e->x, t, &m);
 }
 
+bool cnn_local_evaluation_is_due(const struct cnn_local_evaluation *e, uint64_t steps, double t)
+{
+    return steps != e->told && t >= e->next_t;
+}
+
 int cnn_local_evaluation_take(struct cnn_local_evaluation *e, uint64_t steps, double t, bool last)
 {
-    if (steps == e->told || (!last && t < e->next_t))
+    if (steps == e->told || (!last && !cnn_local_evaluation_is_due(e, steps, t)))
         return CNN_EXIT_OK;
     e->told = steps;
     e->next_t += e->scorer.job->args->every_s;

@@ -56,8 +56,8 @@ struct bench {
     struct conv_limit *conv; /* NULL: nothing to measure */
     struct bench_vectors vectors;
     struct cnn_batch batches[2]; /* in turn; on a GPU the next is uploaded beside the step */
-    size_t n_gradients;
-    struct ps_error error; /* of the update */
+    size_t n_gradients, n_begun; /* n_begun: not ended yet */
+    struct ps_error error;       /* of the update */
     struct sample samples[MAX_REPETITIONS];
     size_t n_samples;
 };
@@ -156,12 +156,29 @@ static bool parse(int argc, char **argv, struct options *o)
     return false;
 }
 
+/* Ends gradients but for the last `left`. */
+static int end_gradients(struct bench *b, size_t left)
+{
+    struct cnn_score score;
+    int rc = 0;
+    while (rc == 0 && b->n_begun > left) {
+        rc = cnn_net_gradient_end(b->net, &score);
+        b->n_begun = rc == 0 ? b->n_begun - 1 : 0;
+    }
+    return rc;
+}
+
+/* As psworker: on a GPU the one before ends when this one has begun. */
 static int gradient(struct bench *b)
 {
     const struct cnn_batch *now = &b->batches[b->n_gradients % 2], *next = &b->batches[++b->n_gradients % 2];
-    struct cnn_score score;
     int rc = cnn_net_announce(b->net, next);
-    return rc < 0 ? rc : cnn_net_gradient_of(b->net, b->vectors.x, now, b->vectors.g, NULL, &score);
+    if (rc == 0)
+        rc = cnn_net_gradient_begin(b->net, b->vectors.x, now, b->vectors.g, NULL);
+    if (rc < 0)
+        return rc;
+    b->n_begun++;
+    return end_gradients(b, 1);
 }
 
 static int forward(struct bench *b)
@@ -196,7 +213,9 @@ static int timed(struct bench *b, int (*call)(struct bench *), size_t n, double 
         if (rc < 0)
             return rc;
     }
-    int rc = bench_vectors_wait(&b->vectors, &b->error);
+    int rc = end_gradients(b, 0);
+    if (rc == 0)
+        rc = bench_vectors_wait(&b->vectors, &b->error);
     *out = (ps_now_s() - start) / (double)n;
     return rc;
 }
@@ -406,8 +425,10 @@ static int set_up(struct bench *b, struct ps_error *err)
 static void tear_down(struct bench *b)
 {
     conv_limit_destroy(b->conv);
-    if (b->net != NULL)
+    if (b->net != NULL) {
+        end_gradients(b, 0);
         cnn_net_announce(b->net, NULL);
+    }
     for (size_t i = 0; i < 2 && b->net != NULL; i++) {
         cnn_net_free(b->net, (void *)(uintptr_t)b->batches[i].images);
         cnn_net_free(b->net, (void *)(uintptr_t)b->batches[i].labels);
