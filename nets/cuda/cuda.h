@@ -1,10 +1,10 @@
 /* cuda.h: the internal interface of the backend for one NVIDIA GPU. Private to nets/cuda.
  *
  * All work of a step is enqueued in one stream and runs in order. From the second gradient on it is captured
- * in CUDA graphs, one per bucket, unless the driver refuses. Arguments that change from step to step are
- * outside the graphs or in device memory. A second stream copies g to the caller's, one bucket of layers at a
- * time, as soon as an event signals that the bucket is final. A third stream uploads the batch that was
- * announced beside the step before it (batch.c).
+ * in CUDA graphs, one per bucket, or one where nobody waits for buckets, unless the driver refuses. Arguments
+ * that change from step to step are outside the graphs or in device memory. A second stream copies g to the
+ * caller's, one bucket of layers at a time, as soon as an event signals that the bucket is final. A third
+ * stream uploads the batch that was announced beside the step before it (batch.c).
  *
  * With x and g in memory of the device the host waits for a step in cnn_cuda_end only, when the next may be
  * enqueued already: what the host writes or reads of a step is there CNN_MOST_BEGUN times (struct
@@ -81,6 +81,8 @@ struct cnn_cuda {
     struct cnn_cuda_begun begun[CNN_MOST_BEGUN];
     uint64_t n_begun, n_ended; /* gradients; gradient k is begun[k % CNN_MOST_BEGUN] */
     bool is_late;              /* the last that was begun was not waited for */
+    bool is_whole;             /* the first bucket's part, and graph, is the whole step */
+    bool keeps_statistics;     /* those of the last gradient are on the device alone */
     cudaStream_t compute, down, up;
     cudnnHandle_t dnn;
     cublasLtHandle_t blas;
@@ -130,8 +132,8 @@ struct cnn_cuda {
         size_t first, end;          /* layers [first, end) */
         size_t n_losses;            /* among the layers before `end` */
         cudaEvent_t ready, arrived; /* g is final on the device; on the host */
-        /* Its part of a step: the backward pass of its layers; for the first bucket also the whole forward
-         * pass. NULL: not captured. */
+        /* Its part of a step: the backward pass of its layers, with is_whole of all; for the first bucket
+         * also the whole forward pass. NULL: not captured. */
         cudaGraphExec_t graph;
     } * buckets; /* from the last layer to the first */
     size_t n_buckets, n_losses, n_stats, n_norms;

@@ -263,6 +263,13 @@ __device__ inline void loss(struct cnn_cuda_loss p, const Logit *logits, const u
         __shared__ uint32_t places[CNN_CUDA_BLOCK];                                                          \
         loss(p, logits, labels, dz, values, places, rows);                                                   \
     }
+/* To pinned memory of the host: a copy would wait for large ones in the same direction. */
+KERNEL k_rows(uint32_t n, const struct cnn_cuda_row *from, struct cnn_cuda_row *to)
+{
+    EACH(i, n)
+    to[i] = from[i];
+}
+
 LOSS_KERNEL(k_loss, float, float)
 LOSS_KERNEL(k_loss_bf16, struct cnn_cuda_bf16, struct cnn_cuda_bf16)
 /* Of logits that stay float32. */

@@ -323,6 +323,11 @@ cudaError_t cu_loss(cu_stream s, enum cnn_cuda_type logit, enum cnn_cuda_type t,
     RUN_FOR(t, k_loss, images, p, untyped{logits}, labels, untyped{dz}, rows);
 }
 
+cudaError_t cu_rows(cu_stream s, uint32_t n, const struct cnn_cuda_row *from, struct cnn_cuda_row *to)
+{
+    RUN(k_rows, blocks_for(n), n, from, to);
+}
+
 cudaError_t cu_conv(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *in,
                     const void *weight, void *out)
 {

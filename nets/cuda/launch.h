@@ -97,6 +97,8 @@ cudaError_t cu_norm_move(cu_stream s, uint32_t layers, const struct cnn_cuda_run
 cudaError_t cu_loss(cu_stream s, enum cnn_cuda_type logit, enum cnn_cuda_type t, struct cnn_cuda_loss p,
                     uint32_t images, const void *logits, const uint16_t *labels, void *dz,
                     struct cnn_cuda_row *rows);
+/* to [n]: pinned memory of the host, or the device's. */
+cudaError_t cu_rows(cu_stream s, uint32_t n, const struct cnn_cuda_row *from, struct cnn_cuda_row *to);
 cudaError_t cu_conv(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *in,
                     const void *weight, void *out);
 cudaError_t cu_conv_back_data(cu_stream s, enum cnn_cuda_type t, struct cnn_cuda_window w, const void *weight,

@@ -66,15 +66,19 @@ static int back_bucket(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, stru
     return rc == 0 ? cnn_cuda_copy_gradients(d, b->first, b->end, err) : rc;
 }
 
-/* Enqueues a bucket's part of a step, or adds it to the graph being captured. */
+/* Enqueues the part of a step from the bucket on, or adds it to the graph being captured. */
 static int put_part(struct cnn_cuda *d, const struct cnn_cuda_bucket *b, struct ps_error *err)
 {
+    const struct cnn_cuda_bucket *end = d->is_whole ? d->buckets + d->n_buckets : b + 1;
     int rc = b == d->buckets ? forward(d, err) : 0;
-    return rc == 0 ? back_bucket(d, b, err) : rc;
+
+    for (; b < end && rc == 0; b++)
+        rc = back_bucket(d, b, err);
+    return rc;
 }
 
-/* Captures a bucket's part as a graph. If that fails, nothing has run, and the part is enqueued without a
- * graph from then on. */
+/* Captures the part from the bucket on as a graph. If that fails, nothing has run, and the part is enqueued
+ * without a graph from then on. */
 static void capture_part(struct cnn_cuda *d, struct cnn_cuda_bucket *b)
 {
     cudaGraph_t graph = NULL;
@@ -124,12 +128,11 @@ static struct cnn_cuda_begun *next_of(struct cnn_cuda *d)
 /* Enqueues the copy of losses after all other work. */
 static int fetch_scores(struct cnn_cuda *d, size_t n_losses, struct ps_error *err)
 {
-    cudaError_t e = cudaMemcpyAsync(next_of(d)->rows, d->rows, n_losses * d->batch * sizeof *d->rows,
-                                    cudaMemcpyDeviceToHost, d->compute);
-    return cnn_cuda_check(e, "fetching the loss", NULL, err);
+    return cnn_cuda_check(cu_rows(d->compute, (uint32_t)n_losses * d->batch, d->rows, next_of(d)->rows),
+                          "fetching the loss", NULL, err);
 }
 
-/* Enqueues the copy of the batch's statistics after the first bucket's part and before its g: they arrive
+/* Enqueues the copy of the batch's statistics: after the first bucket's part and before its g, they arrive
  * with it. */
 static int fetch_statistics(struct cnn_cuda *d, struct ps_error *err)
 {
@@ -154,10 +157,21 @@ static struct cnn_score score_of(const struct cnn_layer *l, const struct cnn_cud
     return s;
 }
 
+/* One part and graph for the whole step, where no bucket is wanted before the others. */
+static void choose_parts(struct cnn_cuda *d, const float *g)
+{
+    bool is_whole = d->is_late && g == d->g;
+
+    if (is_whole != d->is_whole)
+        cnn_cuda_drop_graphs(d);
+    d->is_whole = is_whole;
+}
+
 static int put_gradient(struct cnn_cuda *d, const struct cnn_gradient_call *call, struct ps_error *err)
 {
     int rc = cnn_cuda_use_vectors(d, call->x, call->g, err);
 
+    choose_parts(d, call->g);
     if (rc == 0)
         rc = cnn_cuda_send_step(d, call->draw, err);
     if (rc == 0)
@@ -167,8 +181,9 @@ static int put_gradient(struct cnn_cuda *d, const struct cnn_gradient_call *call
     if (rc == 0)
         rc = cnn_cuda_send_ahead(d, err);
     for (size_t i = 0; i < d->n_buckets && rc == 0; i++) {
-        rc = run_part(d, &d->buckets[i], err);
-        if (rc == 0 && i == 0)
+        if (i == 0 || !d->is_whole)
+            rc = run_part(d, &d->buckets[i], err);
+        if (rc == 0 && i == 0 && !d->keeps_statistics)
             rc = fetch_statistics(d, err);
         if (rc == 0)
             rc = cnn_cuda_fetch_bucket(d, &d->buckets[i], call->g, err);
@@ -200,6 +215,7 @@ int cnn_cuda_begin(void *state, const struct cnn_gradient_call *call, struct ps_
     d->n = d->batch;
     d->label_smoothing = call->label_smoothing;
     d->is_late = call->ready == NULL && cnn_cuda_owns(call->x) && cnn_cuda_owns(call->g);
+    d->keeps_statistics = d->is_late;
     int rc = put_gradient(d, call, err);
     if (rc == 0)
         rc = d->is_late ? cnn_cuda_leave_batch(d, err) : hand_out(d, call, err);
@@ -326,8 +342,11 @@ void cnn_cuda_update_buffers(void *state, float *x)
             cudaStreamSynchronize(d->compute);
         return;
     }
+    if (d->keeps_statistics && fetch_statistics(d, NULL) == 0)
+        cudaEventRecord(d->buckets[0].arrived, d->compute);
     if (cudaEventSynchronize(d->buckets[0].arrived) != cudaSuccess) /* after the statistics */
         return;
+    d->keeps_statistics = false;
     for (size_t i = 0; i < d->plan->n_layers; i++) {
         const struct cnn_layer *l = &d->plan->layers[i];
         for (uint32_t c = 0; c < l->n_buffers; c++)

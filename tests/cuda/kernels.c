@@ -349,11 +349,13 @@ static cudaError_t loss(struct run *r, uint32_t rows, uint32_t c)
     float *wide = floats(r, (size_t)n * c);
     void *logits = values(r, (size_t)n * c), *dz = out(r, (size_t)n * c), *of_wide = out(r, (size_t)n * c);
     uint16_t *labels = bytes_of(r, NULL, n * sizeof *labels);
-    struct cnn_cuda_row *of = out_of(r, bytes_of(r, NULL, n * sizeof *of), n, sizeof *of, false);
+    struct cnn_cuda_row *of = bytes_of(r, NULL, n * sizeof *of);
+    struct cnn_cuda_row *copy = out_of(r, bytes_of(r, NULL, n * sizeof *copy), n, sizeof *copy, false);
     upload(r);
     cudaError_t e = cu_loss(r->stream, r->type, r->type, p, n, logits, labels, dz, of);
-    return e == cudaSuccess ? cu_loss(r->stream, CNN_CUDA_FLOAT, r->type, p, n, wide, labels, of_wide, of)
-                            : e;
+    if (e == cudaSuccess)
+        e = cu_loss(r->stream, CNN_CUDA_FLOAT, r->type, p, n, wide, labels, of_wide, of);
+    return e == cudaSuccess ? cu_rows(r->stream, n, of, copy) : e;
 }
 
 /* tolerance: of the paths' results, relative to the largest; 0: they have the same bits. */

@@ -110,6 +110,7 @@ static const Kernel kernels[] = {
     BOTH(k_products, true),
     BOTH(k_loss, true),
     ROW(k_loss_wide_bf16, true),
+    ROW(k_rows, false),
     ROW(k_norm_move, false),
     ROW(k_norm_running, false),
     ROW(kv_passes, false),
