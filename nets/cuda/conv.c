@@ -12,40 +12,17 @@ static void needs(const struct cnn_setup *setup, const struct cnn_layer *l, stru
     out->back_reads_in = l->trains ? CNN_READS_VALUE : CNN_READS_NOTHING;
 }
 
-/* Weights of one channel or one tap are already in cuDNN's order. But cuDNN reads 16 bytes at a time, and
- * weights in x may not be aligned. */
-static bool needs_turning(const struct cnn_cuda *d, const struct cnn_layer *l)
-{
-    return d->type != CNN_CUDA_FLOAT || l->weight_at * sizeof(float) % 16 != 0 ||
-           (l->weight_shape[1] > 1 && l->weight_shape[2] * l->weight_shape[3] > 1);
-}
-
 /* ---- running */
 
-/* The weights and the bias as the products read them. */
-static void *weights_of(const struct cnn_cuda *d, const struct cnn_cuda_layer *l)
-{
-    const struct cnn_cuda_conv_state *c = l->state;
-    return c->is_turned ? c->weights : d->x + l->plan->weight_at;
-}
-
-static const void *bias_of(const struct cnn_cuda *d, const struct cnn_cuda_layer *l)
-{
-    const struct cnn_cuda_conv_state *c = l->state;
-    return c->bias != NULL ? c->bias : d->x + l->plan->bias_at;
-}
-
-static struct cnn_cuda_tensors tensors_of(const struct cnn_cuda *d, const struct cnn_cuda_layer *l,
-                                          enum cnn_cuda_product product)
+static struct cnn_cuda_tensors tensors_of(const struct cnn_cuda_layer *l, enum cnn_cuda_product product)
 {
     const struct cnn_cuda_conv_state *c = l->state;
 
     if (product == CNN_CUDA_FORWARD)
-        return (struct cnn_cuda_tensors){l->in[0], weights_of(d, l), l->out};
+        return (struct cnn_cuda_tensors){l->in[0], c->weights, l->out};
     if (product == CNN_CUDA_BACK_DATA)
-        return (struct cnn_cuda_tensors){l->din[0], weights_of(d, l), l->dout};
-    return (struct cnn_cuda_tensors){l->in[0], c->is_turned ? c->gradient : d->g + l->plan->weight_at,
-                                     l->dout};
+        return (struct cnn_cuda_tensors){l->din[0], c->weights, l->dout};
+    return (struct cnn_cuda_tensors){l->in[0], c->gradient, l->dout};
 }
 
 static cudaError_t run_own(struct cnn_cuda *d, const struct cnn_cuda_conv_state *c,
@@ -78,7 +55,7 @@ static int run_way(struct cnn_cuda *d, struct cnn_cuda_layer *l, enum cnn_cuda_p
                    const struct cnn_cuda_way *way, struct ps_error *err)
 {
     struct cnn_cuda_conv_state *c = l->state;
-    const struct cnn_cuda_tensors t = tensors_of(d, l, product);
+    const struct cnn_cuda_tensors t = tensors_of(l, product);
     const char *what = product == CNN_CUDA_FORWARD ? ": forward" : ": backward";
     int rc;
 
@@ -173,17 +150,15 @@ static int create(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error 
         list_ways(d, c, CNN_CUDA_BACK_DATA);
     if (p->trains)
         list_ways(d, c, CNN_CUDA_BACK_WEIGHTS);
-    c->is_turned = needs_turning(d, p);
     const struct cnn_cuda_turn weights = {.at = p->weight_at,
                                           .n = p->n_weights,
                                           .a = (uint32_t)p->weight_shape[1],
                                           .b = (uint32_t)(p->weight_shape[2] * p->weight_shape[3])},
                                bias = {.at = p->bias_at, .n = p->n_biases, .a = 1, .b = 1};
-    if (c->is_turned)
-        c->weights = cnn_cuda_copy_of(d, l, &weights);
-    if (c->is_turned && p->trains)
+    c->weights = cnn_cuda_copy_of(d, l, &weights);
+    if (p->trains)
         c->gradient = cnn_cuda_gradient_copy_of(d, l, &weights);
-    if (d->type == CNN_CUDA_BF16 && p->n_biases > 0)
+    if (p->n_biases > 0)
         c->bias = cnn_cuda_copy_of(d, l, &bias);
     return 0;
 }
@@ -193,8 +168,8 @@ static int bind(struct cnn_cuda *d, struct cnn_cuda_layer *l, enum cnn_cuda_prod
 {
     struct cnn_cuda_conv_state *c = l->state;
     struct cnn_cuda_ways *w = &c->products[product];
-    const struct cnn_cuda_tensors t = tensors_of(d, l, product);
-    const struct cnn_cuda_operands operands = {t.in, t.weights, bias_of(d, l), t.out, d->workspace};
+    const struct cnn_cuda_tensors t = tensors_of(l, product);
+    const struct cnn_cuda_operands operands = {t.in, t.weights, c->bias, t.out, d->workspace};
     int rc = 0;
 
     for (size_t i = 0; i < w->n && rc == 0; i++) {

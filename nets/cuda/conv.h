@@ -28,9 +28,9 @@ struct cnn_cuda_conv_state {
     struct cnn_cuda_ways products[CNN_CUDA_N_PRODUCTS];
     enum cnn_cuda_epilogue epilogue; /* of the forward product, within its plan or after it */
     struct cnn_cuda_window window;
-    bool is_turned;           /* weights are copied from x to another order or type */
-    void *weights, *gradient; /* in cuDNN's order; NULL: x and g are used */
-    void *bias;               /* in bf16; NULL: x is used */
+    /* Copies of the weights and of their gradient, in cuDNN's order and the net's type, and of the bias: a
+     * plan is bound to them, and not to x and g, of which there may be others at each call. */
+    void *weights, *gradient, *bias;
 };
 
 /* What a product reads and writes: it computes one of the three from the others. */

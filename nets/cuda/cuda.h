@@ -156,7 +156,7 @@ struct cnn_cuda_kind {
     int (*backward)(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err);
     /* Chooses how the layer's products are computed, after the workspace was allocated. NULL: no choice. */
     int (*choose)(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err);
-    /* In bf16: d->x and d->g are others from now on. NULL: nothing is bound to them. */
+    /* d->x and d->g are others from now on. NULL: nothing is bound to them. */
     int (*bind)(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err);
 };
 
@@ -205,8 +205,8 @@ bool cnn_cuda_cuts(const void *state, uint32_t stored_height, uint32_t stored_wi
 void *cnn_cuda_alloc_batch(size_t bytes);
 void cnn_cuda_free_batch(void *p);
 
-/* data.c: transfers of vectors. In bf16 the net works with an x and a g that lie on the device, at multiples
- * of 256 bytes, as it does with its own: in bf16 it reads weights from copies, so that no plan is bound to x.
+/* data.c: transfers of vectors. The net works with an x and a g that lie on the device, at multiples of 256
+ * bytes, as it does with its own.
  * g NULL: as before. */
 int cnn_cuda_use_vectors(struct cnn_cuda *d, const float *x, float *g, struct ps_error *err);
 /* The next two enqueue copies in d->compute. send_vector copies nothing if x is in use; an x of the host by

@@ -47,9 +47,9 @@ int cnn_cuda_send_running(struct cnn_cuda *d, struct ps_error *err)
                           "sending the batch norms", NULL, err);
 }
 
-static bool is_usable(const struct cnn_cuda *d, const float *p)
+static bool is_usable(const float *p)
 {
-    return d->type == CNN_CUDA_BF16 && (uintptr_t)p % 256 == 0 && cnn_cuda_owns(p);
+    return (uintptr_t)p % 256 == 0 && cnn_cuda_owns(p);
 }
 
 /* Frozen parameters and buffers have no gradient: their floats are 0, as in the net's own g. A step that was
@@ -74,9 +74,9 @@ static int take_vectors(struct cnn_cuda *d, float *x, float *g, struct ps_error 
 
 int cnn_cuda_use_vectors(struct cnn_cuda *d, const float *x, float *g, struct ps_error *err)
 {
-    float *use_x = is_usable(d, x) ? (float *)(uintptr_t)x : d->own_x, *use_g = g == NULL         ? d->g
-                                                                                : is_usable(d, g) ? g
-                                                                                                  : d->own_g;
+    float *use_x = is_usable(x) ? (float *)(uintptr_t)x : d->own_x, *use_g = g == NULL      ? d->g
+                                                                             : is_usable(g) ? g
+                                                                                            : d->own_g;
 
     return use_x == d->x && use_g == d->g ? 0 : take_vectors(d, use_x, use_g, err);
 }
