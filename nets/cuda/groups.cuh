@@ -63,7 +63,7 @@ __device__ inline struct clip windows_over(const struct cnn_cuda_share *s, const
 }
 
 /* best: position of the largest value in its window, the first in row order among equals. A NaN counts as
- * largest. */
+ * largest. Behind a ReLU, one that is not above 0 has no gradient: its window has no position. */
 template <uint32_t N, class T>
 __device__ inline void maxpool(const struct cnn_cuda_share &s, const struct cnn_cuda_window &w, const T *in,
                                T *out, uint16_t *best)
@@ -93,6 +93,8 @@ __device__ inline void maxpool(const struct cnn_cuda_share &s, const struct cnn_
                     at.v[k] = is_more ? here : at.v[k];
                 }
             }
+        for (uint32_t k = 0; k < N; k++)
+            at.v[k] = w.has_relu && !(most[k] > 0) ? CNN_CUDA_NOWHERE : at.v[k];
         uint64_t to = index_of(&w.out, o.image, o.y, o.x, o.c);
         save_floats<N>(out + to, most);
         save<N>(best + to, at);

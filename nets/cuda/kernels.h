@@ -41,7 +41,10 @@ struct cnn_cuda_window {
     int32_t kernel[2], stride[2], dilation[2], pad[2], pad_end[2];
     uint32_t groups;        /* convolutions */
     uint32_t skips_padding; /* average pools: only values inside the input count */
+    uint32_t has_relu;      /* max pools: a ReLU is before it, and din is the gradient of the ReLU's input */
 };
+/* The position of a window none of whose values has a gradient. */
+#define CNN_CUDA_NOWHERE UINT16_MAX
 
 /* A divisor that is the same for all threads: see over() of groups.cuh. */
 struct cnn_cuda_divisor {

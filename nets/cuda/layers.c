@@ -108,11 +108,29 @@ static void maxpool_needs(const struct cnn_setup *setup, const struct cnn_layer 
     out->kept_bytes = cnn_shape_count(l->out) * setup->batch * sizeof(uint16_t);
 }
 
+/* The pool tells by its own output where the ReLU before it has a gradient. */
+static int maxpool_create(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
+{
+    const size_t value = l->plan->inputs[0].value;
+    struct cnn_cuda_layer *relu = value > 0 ? &d->layers[value - 1] : NULL;
+    const struct cnn_window *w = &l->plan->window;
+
+    (void)err;
+    if (relu == NULL || relu->plan->spec->kind != CNN_RELU || d->plan->n_readers[value] != 1 ||
+        (uint64_t)w->kernel[0] * (uint64_t)w->kernel[1] > CNN_CUDA_NOWHERE)
+        return 0;
+    /* Its gradient would overwrite its output's. */
+    if (!relu->is_merged_back && relu->sum[0] == NULL && relu->part == NULL && relu->din[0] != NULL &&
+        relu->din[0] == relu->dout && relu->dout == l->din[0])
+        l->has_relu_back = relu->is_merged_back = true;
+    return 0;
+}
+
 static int maxpool_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
-    return forward_done(
-        cu_maxpool(d->compute, d->type, cnn_cuda_window_of(l->plan, d->batch), l->in[0], l->out, l->kept), l,
-        err);
+    struct cnn_cuda_window w = cnn_cuda_window_of(l->plan, d->batch);
+    w.has_relu = l->has_relu_back;
+    return forward_done(cu_maxpool(d->compute, d->type, w, l->in[0], l->out, l->kept), l, err);
 }
 
 static int maxpool_backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
@@ -122,7 +140,7 @@ static int maxpool_backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct
                      l, err);
 }
 
-const struct cnn_cuda_kind cnn_cuda_maxpool = {0,    maxpool_needs,   NULL,
+const struct cnn_cuda_kind cnn_cuda_maxpool = {0,    maxpool_needs,   maxpool_create,
                                                NULL, maxpool_forward, maxpool_backward};
 
 static void needs_nothing(const struct cnn_setup *setup, const struct cnn_layer *l, struct cnn_needs *out)

@@ -297,12 +297,18 @@ static size_t count(struct cnn_cuda_shape s)
 
 static cudaError_t pools(struct run *r, uint32_t rows, uint32_t c)
 {
-    const struct cnn_cuda_window w = window_of(rows, c, c);
+    struct cnn_cuda_window w = window_of(rows, c, c), behind_relu = w;
     void *in = values(r, count(w.in)), *y = out(r, count(w.out)), *dout = values(r, count(w.out)),
-         *din = out(r, count(w.in)), *mean = out(r, count(w.out)), *of_mean = out(r, count(w.in));
+         *din = out(r, count(w.in)), *mean = out(r, count(w.out)), *of_mean = out(r, count(w.in)),
+         *of_relu = out(r, count(w.in));
     uint16_t *best = bytes_of(r, NULL, count(w.out) * sizeof *best + 256);
+    behind_relu.has_relu = true;
     upload(r);
-    cudaError_t e = cu_maxpool(r->stream, r->type, w, in, y, best);
+    cudaError_t e = cu_maxpool(r->stream, r->type, behind_relu, in, y, best);
+    if (e == cudaSuccess)
+        e = cu_maxpool_back(r->stream, r->type, w, dout, best, of_relu);
+    if (e == cudaSuccess)
+        e = cu_maxpool(r->stream, r->type, w, in, y, best);
     if (e == cudaSuccess)
         e = cu_maxpool_back(r->stream, r->type, w, dout, best, din);
     if (e == cudaSuccess)
