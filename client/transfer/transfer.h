@@ -75,8 +75,8 @@ struct psc_transfer {
     bool may_be_in_place; /* `landed` is the elastic update of `send` itself, which a lane may do in place */
     bool restarts;        /* the worker restarts from the answer: the error feedback is cleared */
     bool is_owed;         /* if nothing of it has landed, the worker adds it when the method changes */
-    /* Of the whole vector. On a device, answers in floats wait in the target: `landed` is called when all have
-     * arrived, for as much at once as has one rate, with `answer` in `target`. */
+    /* Of the whole vector. On a device, answers in floats wait in the target: `landed` is called when all
+     * have arrived, for as much at once as has one rate, with `answer` in `target`. */
     bool lands_at_end;
     const struct psc_gate *gate; /* of `send`; NULL: all of it may leave */
     psc_landed landed;           /* NULL: the answer has no payload */
