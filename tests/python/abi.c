@@ -76,6 +76,8 @@ static const struct field psc_ring_options_fields[] = {
     FIELD(psc_ring_options, timeout_ms), FIELD(psc_ring_options, key_file),
     FIELD(psc_ring_options, server_key), FIELD(psc_ring_options, step_ms),
     FIELD(psc_ring_options, algorithm),  FIELD(psc_ring_options, on_loss)};
+static const struct field psc_shrunk_fields[] = {FIELD(psc_shrunk, step), FIELD(psc_shrunk, source),
+                                                 FIELD(psc_shrunk, behind), FIELD(psc_shrunk, lost)};
 
 #define STRUCT(type)                                                                                         \
     {                                                                                                        \
@@ -87,8 +89,8 @@ static const struct {
     size_t size;
     const struct field *fields;
     size_t n;
-} structs[] = {STRUCT(psc_tensor),  STRUCT(psc_local), STRUCT(psc_options),
-               STRUCT(psc_metrics), STRUCT(psc_info),  STRUCT(psc_ring_options)};
+} structs[] = {STRUCT(psc_tensor), STRUCT(psc_local),        STRUCT(psc_options), STRUCT(psc_metrics),
+               STRUCT(psc_info),   STRUCT(psc_ring_options), STRUCT(psc_shrunk)};
 
 #define CONSTANT(name)                                                                                       \
     {                                                                                                        \

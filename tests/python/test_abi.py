@@ -32,7 +32,7 @@ LEFT_OUT = {
     "psc_clique_kind", "psc_reduce", "psc_reduce_start", "psc_allreduce_start", "psc_broadcast_start",
     "psc_barrier_start", "psc_clique_wait",
     "psc_collective_options_init", "psc_collective_run", "psc_collective_start", "psc_clique_test",
-    "psc_clique_wait_for", "psc_clique_shrink",
+    "psc_clique_wait_for",
     "psc_threads_options_init", "psc_threads_open",  # threads of one interpreter do not compute at once
 }  # fmt: skip
 

@@ -321,6 +321,69 @@ class Values(unittest.TestCase):
             (TypeError, "x is a NoneType", lambda: worker.step(bad, x)),
         )
 
+    def test_a_ring_goes_on_without_a_member_that_is_lost(self) -> None:
+        found: dict[int, Any] = {}
+
+        def live(rank: int, folder: str) -> None:
+            with psclient.Ring(f"file:{folder}/ring", 3, rank=rank, on_loss="shrink") as ring:
+                x = floats(rank + 1)
+                ring.allreduce(x)
+                found[rank] = [x.tolist()]
+                if rank == 1:
+                    return  # it is gone
+                try:
+                    ring.allreduce(x)
+                except psclient.CliqueError as lost:
+                    found[rank].append("rank 1" in str(lost))
+                shrunk = ring.shrink(step=rank)  # they need not have come equally far
+                x = floats(0 if ring.rank == shrunk.source else 5)
+                ring.broadcast(x, shrunk.source)
+                found[rank] += [shrunk, ring.rank, ring.size, x.tolist()]
+
+        with tempfile.TemporaryDirectory() as folder:
+            threads = [threading.Thread(target=live, args=(rank, folder)) for rank in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        left = psclient.Shrunk(step=2, source=1, behind=1, lost=1)
+        self.assertEqual(found, {0: [[6], True, left, 0, 2, [0]], 1: [[6]], 2: [[6], True, left, 1, 2, [0]]})
+
+    def test_a_worker_goes_on_by_itself_when_its_ring_shrinks(self) -> None:
+        found: dict[int, Any] = {}
+
+        def live(rank: int, folder: str) -> None:
+            x = floats(0, 0)
+            ring = psclient.Ring(f"file:{folder}/ring", 3, rank=rank, on_loss="shrink")
+            with ring, psclient.Worker(local=psclient.Local("d-sync", learning_rate=1), clique=ring) as worker:
+                worker.begin({"a": (2,)}, x)
+                worker.step(x, floats(rank, 3))
+                if rank != 1:
+                    worker.step(x, floats(rank, 3))
+                    found[rank] = [x.tolist(), worker.clock, ring.size]
+
+        with tempfile.TemporaryDirectory() as folder:
+            threads = [threading.Thread(target=live, args=(rank, folder)) for rank in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        # The means of 0, 1, 2 and of 0, 2.
+        self.assertEqual(found, {0: [[-2, -6], 2, 2], 2: [[-2, -6], 2, 2]})
+
+    def test_shrink_is_for_rings_that_have_lost_a_member(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+
+            def never() -> psclient.Ring:
+                return psclient.Ring(f"file:{folder}/a", 1, on_loss="never")
+
+            self.refuse((ValueError, "on_loss is 'never'; allowed are end and shrink", never))
+            with psclient.Ring(f"file:{folder}/b", 1, on_loss="shrink") as ring:
+                self.refuse(
+                    (ValueError, "no call has failed", lambda: ring.shrink(0)),
+                    (ValueError, "step is -1; allowed are whole numbers from 0", lambda: ring.shrink(-1)),
+                )
+
     def test_a_closed_ring_is_refused_and_closes_its_workers(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             ring = psclient.Ring(f"file:{folder}/ring", 1)
@@ -335,6 +398,7 @@ class Values(unittest.TestCase):
                 (ValueError, "Ring.allreduce: it is closed; open another Ring", lambda: ring.allreduce(x)),
                 (ValueError, "Ring.broadcast: it is closed", lambda: ring.broadcast(x)),
                 (ValueError, "Ring.barrier: it is closed", ring.barrier),
+                (ValueError, "Ring.shrink: it is closed", lambda: ring.shrink(0)),
                 (
                     ValueError,
                     "clique is a Ring that is closed",

@@ -30,7 +30,7 @@ from psclient._errors import (
 )
 from psclient._kvstore import KVStore
 from psclient._manifest import Role, Tensor
-from psclient._ring import Ring
+from psclient._ring import Ring, Shrunk
 from psclient._worker import Info, Local, Transfer, Worker
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "Ring",
     "Role",
     "ServerGone",
+    "Shrunk",
     "Tensor",
     "Transfer",
     "Unsupported",

@@ -144,7 +144,16 @@ class psc_ring_options(C.Structure):
     ]
 
 
-STRUCTURES = (psc_tensor, psc_local, psc_options, psc_metrics, psc_info, psc_ring_options)
+class psc_shrunk(C.Structure):
+    _fields_ = [
+        ("step", C.c_uint64),
+        ("source", C.c_uint32),
+        ("behind", C.c_uint32),
+        ("lost", C.c_uint32),
+    ]
+
+
+STRUCTURES = (psc_tensor, psc_local, psc_options, psc_metrics, psc_info, psc_ring_options, psc_shrunk)
 
 _P, _S, _N = C.c_void_p, C.c_char_p, C.c_size_t
 _TICKET = C.POINTER(C.c_uint64)
@@ -207,6 +216,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[object, ...]]] = {
     "psc_allreduce": (C.c_int, (_P, _P, _N, _S)),
     "psc_broadcast": (C.c_int, (_P, _P, _N, C.c_int)),
     "psc_barrier": (C.c_int, (_P,)),
+    "psc_clique_shrink": (C.c_int, (_P, C.c_uint64, C.c_uint32, C.POINTER(psc_shrunk))),
     "psc_clique_close": (None, (_P,)),
 }
 

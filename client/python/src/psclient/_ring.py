@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,13 +23,24 @@ if TYPE_CHECKING:
 _lib = _native.lib
 
 
+class Shrunk(NamedTuple):
+    """What is left of a Ring that has lost members. Ranks are the new ones."""
+
+    step: int  # the greatest step that a member gave
+    source: int  # the lowest rank that has it
+    behind: int  # how many members have a smaller one
+    lost: int  # how many members the Ring had more before
+
+
 class Ring:
     """A clique of `members` processes, which make the same calls in the same order with the same counts.
 
     rendezvous: where the members find each other: "file:PATH", "psd:URL" or "psd:@FILE". rank: the requested rank; -1: the
     lowest free one. name: distinguishes cliques with the same rendezvous. CliqueError names a member whose process is silent
     for timeout_ms, or that keeps the others waiting in a call for step_ms. algorithm: "ring", "tree", or
-    "auto", by size."""
+    "auto", by size. on_loss: after CliqueError every call fails ("end"), or the members that are left may call shrink
+    ("shrink"); a Worker whose clique it is without a server then does that itself. With a server, psd's clique.on_loss
+    decides."""
 
     def __init__(
         self,
@@ -43,13 +54,14 @@ class Ring:
         timeout_ms: int = 60000,
         step_ms: int = 3600000,
         algorithm: str = "ring",
+        on_loss: str = "end",
         key_file: str | os.PathLike[str] | None = None,
         server_key: str | None = None,
     ) -> None:
         options = _native.psc_ring_options()
         _lib.psc_ring_options_init(C.byref(options), C.sizeof(options))
         fill(options, members=members, rank=rank, links=links, timeout_ms=timeout_ms, step_ms=step_ms, rendezvous=rendezvous)
-        fill(options, name=name, listen=listen, algorithm=algorithm, key_file=key_file, server_key=server_key)
+        fill(options, name=name, listen=listen, algorithm=algorithm, on_loss=on_loss, key_file=key_file, server_key=server_key)
         self._handle = C.c_void_p()
         self._lock = threading.Lock()
         self._workers: weakref.WeakSet[Worker] = weakref.WeakSet()  # whose clique it is
@@ -110,6 +122,20 @@ class Ring:
         """Returns when all members have called it."""
         with self._use("Ring.barrier"):
             self._check(_lib.psc_barrier(self._handle))
+
+    def shrink(self, step: int, timeout_ms: int = 60000) -> Shrunk:
+        """Forms the Ring anew of the members that are left, after a call has failed with CliqueError. All of them call it.
+        step: how many steps this member has applied, by the caller's count. Waits for at most timeout_ms for members whose
+        process runs and which have not called it. Afterwards rank and size are new, and calls work again. If `behind` is
+        not 0, all broadcast their state from `source` and go on at `step`; otherwise all go on at the step that they gave.
+        CliqueError: too few are left to decide, or the others have gone on without this member; InvalidArgument: no call
+        has failed, or on_loss is "end". See psc_clique_shrink in psclique.h."""
+        out = _native.psc_shrunk()
+        with self._use("Ring.shrink"):
+            most = 2**32 - 1  # of a uint32_t; the library says what is allowed
+            arguments = (whole("step", step, 0, 2**63), whole("timeout_ms", timeout_ms, 0, most))
+            self._check(_lib.psc_clique_shrink(self._handle, *arguments, C.byref(out)))
+        return Shrunk(out.step, out.source, out.behind, out.lost)
 
     def close(self) -> None:
         """Closes the workers whose clique it is. Aborts calls in progress; calls of the other members fail. May be called
