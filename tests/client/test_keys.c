@@ -29,6 +29,7 @@ struct hand {
     struct psc *c;
     float x[N], g[N], y[N];
     int (*work)(struct hand *h);
+    uint32_t timeout_ms; /* 0: the library's default */
     pthread_t thread;
     int rc;
     char error[600];
@@ -49,6 +50,7 @@ static void *live(void *arg)
     opt.rank = h->clique == NULL ? h->index : -1;
     opt.retry_ms = RIG_RETRY_MS;
     opt.heartbeat_ms = RIG_HEARTBEAT_MS;
+    opt.timeout_ms = h->timeout_ms != 0 ? h->timeout_ms : opt.timeout_ms;
     for (int i = 0; i < N; i++)
         h->x[i] = (float)(i % 50) * 0.25f;
     h->rc = psc_open(&opt, &h->c);
@@ -821,7 +823,7 @@ START_TEST(a_list_that_a_drain_cuts_off_is_drained)
     double deadline = test_now_s() + test_slow_s(UNIT_HANG_S);
     rig_start(&d, JOB("rule=sum", "admission=sync", "optimizer=none", "workers=2", "limits.drain_s=600"));
     for (int i = 0; i < 2; i++) {
-        hands[i] = (struct hand){.d = &d, .index = i, .work = make_a_part};
+        hands[i] = (struct hand){.d = &d, .index = i, .work = make_a_part, .timeout_ms = 10000};
         ck_assert_int_eq(pthread_create(&hands[i].thread, NULL, live, &hands[i]), 0);
     }
     while (!waits && test_now_s() < deadline)

@@ -165,7 +165,7 @@ START_TEST(a_silent_member_is_named_by_all)
 END_TEST
 
 /* A member whose process runs and which does not come: the others wait for step_ms, and no longer. */
-enum { STEP_MS = 4 * TIMEOUT_MS, HANG_MS = 40 * TIMEOUT_MS };
+enum { STEP_MS = 4 * TIMEOUT_MS, HANG_MS = 12 * TIMEOUT_MS };
 
 static void hang(struct rig_member *m)
 {

@@ -434,7 +434,7 @@ START_TEST(a_drain_before_the_begin_is_the_end_for_all_members)
     struct daemon d;
     struct psc_clique *cliques[2];
     struct latecomer l[2];
-    rig_start(&d, SETTINGS("method=mpi-sgd"));
+    rig_start(&d, SETTINGS("method=mpi-sgd", "limits.drain_s=1"));
     ck_assert_int_eq(circle_open(2, cliques), PSC_OK);
     for (int i = 0; i < 2; i++) {
         l[i] = (struct latecomer){.d = &d, .clique = cliques[i]};
