@@ -144,7 +144,6 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
         .clique_mode = (enum ps_clique_mode)m->clique_mode,
         .publish = m->publish > 0 ? m->publish : 1,
         .bucket_floats = m->bucket_floats,
-        .rho = m->rho,
         .unsent_rate = m->unsent_rate > 0 ? m->unsent_rate : 1,
         .error_feedback = m->error_feedback,
         .shares_since = w->shares_since,

@@ -39,7 +39,6 @@ struct psc_welcome {
     bool clique_shrinks;      /* clique.on_loss is shrink */
     uint64_t bucket_floats;
     uint32_t publish;   /* in a job of one clique: steps between two copies of the center to the server */
-    double rho;         /* 0 for a rule that does not use it */
     double unsent_rate; /* of a message of steps that was not sent, above 0 */
     struct ps_codec message, answer; /* of exchanges */
     bool error_feedback;
