@@ -66,7 +66,7 @@ static uint16_t landed(const float *answer, uint32_t number, uint32_t k)
     return (uint16_t)found;
 }
 
-static int join(const char *server, int kind, const char *name, struct psc **c, float *x)
+int ledger_join(const char *server, int kind, const char *name, uint32_t retry_ms, struct psc **c, float *x)
 {
     struct psc_options opt;
     struct psc_tensor tensors[LEDGER_KEYS] = {{.name = NULL}};
@@ -79,7 +79,7 @@ static int join(const char *server, int kind, const char *name, struct psc **c, 
     opt.rank = -1;
     opt.name = name;
     opt.heartbeat_ms = BEAT_MS;
-    opt.retry_ms = RETRY_MS;
+    opt.retry_ms = retry_ms;
     opt.timeout_ms = (uint32_t)(1e3 * test_slow_s(10 * TEST_HANG_S)); /* longer than any test waits */
     int rc = psc_open(&opt, c);
     return rc == PSC_OK ? psc_begin(*c, tensors, LEDGER_KEYS, x) : rc;
@@ -150,7 +150,8 @@ static int move(struct ledger *l, uint32_t k)
 {
     struct ledger_page *page = l->page;
     const struct ledger_course *course = l->course;
-    fill(l->message, l->number, k, course->way == LEDGER_BY_STEP ? -value_of(k) : value_of(k));
+    bool falls = course->gradients || course->way == LEDGER_BY_STEP;
+    fill(l->message, l->number, k, falls ? -value_of(k) : value_of(k));
     page->begun = k + 1;
     int rc = call(l, &page->refused[k]);
     fill(l->message, l->number, k, 0);
@@ -199,7 +200,7 @@ static void work(uint32_t number, const char *server, const struct ledger_course
     l.x = calloc(LEDGER_FLOATS, sizeof *l.x);
     l.message = calloc(LEDGER_FLOATS, sizeof *l.message);
     ledger_name(number, name, sizeof name);
-    page->rc = join(server, PSC_WORKER, name, &l.c, l.x);
+    page->rc = ledger_join(server, PSC_WORKER, name, RETRY_MS, &l.c, l.x);
     page->joined = page->rc == PSC_OK;
     if (page->rc == PSC_OK)
         page->rc = move_all(&l);
@@ -219,8 +220,7 @@ static void *share(size_t size)
     return p;
 }
 
-/* In the parent its number; 0 in the child, which dies with the parent. */
-static pid_t fork_bound(void)
+pid_t ledger_fork(void)
 {
     pid_t parent = getpid(), pid = fork();
     if (pid < 0)
@@ -238,7 +238,7 @@ void ledger_start(struct ledger_worker *w, uint32_t number, const char *server,
 {
     *w = (struct ledger_worker){.number = number, .page = share(sizeof *w->page)};
     w->page->rc = PSC_EINVAL;
-    w->pid = fork_bound();
+    w->pid = ledger_fork();
     if (w->pid != 0)
         return;
     work(number, server, course, w->page);
@@ -283,10 +283,10 @@ bool ledger_finish(struct ledger_worker *w, double seconds)
 bool ledger_pull(const char *server, float *center, char *error, size_t size)
 {
     struct pulled *p = share(sizeof *p);
-    pid_t pid = fork_bound();
+    pid_t pid = ledger_fork();
     if (pid == 0) {
         struct psc *c = NULL;
-        p->ok = join(server, PSC_OBSERVER, "ledger", &c, p->center) == PSC_OK;
+        p->ok = ledger_join(server, PSC_OBSERVER, "ledger", RETRY_MS, &c, p->center) == PSC_OK;
         snprintf(p->error, sizeof p->error, "%s", psc_error(c));
         psc_close(c);
         _exit(0);

@@ -1,10 +1,10 @@
 /* ledger_workers.h: worker processes whose exchanges the center tells apart, one by one.
  *
- * Rule add. Float i of the vector is worker (i / LEDGER_SLOTS) % LEDGER_WORKERS's, its slot i % LEDGER_SLOTS.
- * Exchange k of a worker adds 4^(k / LEDGER_SLOTS) to its slot k % LEDGER_SLOTS, wherever that is in the
- * vector, and nothing elsewhere: a digit of base 4 says how often it landed, and float32 holds all of them.
- * The slot comes back LEDGER_PLACES times, at least once in every chunk of LEDGER_CHUNK floats. Workers offer
- * zeros.
+ * Rule add, or sgd at a rate of 1. Float i of the vector is worker (i / LEDGER_SLOTS) % LEDGER_WORKERS's, its
+ * slot i % LEDGER_SLOTS. Exchange k of a worker adds 4^(k / LEDGER_SLOTS) to its slot k % LEDGER_SLOTS,
+ * wherever that is in the vector, and nothing elsewhere: a digit of base 4 says how often it landed, and
+ * float32 holds all of them. The slot comes back LEDGER_PLACES times, at least once in every chunk of
+ * LEDGER_CHUNK floats. Workers offer zeros.
  *
  * A worker notes in memory that the test owns, so that it outlives both, each exchange that it begins and
  * what it is answered. */
@@ -39,6 +39,7 @@ enum ledger_way {
 /* How the workers of a job make moves. */
 struct ledger_course {
     enum ledger_way way;
+    bool gradients;  /* rule sgd */
     uint32_t behind; /* a step's move is in the center, and its answer is here, so many steps later: period
                       * and overlap. 0: at once */
     bool drops;      /* with behind: what is answered may have come too late for its round */
@@ -64,8 +65,13 @@ struct ledger_worker {
     struct ledger_page *page;
 };
 
-/* Forks: the process must have no threads of its own. server: psc_options.server. The worker dies with its
- * parent. */
+/* Forks: the process must have no threads of its own. The child dies with its parent. In the parent its
+ * number, in the child 0. */
+pid_t ledger_fork(void);
+/* Opens a session with keys as above, x zeros. A chunk without an answer is sent again after retry_ms. */
+int ledger_join(const char *server, int kind, const char *name, uint32_t retry_ms, struct psc **c, float *x);
+
+/* Forks, as above. server: psc_options.server. */
 void ledger_start(struct ledger_worker *w, uint32_t number, const char *server,
                   const struct ledger_course *course);
 /* kill -9, and reaps it. */

@@ -17,9 +17,11 @@
 #define PATIENCE_S 0.5 /* before time passes for those who may have died */
 
 const struct kill_admission kill_admissions[KILL_ADMISSIONS] = {
-    {"fcfs", "admission=fcfs", NULL, .keys = true, .fragments = 4},
-    {"round-robin", "admission=round-robin", NULL, .waits = true, .together = true, .keys = true},
-    {"ssp", "admission=ssp", "parameters.slack=2", .waits = true, .together = true, .keys = true},
+    {"fcfs", "admission=fcfs", NULL, .keys = true, .gradients = true, .fragments = 4},
+    {"round-robin", "admission=round-robin", NULL, .waits = true, .together = true, .keys = true,
+     .gradients = true},
+    {"ssp", "admission=ssp", "parameters.slack=2", .waits = true, .together = true, .keys = true,
+     .gradients = true},
     {"sync", "admission=sync", NULL, .merges = true, .waits = true, .together = true, .keys = true,
      .fragments = 4},
     {"backup", "admission=backup", "parameters.backup=1", .merges = true, .drops = true, .together = true},

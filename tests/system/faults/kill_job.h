@@ -24,6 +24,7 @@ struct kill_admission {
     const char *name, *setting, *more;
     bool merges;        /* its version counts rounds */
     bool keys;          /* takes messages of keys */
+    bool gradients;     /* each moves the center as it is, not by the mean of a round */
     uint32_t fragments; /* the most here */
     bool drops;         /* an exchange may be answered and have come too late */
     bool waits;         /* for those who have died, until they are given up */

@@ -260,7 +260,12 @@ static void draw_course(struct kill_job *j)
     course->way = (enum ledger_way)draw(j, LEDGER_WAYS);
     if (course->way == LEDGER_BY_KEYS && !a->keys)
         course->way = LEDGER_BY_STEP;
-    if (course->way == LEDGER_BY_STEP && draw(j, 2) == 0) {
+    course->gradients = a->gradients && draw(j, 3) == 0;
+    if (course->gradients) {
+        overlap = course->way == LEDGER_BY_STEP && draw(j, 2) == 0;
+        set(j, "parameters.overlap=%s", overlap > 0 ? "true" : "false");
+        course->behind = 2 * overlap;
+    } else if (course->way == LEDGER_BY_STEP && draw(j, 2) == 0) {
         period = 1 + (uint32_t)draw(j, 4);
         overlap = (uint32_t)draw(j, period + 1);
         fragments = a->fragments > 1 ? 1 + (uint32_t)draw(j, period) : 1;
@@ -274,7 +279,8 @@ static void draw_course(struct kill_job *j)
         course->behind = period + overlap;
         course->drops = a->drops;
     }
-    set(j, "parameters.period=%u", period);
+    if (!course->gradients)
+        set(j, "parameters.period=%u", period);
     const char *message = messages[draw(j, ROWS(messages))], *answer = answers[draw(j, ROWS(answers))];
     if (draw(j, 2) == 0) {
         answer = a->drops ? "raw" : answer;
@@ -286,7 +292,8 @@ static void draw_course(struct kill_job *j)
         offer_change(j, &n, "codec.message=raw%0Acodec.answer=raw", "codec.message=%s%%0Acodec.answer=%s",
                      message, answer);
     }
-    snprintf(j->row->how, sizeof j->row->how, "%s", ways[course->way]);
+    snprintf(j->row->how, sizeof j->row->how, "%s%s", ways[course->way],
+             course->gradients ? " of gradients" : "");
     for (uint32_t i = first; i < j->n_settings; i++)
         snprintf(j->row->how + strlen(j->row->how), sizeof j->row->how - strlen(j->row->how), " %s",
                  j->settings[i]);
@@ -300,7 +307,7 @@ static void start_psd(struct kill_job *j)
 {
     static const char *settings[ROWS(j->settings) + 1];
     _Static_assert(LEDGER_CHUNK == 4096, "as the setting says");
-    set(j, "method=downpour");
+    set(j, "method=%s", j->course.gradients ? "async-sgd" : "downpour");
     set(j, "parameters.learning_rate=1");
     set(j, "parameters.schedule.warmup_steps=0");
     set(j, "chunk_floats=4096");
