@@ -446,6 +446,7 @@ static void start(struct scenario *s)
                                "chunk_floats=4096",
                                "lanes=2",
                                "checkpoint.every_s=0",
+                               "limits.silence_s=600",
                                dice_below(&s->dice, 2) == 0 ? "transport=tcp" : "transport=shm"};
     snprintf(method, sizeof method, "method=%s", s->m->name);
     memcpy(settings, all, sizeof all);
