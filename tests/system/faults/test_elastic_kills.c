@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 
 #include "tests/support/clock.h"
-#include "tests/support/system/daemon.h"
+#include "tests/support/system/servers.h"
 #include "tests/support/unit.h"
 #include "tests/system/ledger_workers.h"
 
@@ -64,7 +64,7 @@ static const struct method methods[] = {
 struct scenario {
     uint64_t seed;
     struct dice dice;
-    struct daemon d;
+    struct servers t;
     const struct method *m;
     struct page *page[MOST];
     pid_t pid[MOST];
@@ -73,6 +73,7 @@ struct scenario {
                  [PLACES]; /* so many exchanges are in the newest checkpoint, but for those lost before */
     bool lost[MOST][EXCHANGES][PLACES], told[MOST][EXCHANGES];
     double differs[PLACES][FLOATS]; /* what replayed answers have made of it */
+    double replays[SERVERS_MOST];   /* before the kill */
     float center[LEDGER_FLOATS];
 };
 
@@ -134,7 +135,7 @@ static void work(struct page *page, const char *server, int worker)
 static void fails(struct scenario *s, const char *what)
 {
     fprintf(stderr, "elastic kills: seed %" PRIu64 ": %s, %d workers: %s; log: %s\n", s->seed, s->m->name,
-            s->n, what, s->d.log);
+            s->n, what, s->t.d[0].log);
     ck_abort_msg("seed %" PRIu64 ": %s", s->seed, what);
 }
 
@@ -145,7 +146,7 @@ static void start_worker(struct scenario *s, int i)
     s->pid[i] = ledger_fork();
     if (s->pid[i] != 0)
         return;
-    work(s->page[i], s->d.endpoint, i);
+    work(s->page[i], s->t.d[0].endpoint, i);
     _exit(0);
 }
 
@@ -211,8 +212,18 @@ static void save(struct scenario *s)
     uint32_t answered[MOST];
     for (int i = 0; i < s->n; i++)
         answered[i] = s->page[i]->answered;
-    if (!daemon_checkpoint(&s->d, TEST_HANG_S))
-        fails(s, "no checkpoint is written");
+    double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
+    unsigned before[SERVERS_MOST];
+    for (int i = 0; i < s->t.n; i++)
+        before[i] = daemon_logged(&s->t.d[i], "checkpoint.written");
+    free(daemon_ask(&s->t.d[0], "POST", "/checkpoint"));
+    for (int i = 0; i < s->t.n; i++)
+        while (daemon_logged(&s->t.d[i], "checkpoint.written") == before[i]) {
+            if (test_now_s() > deadline)
+                fails(s, "no checkpoint is written");
+            check_workers(s);
+            test_nap_s(2e-3);
+        }
     for (int i = 0; i < s->n; i++)
         for (int place = 0; place < PLACES; place++)
             s->kept[i][place] = answered[i];
@@ -225,11 +236,12 @@ struct run {
 };
 
 /* The runs that a kill may have taken at a place: those that end with the last exchange that was answered
- * whole, or with the one that was under way, of which this chunk was. */
+ * whole, or with the one that was under way, of which this chunk was; or with the next, which may have begun
+ * before the other servers went back. */
 static size_t runs_of(const struct scenario *s, int worker, int place, uint32_t begun, struct run *runs)
 {
     size_t n = 0;
-    for (uint32_t end = begun > 0 ? begun - 1 : 0; end <= begun; end++) {
+    for (uint32_t end = begun - 1; end <= begun + 1 && end <= s->page[worker]->answered; end++) {
         struct run run = {.from = end, .end = end};
         runs[n++] = run;
         while (run.from > s->kept[worker][place]) {
@@ -300,7 +312,7 @@ static bool find_runs(struct search *s, int i, const double *left)
 static void pull(struct scenario *s)
 {
     char error[600];
-    if (!ledger_pull(s->d.endpoint, s->center, error, sizeof error))
+    if (!ledger_pull(s->t.d[0].endpoint, s->center, error, sizeof error))
         fails(s, error);
 }
 
@@ -318,9 +330,9 @@ static void lack_at(const struct scenario *s, int place, double *lack)
 /* All rest. Notes what the kill took, and returns how many updates that is, as psd counts them, where it is
  * the most. One that psd's death cut in two was told as lost then, though the rest of it was sent to the next
  * psd: it is not told again when that is gone, too. */
-static uint64_t look(struct scenario *s, const uint32_t *begun)
+static uint64_t look(struct scenario *s, const uint32_t *begun, bool all)
 {
-    static struct run runs[MOST][2 * EXCHANGES + 4];
+    static struct run runs[MOST][3 * EXCHANGES + 4];
     char what[200];
     uint64_t most = 0;
     pull(s);
@@ -345,7 +357,8 @@ static uint64_t look(struct scenario *s, const uint32_t *begun)
                 its += !s->told[i][k];
                 s->lost[i][k][place] = true;
             }
-            s->kept[i][place] = search.found[i]->end;
+            if (all || search.found[i]->from < search.found[i]->end)
+                s->kept[i][place] = search.found[i]->end;
             sum = s->m->merges ? (its > sum ? its : sum) : sum + its;
         }
         most = sum > most ? sum : most;
@@ -359,7 +372,7 @@ static uint64_t look(struct scenario *s, const uint32_t *begun)
 
 /* The checkpoint had an exchange whose answer the worker had not: it was answered with the center as it was
  * then, so that x gave something else. What that and the kill took cannot be told apart. */
-static void begin_anew(struct scenario *s, const uint32_t *begun)
+static void begin_anew(struct scenario *s, const uint32_t *begun, bool all)
 {
     double lack[FLOATS];
     pull(s);
@@ -367,7 +380,7 @@ static void begin_anew(struct scenario *s, const uint32_t *begun)
         lack_at(s, place, lack);
         for (int q = 0; q < FLOATS; q++)
             s->differs[place][q] -= lack[q];
-        for (int i = 0; i < s->n; i++)
+        for (int i = 0; i < s->n && all; i++)
             s->kept[i][place] = begun[i] - 1;
     }
     for (int i = 0; i < s->n; i++)
@@ -379,8 +392,8 @@ static void check_told(struct scenario *s, uint64_t newly)
     double told, deadline = test_now_s() + test_slow_s(TEST_HANG_S);
     char kind[32], what[200];
     do {
-        told = daemon_number(&s->d, "/status", "center.lost_updates");
-        daemon_text(&s->d, "/status", "center.lost_updates_are", kind, sizeof kind);
+        told = daemon_number(&s->t.d[0], "/status", "center.lost_updates");
+        daemon_text(&s->t.d[0], "/status", "center.lost_updates_are", kind, sizeof kind);
     } while (strcmp(kind, "unknown") == 0 && test_now_s() < deadline);
     snprintf(what, sizeof what, "%" PRIu64 " updates are lost; psd says: %s %g", newly, kind, told);
     if (!(told >= (double)newly))
@@ -398,40 +411,60 @@ static void moment(struct scenario *s)
     test_nap_s(1e-6 * (double)dice_below(&s->dice, 3000));
 }
 
-static void kill_psd(struct scenario *s, uint32_t *begun)
+static void kill_servers(struct scenario *s, unsigned which, uint32_t *begun)
 {
-    ck_assert_int_ge(daemon_stop(&s->d, SIGKILL, TEST_HANG_S), 0);
+    for (int i = 0; i < s->t.n; i++)
+        if (which >> i & 1)
+            ck_assert_int_ge(daemon_stop(&s->t.d[i], SIGKILL, TEST_HANG_S), 0);
     for (int i = 0; i < s->n; i++)
         begun[i] = s->page[i]->begun;
+}
+
+static void resume_servers(struct scenario *s, unsigned which)
+{
+    for (int i = 0; i < s->t.n; i++)
+        if ((which >> i & 1) && daemon_start(&s->t.d[i], "--resume") < 0)
+            fails(s, "psd does not start");
+}
+
+static bool was_replayed(struct scenario *s)
+{
+    bool any = false;
+    for (int i = 0; i < s->t.n; i++)
+        any = daemon_number(&s->t.d[i], "/status", "center.replays") > s->replays[i] || any;
+    return any;
 }
 
 static void event(struct scenario *s)
 {
     uint32_t begun[MOST];
+    unsigned every = (1u << s->t.n) - 1, which = 1 + (unsigned)dice_below(&s->dice, every);
     bool twice = dice_below(&s->dice, 4) == 0, saving = dice_below(&s->dice, 3) == 0;
     run_freely(s);
     if (dice_below(&s->dice, 2) == 0)
         save(s);
     moment(s);
     if (saving) {
-        free(daemon_ask(&s->d, "POST", "/checkpoint"));
+        free(daemon_ask(&s->t.d[0], "POST", "/checkpoint"));
         test_nap_s(1e-6 * (double)dice_below(&s->dice, 10000));
     }
-    kill_psd(s, begun);
-    if (daemon_start(&s->d, "--resume") < 0)
-        fails(s, "psd does not start");
+    for (int i = 0; i < s->t.n; i++)
+        s->replays[i] = which >> i & 1 ? 0 : daemon_number(&s->t.d[i], "/status", "center.replays");
+    kill_servers(s, which, begun);
+    resume_servers(s, which);
     if (twice) {
         test_nap_s(1e-6 * (double)dice_below(&s->dice, 100000));
-        kill_psd(s, begun);
-        if (daemon_start(&s->d, "--resume") < 0)
-            fails(s, "psd does not start again");
+        kill_servers(s, which, begun);
+        resume_servers(s, which);
     }
     come_to_rest(s, 2);
-    if (twice || daemon_number(&s->d, "/status", "center.replays") > 0) {
-        begin_anew(s, begun);
+    if (twice || was_replayed(s)) {
+        begin_anew(s, begun, which == every);
         return;
     }
-    check_told(s, look(s, begun));
+    uint64_t newly = look(s, begun, which == every);
+    if (which == every)
+        check_told(s, newly);
 }
 
 static void start(struct scenario *s)
@@ -447,12 +480,13 @@ static void start(struct scenario *s)
                                "lanes=2",
                                "checkpoint.every_s=0",
                                "limits.silence_s=600",
+                               "servers.wait_s=3600",
                                dice_below(&s->dice, 2) == 0 ? "transport=tcp" : "transport=shm"};
     snprintf(method, sizeof method, "method=%s", s->m->name);
     memcpy(settings, all, sizeof all);
     memcpy(settings + ROWS(all), s->m->settings, sizeof s->m->settings);
-    ck_assert_int_eq(daemon_prepare(&s->d, NULL, settings), 0);
-    if (daemon_start(&s->d, NULL) < 0)
+    ck_assert_int_eq(servers_prepare(&s->t, 1 + (int)dice_below(&s->dice, 2), NULL, settings), 0);
+    if (servers_start(&s->t) < 0)
         fails(s, "psd does not start");
     for (int i = 0; i < s->n; i++)
         start_worker(s, i);
@@ -473,10 +507,9 @@ static void end(struct scenario *s)
         ck_assert_msg(s->page[i]->ended && s->page[i]->rc == PSC_OK, "worker %d: %s", i, s->page[i]->error);
         munmap(s->page[i], sizeof *s->page[i]);
     }
-    daemon_remove(&s->d);
+    servers_remove(&s->t);
 }
 
-/* With so many events that no worker's notes run out. */
 START_TEST(the_center_is_what_was_given_and_not_lost)
 {
     static struct scenario s;
