@@ -123,6 +123,13 @@ static void list_ways(struct cnn_cuda *d, struct cnn_cuda_conv_state *c, enum cn
             d->workspace_bytes = w->ways[i].workspace;
 }
 
+/* Whether the ReLU, before it passes its gradient on, can add it up for the bias: if that is all of it. */
+static bool adds_up(const struct cnn_cuda_layer *relu, const struct cnn_cuda_layer *l)
+{
+    return l->plan->trains && relu->sum[0] == NULL && relu->part == NULL && relu->din[0] != NULL &&
+           relu->din[0] == l->dout;
+}
+
 /* Whether the paddings are the same at both ends: the classic calls have no others. */
 static bool has_one_padding(const struct cnn_cuda_window *w)
 {
@@ -138,8 +145,11 @@ static int create(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error 
     c->window = cnn_cuda_window_of(p, d->batch);
     if (p->n_biases > 0)
         c->epilogue = relu != NULL ? CNN_CUDA_BIAS_RELU : CNN_CUDA_BIAS;
-    if (relu != NULL)
+    if (relu != NULL) {
         relu->is_merged = true;
+        l->is_bias_merged_back = adds_up(relu, l);
+        relu->biased = l->is_bias_merged_back ? l : NULL;
+    }
     int rc = has_one_padding(&c->window)
                  ? cnn_cuda_check_dnn(cnn_cuda_classic_describe(d, c), ": describing it", l, err)
                  : 0;
@@ -271,7 +281,7 @@ static int back_weights(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_
     const struct cnn_layer *p = l->plan;
     int rc = run(d, l, CNN_CUDA_BACK_WEIGHTS, err);
 
-    if (rc < 0 || p->n_biases == 0)
+    if (rc < 0 || p->n_biases == 0 || l->is_bias_merged_back)
         return rc;
     return cnn_cuda_check(cu_bias_back(d->compute, d->type, (uint64_t)d->batch * p->out.h * p->out.w,
                                        p->out.c, l->dout, d->sums, d->g + p->bias_at),

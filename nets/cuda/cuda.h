@@ -44,6 +44,9 @@ struct cnn_cuda_layer {
     bool is_merged, is_merged_back; /* of a ReLU or an add: the layer before computes it; of a ReLU: its
                                        gradient */
     bool has_relu, has_relu_back;   /* of that layer */
+    bool is_bias_merged_back;       /* of a convolution: the next computes its bias's gradient, too */
+    struct cnn_cuda_layer *biased;  /* of a ReLU, and of a max pool that computes its gradient: that
+                                       convolution; NULL: none */
     void *kept, *work, *back_work;
     struct cnn_cuda_turn turns_in[2],
         turn_out; /* copies of its weights and bias, and of their gradient; n 0: none */

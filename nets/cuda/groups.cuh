@@ -1,21 +1,6 @@
 /* groups.cuh: pools, LRN and copies of channels. A thread handles N neighbouring channels of a place, which
  * it reads and writes at once: 16 bytes of values. N is 1 where the channels do not divide or lie so. */
 
-/* N values of T that are read or written at once. */
-template <class T, uint32_t N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) pack {
-    T v[N];
-};
-
-template <uint32_t N, class T> __device__ inline struct pack<T, N> load(const T *p) {
-    return *reinterpret_cast<const struct pack<T, N> *>(p);
-}
-
-template <uint32_t N, class T>
-__device__ inline void save(T *p, const struct pack<T, N> &values)
-{
-    *reinterpret_cast<struct pack<T, N> *>(p) = values;
-}
-
 template <uint32_t N, class T> __device__ inline void save_floats(T *p, const float *values)
 {
     struct pack<T, N> out;

@@ -56,6 +56,21 @@ template <class T> __device__ inline bool begins_group(const T *p)
     return (uintptr_t)p % 16 == 0;
 }
 
+/* N values of T that are read or written at once. */
+template <class T, uint32_t N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) pack {
+    T v[N];
+};
+
+template <uint32_t N, class T> __device__ inline struct pack<T, N> load(const T *p) {
+    return *reinterpret_cast<const struct pack<T, N> *>(p);
+}
+
+template <uint32_t N, class T>
+__device__ inline void save(T *p, const struct pack<T, N> &values)
+{
+    *reinterpret_cast<struct pack<T, N> *>(p) = values;
+}
+
 /* out[i] = f(x) for i in [0, n), where x[k] is in[k][i]. */
 template <uint32_t N, class T, class F>
 __device__ inline void each_of(uint64_t n, const T *const (&in)[N], T *out, F f)

@@ -207,6 +207,19 @@ cudaError_t cu_bias_back(cu_stream s, enum cnn_cuda_type t, uint64_t rows, uint3
     RUN_FOR(t, k_sums, tiles_for(t, rows, c), rows, c, untyped{dout}, sums, dbias);
 }
 
+cudaError_t cu_relu_bias_back(cu_stream s, enum cnn_cuda_type t, uint64_t rows, uint32_t c, const void *relu,
+                              const void *dout, struct cnn_cuda_sums sums, void *din, float *dbias)
+{
+    RUN_FOR(t, k_sums_behind_relu, tiles_for(t, rows, c), rows, c, untyped{relu}, untyped{dout}, sums,
+            untyped{din}, dbias);
+}
+
+cudaError_t cu_pool_bias_back(cu_stream s, enum cnn_cuda_type t, uint64_t rows, uint32_t c,
+                              const uint16_t *best, const void *dout, struct cnn_cuda_sums sums, float *dbias)
+{
+    RUN_FOR(t, k_sums_behind_pool, tiles_for(t, rows, c), rows, c, best, untyped{dout}, sums, dbias);
+}
+
 cudaError_t cu_activate(cu_stream s, enum cnn_cuda_type t, uint64_t n, enum cnn_cuda_activation kind,
                         float slope, const void *in, void *out)
 {

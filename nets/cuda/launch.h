@@ -57,6 +57,13 @@ cudaError_t cu_add(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t has_r
 cudaError_t cu_bias(cu_stream s, enum cnn_cuda_type t, uint64_t n, uint32_t c, const float *bias, void *x);
 cudaError_t cu_bias_back(cu_stream s, enum cnn_cuda_type t, uint64_t rows, uint32_t c, const void *dout,
                          struct cnn_cuda_sums sums, float *dbias);
+/* The gradient of a bias behind which there is a ReLU, whose gradient din may overwrite dout; or a ReLU and a
+ * max pool, of whose output the rows are. */
+cudaError_t cu_relu_bias_back(cu_stream s, enum cnn_cuda_type t, uint64_t rows, uint32_t c, const void *relu,
+                              const void *dout, struct cnn_cuda_sums sums, void *din, float *dbias);
+cudaError_t cu_pool_bias_back(cu_stream s, enum cnn_cuda_type t, uint64_t rows, uint32_t c,
+                              const uint16_t *best, const void *dout, struct cnn_cuda_sums sums,
+                              float *dbias);
 cudaError_t cu_activate(cu_stream s, enum cnn_cuda_type t, uint64_t n, enum cnn_cuda_activation kind,
                         float slope, const void *in, void *out);
 /* part: added to dout; NULL: none. */

@@ -90,8 +90,15 @@ static int activation_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, stru
 
 static int activation_backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
+    const struct cnn_layer *p = l->plan;
+
     if (l->is_merged_back)
         return 0;
+    if (l->biased != NULL)
+        return back_done(cu_relu_bias_back(d->compute, d->type, (uint64_t)d->batch * p->out.h * p->out.w,
+                                           p->out.c, l->out, l->dout, d->sums, l->din[0],
+                                           d->g + l->biased->plan->bias_at),
+                         l, err);
     return back_done(cu_activate_back(d->compute, d->type, cnn_cuda_count(d, l->plan->in),
                                       activation_of(l->plan), l->plan->spec->slope, l->out, l->dout, l->part,
                                       l->din[0]),
@@ -123,6 +130,7 @@ static int maxpool_create(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct p
     if (!relu->is_merged_back && relu->sum[0] == NULL && relu->part == NULL && relu->din[0] != NULL &&
         relu->din[0] == relu->dout && relu->dout == l->din[0])
         l->has_relu_back = relu->is_merged_back = true;
+    l->biased = l->has_relu_back ? relu->biased : NULL;
     return 0;
 }
 
@@ -135,9 +143,16 @@ static int maxpool_forward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct 
 
 static int maxpool_backward(struct cnn_cuda *d, struct cnn_cuda_layer *l, struct ps_error *err)
 {
-    return back_done(cu_maxpool_back(d->compute, d->type, cnn_cuda_window_of(l->plan, d->batch), l->dout,
-                                     l->kept, l->din[0]),
-                     l, err);
+    const struct cnn_layer *p = l->plan;
+    cudaError_t e = cudaSuccess;
+
+    if (l->biased != NULL)
+        e = cu_pool_bias_back(d->compute, d->type, (uint64_t)d->batch * p->out.h * p->out.w, p->out.c,
+                              l->kept, l->dout, d->sums, d->g + l->biased->plan->bias_at);
+    if (e == cudaSuccess)
+        e = cu_maxpool_back(d->compute, d->type, cnn_cuda_window_of(p, d->batch), l->dout, l->kept,
+                            l->din[0]);
+    return back_done(e, l, err);
 }
 
 const struct cnn_cuda_kind cnn_cuda_maxpool = {0,    maxpool_needs,   maxpool_create,

@@ -4,7 +4,29 @@
  * a few rows in float32, and everything else is added in double. What is squared is first moved near 0 by a
  * value of its channel, so that a mean that is large beside the variance costs no digits. */
 
-enum sums_of { SUMS_OF_VALUES, SUMS_OF_SQUARES, SUMS_OF_PRODUCTS };
+enum sums_of { SUMS_OF_VALUES, SUMS_OF_KEPT, SUMS_OF_SQUARES, SUMS_OF_PRODUCTS };
+
+/* A second sum; of what is beside the values. */
+__device__ constexpr bool has_second(enum sums_of what)
+{
+    return what == SUMS_OF_SQUARES || what == SUMS_OF_PRODUCTS;
+}
+
+__device__ constexpr bool reads_beside(enum sums_of what)
+{
+    return what == SUMS_OF_KEPT || what == SUMS_OF_PRODUCTS;
+}
+
+/* Whether a ReLU has a gradient: by its output, or by the positions of a pool behind it. */
+template <class T> __device__ inline bool is_kept(const T &out)
+{
+    return number(out) > 0;
+}
+
+__device__ inline bool is_kept(uint16_t best)
+{
+    return best != CNN_CUDA_NOWHERE;
+}
 
 /* What a batch norm does to WIDTH neighbouring channels. */
 template <uint32_t WIDTH> struct norm_of {
@@ -42,23 +64,32 @@ __device__ inline norm_of<WIDTH> read_norm(uint32_t c, uint32_t channel, const f
 /* The neighbouring channels that a thread reads at once. */
 template <class T> constexpr uint32_t WIDE = 16 / sizeof(T);
 
-/* Channels [channel, channel + WIDE) of a row of c; those beyond the last are 0. IS_WHOLE: they lie as a
- * group does. */
-template <bool IS_WHOLE, class T>
-__device__ inline group<T> read_wide(const T *row, uint32_t channel, uint32_t c)
+/* Channels [channel, channel + N) of a row of c; those beyond the last are 0. IS_WHOLE: they lie as a pack
+ * does. */
+template <bool IS_WHOLE, uint32_t N, class T>
+__device__ inline pack<T, N> read_wide(const T *row, uint32_t channel, uint32_t c)
 {
     if (IS_WHOLE)
-        return *(const group<T> *)(row + channel);
-    group<T> out = {};
-    for (uint32_t k = 0; k < WIDE<T> && channel + k < c; k++)
+        return load<N>(row + channel);
+    pack<T, N> out = {};
+    for (uint32_t k = 0; k < N && channel + k < c; k++)
         out.v[k] = row[channel + k];
     return out;
 }
 
-/* Whether all rows of c values lie so. */
-template <class T> __device__ inline bool is_whole(uint32_t c, const T *rows)
+template <bool IS_WHOLE, uint32_t N, class T>
+__device__ inline void write_wide(T *row, uint32_t channel, uint32_t c, const pack<T, N> &values)
 {
-    return c % WIDE<T> == 0 && begins_group(rows);
+    if (IS_WHOLE)
+        save<N>(row + channel, values);
+    for (uint32_t k = 0; !IS_WHOLE && k < N && channel + k < c; k++)
+        row[channel + k] = values.v[k];
+}
+
+/* Whether all rows of c values lie so, by packs of N. */
+template <uint32_t N, class T> __device__ inline bool is_whole(uint32_t c, const T *rows)
+{
+    return c % N == 0 && begins_group(rows);
 }
 
 /* The first channel of a thread in sum_channels. */
@@ -68,17 +99,19 @@ template <class T> __device__ inline uint32_t wide_channel()
 }
 
 /* Adds channels of a row to a thread's sums; norm.mean: for squares, what they are moved by. */
-template <enum sums_of SECOND, class T>
-__device__ inline void add_wide(const group<T> &a, const group<T> &b, const norm_of<WIDE<T>> &norm,
-                                bool has_relu, float sum[WIDE<T>], float other[WIDE<T>])
+template <enum sums_of SECOND, class T, class B>
+__device__ inline void add_wide(const pack<T, WIDE<T>> &a, const pack<B, WIDE<T>> &b,
+                                const norm_of<WIDE<T>> &norm, bool has_relu, float sum[WIDE<T>],
+                                float other[WIDE<T>])
 {
     for (uint32_t k = 0; k < WIDE<T>; k++) {
-        float v = number(a.v[k]) - (SECOND == SUMS_OF_SQUARES ? norm.mean[k] : 0),
-              apart = SECOND == SUMS_OF_PRODUCTS ? number(b.v[k]) - norm.mean[k] : v;
+        float v = number(a.v[k]) - (SECOND == SUMS_OF_SQUARES ? norm.mean[k] : 0), apart = v;
+        if constexpr (SECOND == SUMS_OF_PRODUCTS)
+            apart = number(b.v[k]) - norm.mean[k];
         if (SECOND == SUMS_OF_PRODUCTS && has_relu && !(apart * norm.scale[k] + norm.shift[k] > 0))
             v = 0;
         sum[k] += v;
-        if (SECOND != SUMS_OF_VALUES)
+        if (has_second(SECOND))
             other[k] += v * apart;
     }
 }
@@ -89,7 +122,7 @@ template <enum sums_of SECOND, class T>
 __device__ inline void end_slice(uint32_t c, const T *by, uint64_t rows, double *s, double *part)
 {
     constexpr uint32_t lanes = CNN_CUDA_LANES, per = CNN_CUDA_BLOCK / lanes, width = WIDE<T>,
-                       n = SECOND == SUMS_OF_VALUES ? 1 : 2;
+                       n = has_second(SECOND) ? 2 : 1;
 
     __syncthreads();
     for (uint32_t half = per / 2; half > 0; half /= 2) {
@@ -113,35 +146,52 @@ __device__ inline void end_slice(uint32_t c, const T *by, uint64_t rows, double 
     to[0] = sum;
 }
 
+/* Sets what is not kept to 0. */
+template <class T, class B, uint32_t N>
+__device__ inline pack<T, N> only_kept(const pack<T, N> &values, const pack<B, N> &by)
+{
+    pack<T, N> out;
+    for (uint32_t k = 0; k < N; k++)
+        store(out.v[k], is_kept(by.v[k]) ? number(values.v[k]) : 0);
+    return out;
+}
+
 /* What the next function adds up in a thread, to s. */
-template <enum sums_of SECOND, bool IS_WHOLE, class T>
-__device__ inline void sum_rows(uint64_t first, uint64_t end, uint32_t c, const T *a, const T *b,
+template <enum sums_of SECOND, bool IS_WHOLE, class T, class B>
+__device__ inline void sum_rows(uint64_t first, uint64_t end, uint32_t c, const T *a, const B *b, T *kept,
                                 const norm_of<WIDE<T>> &norm, bool has_relu, double *s)
 {
     /* Rows that are read before the first is added; and how often, until float32 has added up enough. */
-    constexpr uint32_t ROWS = !IS_WHOLE                    ? 1
-                              : SECOND == SUMS_OF_PRODUCTS ? 4
-                                                           : 8,
+    constexpr uint32_t ROWS = !IS_WHOLE              ? 1
+                              : reads_beside(SECOND) ? 4
+                                                     : 8,
                        TIMES = 32 / ROWS, WIDTH = WIDE<T>;
     const uint32_t per = CNN_CUDA_BLOCK / CNN_CUDA_LANES, channel = wide_channel<T>();
 
     for (uint64_t r = first + threadIdx.x / CNN_CUDA_LANES; channel < c && r < end;) {
         float sum[WIDTH] = {}, other[WIDTH] = {};
         for (uint32_t i = 0; i < TIMES && r < end; i++, r += ROWS * per) {
-            group<T> v[ROWS], w[ROWS];
+            pack<T, WIDTH> v[ROWS];
+            pack<B, WIDTH> w[ROWS];
             for (uint32_t j = 0; j < ROWS; j++) {
                 const uint64_t at = (r + j * per < end ? r + j * per : r) * c;
-                v[j] = read_wide<IS_WHOLE>(a + at, channel, c);
-                if (SECOND == SUMS_OF_PRODUCTS)
-                    w[j] = read_wide<IS_WHOLE>(b + at, channel, c);
+                v[j] = read_wide<IS_WHOLE, WIDTH>(a + at, channel, c);
+                if (reads_beside(SECOND))
+                    w[j] = read_wide<IS_WHOLE, WIDTH>(b + at, channel, c);
             }
-            for (uint32_t j = 0; j < ROWS; j++)
-                if (r + j * per < end)
-                    add_wide<SECOND, T>(v[j], w[j], norm, has_relu, sum, other);
+            for (uint32_t j = 0; j < ROWS; j++) {
+                if (r + j * per >= end)
+                    break;
+                if constexpr (SECOND == SUMS_OF_KEPT)
+                    v[j] = only_kept(v[j], w[j]);
+                if (SECOND == SUMS_OF_KEPT && kept != NULL)
+                    write_wide<IS_WHOLE, WIDTH>(kept + (r + j * per) * c, channel, c, v[j]);
+                add_wide<SECOND, T>(v[j], w[j], norm, has_relu, sum, other);
+            }
         }
         for (uint32_t k = 0; k < WIDTH; k++) {
             s[k * CNN_CUDA_BLOCK + threadIdx.x] += (double)sum[k];
-            if (SECOND != SUMS_OF_VALUES)
+            if (has_second(SECOND))
                 s[(WIDTH + k) * CNN_CUDA_BLOCK + threadIdx.x] += (double)other[k];
         }
     }
@@ -149,9 +199,10 @@ __device__ inline void sum_rows(uint64_t first, uint64_t end, uint32_t c, const 
 
 /* Block (tile, slice) writes two sums over its channels and rows to part[slice][2][c]: of a, and of a second
  * term. The term is a^2 or, with b, a times (b minus its mean). has_relu: where the norm of b is not
- * positive, a counts as 0. s: shared, CNN_CUDA_SUMS of T. */
-template <enum sums_of SECOND, class T>
-__device__ inline void sum_channels(uint64_t rows, uint32_t c, const T *a, const T *b,
+ * positive, a counts as 0. Of SUMS_OF_KEPT the first alone, of what b keeps of a, which is written to `kept`,
+ * maybe a, unless it is NULL. s: shared, CNN_CUDA_SUMS of T. */
+template <enum sums_of SECOND, class T, class B>
+__device__ inline void sum_channels(uint64_t rows, uint32_t c, const T *a, const B *b, T *kept,
                                     const norm_of<WIDE<T>> &norm, bool has_relu, double *s, double *part)
 {
     const uint64_t each = (rows + gridDim.y - 1) / gridDim.y, at = blockIdx.y * each,
@@ -159,10 +210,10 @@ __device__ inline void sum_channels(uint64_t rows, uint32_t c, const T *a, const
 
     for (uint32_t k = 0; k < 2 * WIDE<T>; k++)
         s[k * CNN_CUDA_BLOCK + threadIdx.x] = 0;
-    if (is_whole(c, a) && is_whole(c, b))
-        sum_rows<SECOND, true>(first, end, c, a, b, norm, has_relu, s);
+    if (is_whole<WIDE<T>>(c, a) && is_whole<WIDE<T>>(c, b) && is_whole<WIDE<T>>(c, kept))
+        sum_rows<SECOND, true>(first, end, c, a, b, kept, norm, has_relu, s);
     else
-        sum_rows<SECOND, false>(first, end, c, a, b, norm, has_relu, s);
+        sum_rows<SECOND, false>(first, end, c, a, b, kept, norm, has_relu, s);
     end_slice<SECOND, T>(c, a, end - first, s, part);
 }
 
@@ -224,6 +275,15 @@ __device__ inline double over_slices(const double *part, uint32_t c, uint32_t wh
 template <class T> __device__ inline bool ends_channel(uint32_t c)
 {
     return threadIdx.x < CNN_CUDA_LANES * WIDE<T> && last_channel<T>() < c;
+}
+
+/* By the last block of its channels. */
+template <class T> __device__ inline void end_sums(uint32_t c, const double *part, double *sums, float *out)
+{
+    const double sum = over_slices<T>(part, c, 0, sums);
+
+    if (ends_channel<T>(c))
+        out[last_channel<T>()] = (float)sum;
 }
 
 /* ---- batch norm. used [4][c]: the mean and 1 / sqrt(variance + epsilon) of the pass, the scale times the

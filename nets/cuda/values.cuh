@@ -251,12 +251,33 @@ VALUE_KERNEL(k_lrn_back)
 VALUE_KERNEL(k_sums)(uint64_t rows, uint32_t c, const VALUE *a, struct cnn_cuda_sums m, float *out)
 {
     __shared__ double s[CNN_CUDA_SUMS(VALUE)];
-    sum_channels<SUMS_OF_VALUES, VALUE>(rows, c, a, NULL, norm_of<WIDE<VALUE>>{}, false, s, m.part);
-    if (!comes_last(m.ended))
-        return;
-    double sum = over_slices<VALUE>(m.part, c, 0, s);
-    if (ends_channel<VALUE>(c))
-        out[last_channel<VALUE>()] = (float)sum;
+    sum_channels<SUMS_OF_VALUES, VALUE, VALUE>(rows, c, a, NULL, NULL, norm_of<WIDE<VALUE>>{}, false, s,
+                                               m.part);
+    if (comes_last(m.ended))
+        end_sums<VALUE>(c, m.part, s, out);
+}
+
+/* The gradient of a ReLU, and db of what is before it. */
+VALUE_KERNEL(k_sums_behind_relu)
+(uint64_t rows, uint32_t c, const VALUE *relu, const VALUE *dout, struct cnn_cuda_sums m, VALUE *din,
+ float *out)
+{
+    __shared__ double s[CNN_CUDA_SUMS(VALUE)];
+    sum_channels<SUMS_OF_KEPT, VALUE, VALUE>(rows, c, dout, relu, din, norm_of<WIDE<VALUE>>{}, false, s,
+                                             m.part);
+    if (comes_last(m.ended))
+        end_sums<VALUE>(c, m.part, s, out);
+}
+
+/* db of what is before a ReLU and a pool: each window's gradient goes to one place, or nowhere. */
+VALUE_KERNEL(k_sums_behind_pool)
+(uint64_t rows, uint32_t c, const uint16_t *best, const VALUE *dout, struct cnn_cuda_sums m, float *out)
+{
+    __shared__ double s[CNN_CUDA_SUMS(VALUE)];
+    sum_channels<SUMS_OF_KEPT, VALUE, uint16_t>(rows, c, dout, best, NULL, norm_of<WIDE<VALUE>>{}, false, s,
+                                                m.part);
+    if (comes_last(m.ended))
+        end_sums<VALUE>(c, m.part, s, out);
 }
 
 VALUE_KERNEL(k_moments)
@@ -266,11 +287,11 @@ VALUE_KERNEL(k_moments)
     __shared__ double s[CNN_CUDA_SUMS(VALUE)];
     norm_of<WIDE<VALUE>> norm = {};
     if (wide_channel<VALUE>() < p.c) {
-        const group<VALUE> first = read_wide<false>(a, wide_channel<VALUE>(), p.c);
+        const auto first = read_wide<false, WIDE<VALUE>>(a, wide_channel<VALUE>(), p.c);
         for (uint32_t k = 0; k < WIDE<VALUE>; k++)
             norm.mean[k] = number(first.v[k]);
     }
-    sum_channels<SUMS_OF_SQUARES, VALUE>(p.rows, p.c, a, NULL, norm, false, s, m.part);
+    sum_channels<SUMS_OF_SQUARES, VALUE, VALUE>(p.rows, p.c, a, NULL, NULL, norm, false, s, m.part);
     if (comes_last(m.ended))
         end_moments<VALUE>(p, m.part, scale, shift, s, stats, used);
 }
@@ -282,7 +303,7 @@ VALUE_KERNEL(k_products)
 {
     __shared__ double s[CNN_CUDA_SUMS(VALUE)];
     const norm_of<WIDE<VALUE>> norm = read_norm<WIDE<VALUE>>(p.c, wide_channel<VALUE>(), used);
-    sum_channels<SUMS_OF_PRODUCTS, VALUE>(p.rows, p.c, dout, in, norm, p.has_relu, s, m.part);
+    sum_channels<SUMS_OF_PRODUCTS, VALUE, VALUE>(p.rows, p.c, dout, in, NULL, norm, p.has_relu, s, m.part);
     if (comes_last(m.ended))
         end_products<VALUE>(p, m.part, used, scale, s, dscale, dshift, k);
 }

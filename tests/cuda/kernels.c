@@ -190,6 +190,18 @@ static cudaError_t bias(struct run *r, uint32_t rows, uint32_t c)
     return e == cudaSuccess ? cu_bias_back(r->stream, r->type, rows, c, dout, sums, db) : e;
 }
 
+static cudaError_t relu_bias(struct run *r, uint32_t rows, uint32_t c)
+{
+    const size_t n = (size_t)rows * c;
+    float *db = out_floats(r, c), *in_place = out_floats(r, c);
+    void *relu = values(r, n), *dout = values(r, n), *din = out(r, n), *over = out(r, n);
+    struct cnn_cuda_sums sums = sums_of(r, rows, c);
+    upload(r);
+    cudaError_t e = cu_relu_bias_back(r->stream, r->type, rows, c, relu, dout, sums, din, db);
+    return e == cudaSuccess ? cu_relu_bias_back(r->stream, r->type, rows, c, relu, over, sums, over, in_place)
+                            : e;
+}
+
 static cudaError_t activation(struct run *r, uint32_t rows, uint32_t c)
 {
     const size_t n = (size_t)rows * c;
@@ -316,6 +328,21 @@ static cudaError_t pools(struct run *r, uint32_t rows, uint32_t c)
     return e == cudaSuccess ? cu_avgpool_back(r->stream, r->type, w, dout, of_mean) : e;
 }
 
+/* Of a pool: its windows have a position behind a ReLU, or none. */
+static cudaError_t pool_bias(struct run *r, uint32_t rows, uint32_t c)
+{
+    struct cnn_cuda_window w = window_of(rows, c, c);
+    void *in = values(r, count(w.in)), *y = out(r, count(w.out)), *dout = values(r, count(w.out));
+    uint16_t *best = bytes_of(r, NULL, count(w.out) * sizeof *best + 256);
+    const uint32_t places = (uint32_t)(count(w.out) / c);
+    float *db = out_floats(r, c);
+    struct cnn_cuda_sums sums = sums_of(r, places, c);
+    w.has_relu = true;
+    upload(r);
+    cudaError_t e = cu_maxpool(r->stream, r->type, w, in, y, best);
+    return e == cudaSuccess ? cu_pool_bias_back(r->stream, r->type, places, c, best, dout, sums, db) : e;
+}
+
 static cudaError_t convolution(struct run *r, uint32_t rows, uint32_t c)
 {
     const struct cnn_cuda_window w = window_of(rows < 200 ? rows : 200, c, 4);
@@ -370,11 +397,23 @@ static const struct {
     cudaError_t (*call)(struct run *r, uint32_t rows, uint32_t c);
     double tolerance;
 } rows[] = {
-    {"turn", turn, 0},        {"turn in", turn_in, 0},    {"weights", weights, 0},
-    {"add", add, 0},          {"bias", bias, 0},          {"activation", activation, 0},
-    {"dropout", dropout, 0},  {"norm", norm, 0},          {"running norm", norm_running, 0},
-    {"lrn", lrn, 1e-5},       {"copy", copy_channels, 0}, {"pools", pools, 0},
-    {"conv", convolution, 0}, {"images", images, 0},      {"loss", loss, 0},
+    {"turn", turn, 0},
+    {"turn in", turn_in, 0},
+    {"weights", weights, 0},
+    {"add", add, 0},
+    {"bias", bias, 0},
+    {"ReLU and bias", relu_bias, 0},
+    {"pool and bias", pool_bias, 0},
+    {"activation", activation, 0},
+    {"dropout", dropout, 0},
+    {"norm", norm, 0},
+    {"running norm", norm_running, 0},
+    {"lrn", lrn, 1e-5},
+    {"copy", copy_channels, 0},
+    {"pools", pools, 0},
+    {"conv", convolution, 0},
+    {"images", images, 0},
+    {"loss", loss, 0},
 };
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 

@@ -106,6 +106,8 @@ static const Kernel kernels[] = {
     BOTH(k_conv_back_data, false),
     BOTH(k_conv_back_weights, false),
     BOTH(k_sums, true),
+    BOTH(k_sums_behind_relu, true),
+    BOTH(k_sums_behind_pool, true),
     BOTH(k_moments, true),
     BOTH(k_products, true),
     BOTH(k_loss, true),
