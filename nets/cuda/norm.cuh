@@ -180,13 +180,12 @@ __device__ inline void sum_rows(uint64_t first, uint64_t end, uint32_t c, const 
                     w[j] = read_wide<IS_WHOLE, WIDTH>(b + at, channel, c);
             }
             for (uint32_t j = 0; j < ROWS; j++) {
-                if (r + j * per >= end)
-                    break;
                 if constexpr (SECOND == SUMS_OF_KEPT)
                     v[j] = only_kept(v[j], w[j]);
-                if (SECOND == SUMS_OF_KEPT && kept != NULL)
+                if (SECOND == SUMS_OF_KEPT && kept != NULL && r + j * per < end)
                     write_wide<IS_WHOLE, WIDTH>(kept + (r + j * per) * c, channel, c, v[j]);
-                add_wide<SECOND, T>(v[j], w[j], norm, has_relu, sum, other);
+                if (r + j * per < end)
+                    add_wide<SECOND, T>(v[j], w[j], norm, has_relu, sum, other);
             }
         }
         for (uint32_t k = 0; k < WIDTH; k++) {
