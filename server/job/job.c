@@ -349,10 +349,11 @@ void psd_job_end(struct psd_job *job, struct psd_session *s, uint32_t code, cons
                "%s (%s %u, incarnation %u): %s", s->name, s->observer ? "observer" : "rank", s->client,
                s->incarnation, why);
     bool was_in = s->state == PSD_SESSION_ACTIVE;
+    bool offered = s->state == PSD_SESSION_OFFERING; /* the lanes may have let it exchange already */
     if (code != PS__CODE__OK)
         psd_loss_left(job, s, NULL);
     s->state = PSD_SESSION_VACANT;
-    job->has_left = job->has_left || (was_in && !s->observer);
+    job->has_left = job->has_left || ((was_in || offered) && !s->observer);
     if (was_in && s->told)
         psd_history_tell(job, PSD_EVENT_END, "%s (%s %u): %s", s->name, s->observer ? "observer" : "rank",
                          s->client, why);

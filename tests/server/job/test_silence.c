@@ -112,6 +112,21 @@ START_TEST(a_psd_that_is_always_late_says_so_once_a_minute)
 }
 END_TEST
 
+/* It may exchange as soon as the lanes have its offer, and leave before the loop hears that they do. */
+START_TEST(who_has_made_steps_was_in_the_job)
+{
+    static const enum psd_session_state states[] = {PSD_SESSION_ACTIVE, PSD_SESSION_OFFERING};
+    struct job_fixture *d = begin();
+    struct psd_session *s = &d->sessions.slots[0];
+    ck_assert_uint_eq(psd_job_first_clock(&d->job), 0);
+    s->state = states[_i];
+    s->clock = 10; /* as its last message says */
+    psd_job_end(&d->job, s, PS__CODE__OK, "left");
+    ck_assert_uint_eq(psd_job_first_clock(&d->job), 10);
+    end(d);
+}
+END_TEST
+
 static bool is_silent_after(struct job_fixture *d, uint64_t ms)
 {
     look_after(d, ms);
@@ -357,6 +372,7 @@ int main(void)
     tcase_add_test(tcase, who_comes_and_goes_all_the_time_is_not_told_of_each_time);
     tcase_add_test(tcase, manifests_of_who_waits_count_as_memory);
     tcase_add_test(tcase, who_joins_beside_a_silent_worker_is_late);
+    tcase_add_loop_test(tcase, who_has_made_steps_was_in_the_job, 0, 2);
     tcase_add_test(tcase, a_clock_that_no_worker_can_have_does_not_count);
     suite_add_tcase(suite, tcase);
     return unit_run(suite);
