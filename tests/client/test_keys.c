@@ -29,7 +29,7 @@ struct hand {
     struct psc *c;
     float x[N], g[N], y[N];
     int (*work)(struct hand *h);
-    uint32_t timeout_ms; /* 0: the library's default */
+    uint32_t heartbeat_ms; /* 0: RIG_HEARTBEAT_MS */
     pthread_t thread;
     int rc;
     char error[600];
@@ -49,8 +49,7 @@ static void *live(void *arg)
     opt.clique = h->clique;
     opt.rank = h->clique == NULL ? h->index : -1;
     opt.retry_ms = RIG_RETRY_MS;
-    opt.heartbeat_ms = RIG_HEARTBEAT_MS;
-    opt.timeout_ms = h->timeout_ms != 0 ? h->timeout_ms : opt.timeout_ms;
+    opt.heartbeat_ms = h->heartbeat_ms != 0 ? h->heartbeat_ms : RIG_HEARTBEAT_MS;
     for (int i = 0; i < N; i++)
         h->x[i] = (float)(i % 50) * 0.25f;
     h->rc = psc_open(&opt, &h->c);
@@ -816,14 +815,15 @@ static bool knows_of_the_drain(struct hand *h)
     return draining;
 }
 
-/* The list waits at its second key, and psd is killed while it drains. */
+/* The list waits at its second key, and psd is killed while it drains: after a few heartbeats without an
+ * answer it has ended. */
 START_TEST(a_list_that_a_drain_cuts_off_is_drained)
 {
     struct daemon d;
     double deadline = test_now_s() + test_slow_s(UNIT_HANG_S);
     rig_start(&d, JOB("rule=sum", "admission=sync", "optimizer=none", "workers=2", "limits.drain_s=600"));
     for (int i = 0; i < 2; i++) {
-        hands[i] = (struct hand){.d = &d, .index = i, .work = make_a_part, .timeout_ms = 10000};
+        hands[i] = (struct hand){.d = &d, .index = i, .work = make_a_part, .heartbeat_ms = 500};
         ck_assert_int_eq(pthread_create(&hands[i].thread, NULL, live, &hands[i]), 0);
     }
     while (!waits && test_now_s() < deadline)
