@@ -525,11 +525,26 @@ static bool has_one_parked(const struct daemon *d)
     return has_one;
 }
 
+static void await_one_parked(const struct daemon *d)
+{
+    double deadline = test_now_s() + test_slow_s(WAIT_S);
+    while (!has_one_parked(d)) {
+        if (test_now_s() > deadline) {
+            daemon_show_log(d);
+            ck_abort_msg("nobody waits for the change");
+        }
+        test_nap_s(0.01);
+    }
+}
+
 /* The change waits for an exchange that has landed in part, and the new worker for the change. The lanes have
- * the members of the next method first; then it joins them between two rounds, like any other. */
+ * the members of the next method first; then it joins them between two rounds, like any other. Without
+ * checkpoints: a change does not begin while one is being written, and who comes before it begins joins at
+ * once. */
 START_TEST(who_joins_during_a_change_joins_the_members_of_the_next_method)
 {
-    static const char *settings[] = {COMMON, "lanes=2", NULL};
+    static const char *settings[] = {"chunk_floats=4096", "checkpoint.every_s=0", "limits.silence_s=300",
+                                     "lanes=2", NULL};
     static float message[FLOATS], answer[FLOATS];
     struct daemon d;
     struct hand first, second;
@@ -554,8 +569,7 @@ START_TEST(who_joins_during_a_change_joins_the_members_of_the_next_method)
                 continue;
             reload(&d, "method: sync-sgd\nparameters: {learning_rate: 1}\n", "started");
             ck_assert_int_eq(pthread_create(&thread, NULL, begin_second, &second), 0);
-            while (!has_one_parked(&d))
-                test_nap_s(0.01);
+            await_one_parked(&d);
         }
     pthread_join(thread, &joined);
     ck_assert_ptr_nonnull(joined);
