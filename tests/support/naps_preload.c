@@ -1,6 +1,8 @@
 /* For LD_PRELOAD: threads that are put off at random, as on a machine with too much to do. About one of
  * PSD_NAPS calls of the functions below is preceded or followed by a nap of up to a fifth of a second. It
- * finds tests that count on two threads, or two processes, being about as fast as each other. */
+ * finds tests that count on two threads, or two processes, being about as fast as each other. Calls that wait
+ * for the disk are so rare that one of four naps, for up to a second: it finds tests that count on a
+ * checkpoint being written at once. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
@@ -16,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LONGEST_US = 200000 };
+enum { LONGEST_US = 200000, LONGEST_SYNC_US = 1000000, SYNC_PERIOD = 4 };
 
 static _Atomic uint64_t seeds;
 static uint64_t period;
@@ -45,24 +47,22 @@ static uint64_t now_us(void)
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
+static uint64_t draw(void)
+{
+    static _Thread_local uint64_t state;
+    if (state == 0)
+        state = atomic_fetch_add(&seeds, 0x9e3779b97f4a7c15U) | 1;
+    return mix(state += 0x9e3779b97f4a7c15U);
+}
+
 /* Lengths are spread evenly over orders of magnitude: most are short. A thread naps for at most half of its
  * time, so that one that makes many calls is not stopped for good. errno is kept. */
-static void nap(void)
+static void nap_up_to(uint64_t longest_us)
 {
-    static _Thread_local uint64_t state, left, first_us, napped_us;
-    if (period == 0)
-        return;
-    if (state == 0) {
-        state = atomic_fetch_add(&seeds, 0x9e3779b97f4a7c15U) | 1;
-        left = 1 + mix(state) % period;
-    }
-    if (--left > 0)
-        return;
+    static _Thread_local uint64_t first_us, napped_us;
     const int kept = errno;
-    const uint64_t drawn = mix(state += 0x9e3779b97f4a7c15U), now = now_us();
-    const uint64_t us = (uint64_t)LONGEST_US >> (drawn >> 32) % 12;
-    const struct timespec length = {.tv_nsec = (long)(us * 1000)};
-    left = 1 + drawn % (2 * period);
+    const uint64_t now = now_us(), us = longest_us >> draw() % 12;
+    const struct timespec length = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000 * 1000)};
     first_us = first_us != 0 ? first_us : now;
     if (napped_us <= (now - first_us) / 2) {
         napped_us += us;
@@ -71,8 +71,28 @@ static void nap(void)
     errno = kept;
 }
 
+static void nap(void)
+{
+    static _Thread_local uint64_t left;
+    if (period == 0)
+        return;
+    if (left == 0)
+        left = 1 + draw() % period;
+    if (--left > 0)
+        return;
+    left = 1 + draw() % (2 * period);
+    nap_up_to(LONGEST_US);
+}
+
+static void nap_of_disk(void)
+{
+    if (period > 0 && draw() % SYNC_PERIOD == 0)
+        nap_up_to(LONGEST_SYNC_US);
+}
+
 /* The real function behind a replacement, looked up once. */
-#define WRAP(type, name, parameters, arguments)                                                              \
+#define WRAP(type, name, parameters, arguments) WRAP_WITH(nap, type, name, parameters, arguments)
+#define WRAP_WITH(nap, type, name, parameters, arguments)                                                    \
     type name parameters                                                                                     \
     {                                                                                                        \
         static _Atomic(__typeof__(&name)) real;                                                              \
@@ -100,7 +120,8 @@ WRAP(int, epoll_pwait, (int fd, struct epoll_event *events, int n, int timeout_m
      (fd, events, n, timeout_ms, mask))
 WRAP(int, epoll_wait, (int fd, struct epoll_event *events, int n, int timeout_ms),
      (fd, events, n, timeout_ms))
-WRAP(int, fsync, (int fd), (fd))
+WRAP_WITH(nap_of_disk, int, fsync, (int fd), (fd))
+WRAP_WITH(nap_of_disk, int, fdatasync, (int fd), (fd))
 WRAP(int, rename, (const char *from, const char *to), (from, to))
 WRAP(int, unlink, (const char *path), (path))
 WRAP(int, kill, (pid_t pid, int signal), (pid, signal))
