@@ -211,18 +211,25 @@ void rig_server_do(struct rig_server *s, void (*task)(struct rig_server *s, void
     pthread_mutex_unlock(&s->lock);
 }
 
+/* Like a client, with growing pauses of random length: on a slow machine a port of which many ask again at
+ * once answers each of them too late. */
 int rig_link_open(struct ps_hub *hub, const struct ps_transport *t, const char *url,
                   const struct ps_transport_limits *limits, struct ps_link **out, struct ps_error *err)
 {
-    double end = unit_now_s() + PATIENCE_MS / 1e3, begin;
-    int rc;
-    do {
+    struct dice dice = {(uintptr_t)hub};
+    double end = unit_now_s() + OPEN_PATIENCE_MS / 1e3, begin;
+    uint64_t pause_s = PS_ATTACH_MS / 1000;
+    for (;;) {
         begin = unit_now_s();
-        rc = t->link_open(hub, url, limits, out, err);
+        int rc = t->link_open(hub, url, limits, out, err);
         /* The port may have hung up on who did not speak for so long. */
-    } while ((rc == -ETIMEDOUT || (rc == -EHOSTUNREACH && unit_now_s() - begin >= PS_ATTACH_MS * 0.9e-3)) &&
-             unit_now_s() < end);
-    return rc;
+        bool late =
+            rc == -ETIMEDOUT || (rc == -EHOSTUNREACH && unit_now_s() - begin >= PS_ATTACH_MS * 0.9e-3);
+        if (!late || unit_now_s() > end)
+            return rc;
+        ps_sleep_us(pause_s * 1000 * dice_below(&dice, 1000));
+        pause_s = pause_s < MOST_PAUSE_S ? 2 * pause_s : pause_s;
+    }
 }
 
 int rig_client_try(struct rig_client *c, const struct ps_transport *t, const char *url,

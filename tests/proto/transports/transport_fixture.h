@@ -20,9 +20,11 @@
 enum {
     CHUNK_BYTES = 65536,
     WINDOW = 4,
-    PATIENCE_MS = 60000, /* ends a hang, and nothing else */
-    RIG_ROWS = 5,        /* that loop tests are made for; the table may have fewer */
-    RIG_CLIENTS = 64,    /* numbers 0 to 63 */
+    PATIENCE_MS = 60000,       /* ends a hang, and nothing else */
+    OPEN_PATIENCE_MS = 240000, /* the same, for all clients at once on an emulated machine */
+    MOST_PAUSE_S = 16,
+    RIG_ROWS = 5,     /* that loop tests are made for; the table may have fewer */
+    RIG_CLIENTS = 64, /* numbers 0 to 63 */
 };
 
 extern const struct ps_transport_limits rig_limits;
