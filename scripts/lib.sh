@@ -45,7 +45,8 @@ ensure_packages() {
     fi
     say "installing ${missing[*]}"
     "${sudo[@]}" apt-get update -qq || say "apt-get update failed: continuing with the existing package lists"
-    DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2 ||
+    # Another script may be installing, too.
+    DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get -o DPkg::Lock::Timeout=600 install -y -qq --no-install-recommends "${missing[@]}" >&2 ||
         die "apt-get could not install: ${missing[*]}"
 }
 

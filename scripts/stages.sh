@@ -182,4 +182,16 @@ ensure_ci_packages() (
         libopenmpi-dev openmpi-bin slurm-wlm slurm-wlm-basic-plugins munge iproute2
         libmunge-dev libibverbs-dev librdmacm-dev ibverbs-providers qemu-system-x86 busybox-static cpio xz-utils dash)
     ensure_packages
+    look_again
 )
+
+# A folder that was configured before the last package was installed may lack a library that is there now.
+look_again() {
+    local setup
+    for setup in build*/build.ninja; do
+        [[ -f $setup && $setup -ot /var/lib/dpkg/status ]] || continue
+        say "configuring ${setup%/*} again: packages were installed since"
+        meson configure --clearcache "${setup%/*}" >/dev/null
+        quietly "meson setup" meson setup --reconfigure "${setup%/*}"
+    done
+}
