@@ -48,7 +48,8 @@ struct cnn_backend {
     /* Bytes per number of values and gradients in the arena. */
     size_t (*value_bytes)(enum cnn_precision precision);
     /* Fills needs [n_layers], zeroed by the caller, and an estimate of the bytes that create allocates
-     * outside the arena: weights in other layouts, scratch, tables. Deterministic. -ENOMEM. */
+     * outside the arena: weights in other layouts, scratch, tables. Deterministic. -ENOMEM, or -ENOTSUP if
+     * the library has no code for a layer, with a sentence. */
     int (*needs)(const struct cnn_setup *setup, struct cnn_needs *needs, size_t *own_bytes,
                  struct ps_error *err);
     /* The plans outlive the state. -ENOMEM, or -ENOTSUP if the machine or library lacks something, with a

@@ -262,6 +262,15 @@ static int larger_first(const void *a, const void *b)
     return (x > y) - (x < y); /* the order of creation: the plan is the same on every machine */
 }
 
+/* Of those that are used equally long, the larger first. */
+static int longest_used_first(const void *a, const void *b)
+{
+    const struct space *x = *(const struct space *const *)a, *y = *(const struct space *const *)b;
+    size_t x_lasts = x->last - x->first, y_lasts = y->last - y->first;
+
+    return x_lasts != y_lasts ? (x_lasts < y_lasts ? 1 : -1) : larger_first(a, b);
+}
+
 static int lower_first(const void *a, const void *b)
 {
     const struct space *x = *(const struct space *const *)a, *y = *(const struct space *const *)b;
@@ -286,13 +295,14 @@ static size_t best_fit(struct space *const *taken, size_t n, size_t bytes)
 }
 
 /* order, taken: scratch [n_spaces]. Returns the end of the last space. */
-static size_t place_all(struct planner *p, struct space **order, struct space **taken)
+static size_t place_in_order(struct planner *p, int (*first)(const void *, const void *),
+                             struct space **order, struct space **taken)
 {
     size_t end = 0;
 
     for (size_t i = 0; i < p->n_spaces; i++)
         order[i] = &p->spaces[i];
-    qsort(order, p->n_spaces, sizeof *order, larger_first);
+    qsort(order, p->n_spaces, sizeof *order, first);
     for (size_t i = 0; i < p->n_spaces; i++) {
         size_t n = 0;
         for (size_t k = 0; k < i; k++)
@@ -304,6 +314,15 @@ static size_t place_all(struct planner *p, struct space **order, struct space **
             end = order[i]->at + order[i]->bytes;
     }
     return end;
+}
+
+/* In the order that needs less. */
+static size_t place_all(struct planner *p, struct space **order, struct space **taken)
+{
+    size_t by_size = place_in_order(p, larger_first, order, taken);
+    size_t by_use = place_in_order(p, longest_used_first, order, taken);
+
+    return by_use <= by_size ? by_use : place_in_order(p, larger_first, order, taken);
 }
 
 static size_t most_alive(const struct planner *p)

@@ -99,18 +99,6 @@ static void choose_tags(const struct cnn_dnnl_layer *l, dnnl_format_tag_t *in, d
         *in = dnnl_nchw;
 }
 
-/* A value whose layout differs from that of the primitives is copied. */
-void cnn_dnnl_conv_sides(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, size_t bytes[2])
-{
-    const struct cnn_layer *p = l->plan;
-    dnnl_format_tag_t in, out;
-
-    choose_tags(l, &in, &out);
-    bytes[0] = in == tag_of(l->in_layout, p->in, in) ? 0 : d->batch * cnn_shape_count(p->in) * d->value_bytes;
-    bytes[1] =
-        out == tag_of(l->out_layout, p->out, out) ? 0 : d->batch * cnn_shape_count(p->out) * d->value_bytes;
-}
-
 static int describe(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct shapes *s,
                     struct ps_error *err)
 {
@@ -154,8 +142,8 @@ static dnnl_status_t describe_pass(enum pass pass, const struct shapes *s, dnnl_
     }
 }
 
-/* Whether the library has all three passes; records their scratch. */
-static bool library_can(struct cnn_dnnl *d, const struct shapes *s)
+/* Whether the library has all three passes. */
+static bool library_can(const struct cnn_dnnl *d, const struct shapes *s)
 {
     dnnl_primitive_desc_t hint = NULL, desc;
     dnnl_convolution_desc_t op;
@@ -166,10 +154,6 @@ static bool library_can(struct cnn_dnnl *d, const struct shapes *s)
               dnnl_primitive_desc_create(&desc, &op, d->attr, d->engine, hint) == dnnl_success;
         if (!can)
             break;
-        size_t bytes =
-            dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0));
-        if (bytes > d->scratch.bytes)
-            d->scratch.bytes = bytes;
         if (pass == FORWARD)
             hint = desc;
         else
@@ -193,7 +177,7 @@ static bool is_worth_it(const struct cnn_layer *p)
            10 * tiles < 16 * (uint64_t)p->out.h * p->out.w;
 }
 
-bool cnn_dnnl_can_winograd(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
+bool cnn_dnnl_can_winograd(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l)
 {
     struct cnn_dnnl_layer as = *l;
     struct shapes s;
@@ -300,7 +284,7 @@ static int create_back(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const struc
         (rc = cnn_dnnl_reorder(d, l, c->dout.value, c->dout.run, &c->dout.to_run, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s->weight, NULL, &c->dweight, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s->bias, NULL, &c->dbias, err)) < 0 ||
-        (l->plan->trains && (rc = create_back_weights(d, l, s, hint, err)) < 0) || l->din[0] == NULL)
+        (l->plan->trains && (rc = create_back_weights(d, l, s, hint, err)) < 0) || !l->plan->wants_din)
         return rc;
     if ((rc = make_side(d, l, &s->value, &s->in, l->din[0], &d->sides[0], &c->din, err)) < 0 ||
         (rc = cnn_dnnl_reorder(d, l, c->din.run, c->din.value, &c->din.from_run, err)) < 0)
@@ -325,7 +309,7 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error 
         (rc = create_forward(d, l, &s, &desc, err)) < 0 || !cnn_goes_back(l->plan))
         return rc;
     if (l->pool != NULL)
-        return cnn_dnnl_pooled_create(d, l, &c->pooled, err);
+        return d->only_plans ? 0 : cnn_dnnl_pooled_create(d, l, &c->pooled, err);
     return create_back(d, l, &s, desc, err);
 }
 

@@ -132,7 +132,7 @@ static int create(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error 
         (rc = cnn_dnnl_memory(d, l, &s.weight, NULL, &f->dweight, err)) < 0 ||
         (rc = cnn_dnnl_memory(d, l, &s.bias, NULL, &f->dbias, err)) < 0 ||
         (rc = create_forward(d, l, &s, &desc, err)) < 0 || !cnn_goes_back(l->plan) ||
-        (l->plan->trains && (rc = create_back_weights(d, l, &s, desc, err)) < 0) || l->din[0] == NULL)
+        (l->plan->trains && (rc = create_back_weights(d, l, &s, desc, err)) < 0) || !l->plan->wants_din)
         return rc;
     return create_back_data(d, l, &s, desc, err);
 }

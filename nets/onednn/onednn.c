@@ -133,48 +133,57 @@ static int begin(const struct cnn_setup *setup, struct cnn_dnnl **out, struct ps
     return rc;
 }
 
-static size_t max(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Bytes of the code that the library generates for each primitive, measured with 4 to 500 primitives. */
 #define CODE_BYTES (64 * 1024)
 
-/* Primitives of a convolution or a fully connected layer: three products (forward, weights, input), and as
- * many reorders if weights are reordered. */
-static size_t primitives_of(const struct cnn_layer *l, bool reorders_fc)
+static int create_library_parts(struct cnn_dnnl *d, struct ps_error *err)
 {
-    size_t products = 1 + (size_t)l->trains + (size_t)l->wants_din;
+    size_t n = d->plan->n_layers;
+    dnnl_status_t st = dnnl_stream_create(&d->stream, d->engine, dnnl_stream_default_flags);
 
-    if (l->spec->kind == CNN_FC)
-        return reorders_fc ? 2 * products : products;
-    return l->spec->kind == CNN_CONV ? 2 * products : 0;
+    d->primitives = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_primitive_t));
+    d->descs = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_primitive_desc_t));
+    d->memories = calloc(n * MAX_MEMORIES, sizeof(dnnl_memory_t));
+    d->scratch.memories = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_memory_t));
+    d->weights.memories = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_memory_t));
+    d->sides[0].memories = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_memory_t));
+    d->sides[1].memories = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_memory_t));
+    if (d->primitives == NULL || d->descs == NULL || d->memories == NULL || d->scratch.memories == NULL ||
+        d->weights.memories == NULL || d->sides[0].memories == NULL || d->sides[1].memories == NULL)
+        st = dnnl_out_of_memory;
+    return cnn_dnnl_check(st, "start", NULL, err);
 }
 
-/* Estimates what the layers allocate outside the arena. */
-static size_t estimate(const struct cnn_dnnl *d)
+/* The layers whose sizes are the library's choice, by processor, shape and number of threads. */
+static bool has_primitives(const struct cnn_layer *l)
 {
-    size_t largest = 0, largest_fc = 0, bytes[2], sides[2] = {0, 0}, own = 0;
+    return l->spec->kind == CNN_CONV || l->spec->kind == CNN_FC;
+}
 
-    for (size_t i = 0; i < d->plan->n_layers; i++) {
+static int create_layer(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, struct ps_error *err)
+{
+    if (l->kind->state_bytes > 0 && (l->state = calloc(1, l->kind->state_bytes)) == NULL)
+        return ps_fail(err, -ENOMEM, "no memory for layer '%s'", l->plan->spec->name);
+    return l->kind->create != NULL ? l->kind->create(d, l, err) : 0;
+}
+
+/* What create will allocate outside the arena: of primitives as their descriptors say. */
+static int plan_own(struct cnn_dnnl *d, size_t *own, struct ps_error *err)
+{
+    int rc = create_library_parts(d, err);
+
+    d->only_plans = true;
+    *own = 0;
+    for (size_t i = 0; i < d->plan->n_layers && rc == 0; i++) {
         const struct cnn_layer *l = &d->plan->layers[i];
-        own += primitives_of(l, d->type != dnnl_f32) * CODE_BYTES;
+        if (has_primitives(l))
+            rc = create_layer(d, &d->layers[i], err);
         if (l->spec->kind == CNN_BATCHNORM)
-            own += (size_t)l->in.c * (9 + 2 * (size_t)d->batch) * sizeof(float);
-        if (l->spec->kind == CNN_FC && d->type != dnnl_f32)
-            largest_fc = max(largest_fc, l->n_weights);
-        if (l->spec->kind != CNN_CONV)
-            continue;
-        largest = max(largest, l->n_weights);
-        cnn_dnnl_conv_sides(d, &d->layers[i], bytes);
-        sides[0] = max(sides[0], bytes[0]);
-        sides[1] = max(sides[1], bytes[1]);
+            *own += (size_t)l->in.c * (9 + 2 * (size_t)d->batch) * sizeof(float);
     }
-    /* Weights in the library's format, and a sum of their gradient for each thread, or the scratch of
-     * Winograd's algorithm. */
-    size_t sums = d->threads * largest * sizeof(float);
-    return own + max(largest, largest_fc) * sizeof(float) + max(sums, d->scratch.bytes) + sides[0] + sides[1];
+    *own += d->scratch.bytes + d->weights.bytes + d->sides[0].bytes + d->sides[1].bytes +
+            d->n_primitives * CODE_BYTES;
+    return rc;
 }
 
 static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *own_bytes,
@@ -185,15 +194,15 @@ static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *o
 
     omp_set_num_threads((int)setup->threads); /* scratch depends on the number of threads */
     int rc = begin(setup, &d, err);
+    if (rc == 0) {
+        for (size_t i = 0; i < d->plan->n_layers; i++)
+            if (!cnn_is_loss(&d->plan->layers[i]))
+                d->layers[i].kind->needs(d, &d->layers[i], &out[i]);
+        rc = plan_own(d, own_bytes, err);
+        destroy(d);
+    }
     omp_set_num_threads(team);
-    if (rc < 0)
-        return rc;
-    for (size_t i = 0; i < d->plan->n_layers; i++)
-        if (!cnn_is_loss(&d->plan->layers[i]))
-            d->layers[i].kind->needs(d, &d->layers[i], &out[i]);
-    *own_bytes = estimate(d);
-    destroy(d);
-    return 0;
+    return rc;
 }
 
 static size_t own_bytes(const void *state)
@@ -217,24 +226,6 @@ static double library_s(const void *state)
     return ((const struct cnn_dnnl *)state)->library_s;
 }
 
-static int create_library_parts(struct cnn_dnnl *d, struct ps_error *err)
-{
-    size_t n = d->plan->n_layers;
-    dnnl_status_t st = dnnl_stream_create(&d->stream, d->engine, dnnl_stream_default_flags);
-
-    d->primitives = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_primitive_t));
-    d->descs = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_primitive_desc_t));
-    d->memories = calloc(n * MAX_MEMORIES, sizeof(dnnl_memory_t));
-    d->scratch.memories = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_memory_t));
-    d->weights.memories = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_memory_t));
-    d->sides[0].memories = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_memory_t));
-    d->sides[1].memories = calloc(n * MAX_PRIMITIVES, sizeof(dnnl_memory_t));
-    if (d->primitives == NULL || d->descs == NULL || d->memories == NULL || d->scratch.memories == NULL ||
-        d->weights.memories == NULL || d->sides[0].memories == NULL || d->sides[1].memories == NULL)
-        st = dnnl_out_of_memory;
-    return cnn_dnnl_check(st, "start", NULL, err);
-}
-
 static int bind_shared(struct cnn_dnnl *d, struct cnn_dnnl_shared *s, struct ps_error *err)
 {
     if (s->bytes > 0 && (s->data = cnn_dnnl_buffer(d, s->bytes)) == NULL)
@@ -252,9 +243,7 @@ static int create_layers(struct cnn_dnnl *d, struct ps_error *err)
         struct cnn_dnnl_layer *l = &d->layers[i];
         if (cnn_is_loss(l->plan))
             continue;
-        if (l->kind->state_bytes > 0 && (l->state = calloc(1, l->kind->state_bytes)) == NULL)
-            return ps_fail(err, -ENOMEM, "no memory for layer '%s'", l->plan->spec->name);
-        rc = l->kind->create != NULL ? l->kind->create(d, l, err) : 0;
+        rc = create_layer(d, l, err);
     }
     if (rc == 0)
         rc = bind_shared(d, &d->scratch, err);
@@ -292,7 +281,6 @@ static int create(const struct cnn_setup *setup, const struct cnn_memory *memory
         omp_set_num_threads(team);
         return rc;
     }
-    d->scratch.bytes = 0; /* counted again from the created layers */
     d->arena = cnn_dnnl_buffer(d, memory->arena_bytes);
     d->own_bytes = 0;
     if (d->arena == NULL || !create_rows(d)) {

@@ -83,6 +83,7 @@ struct cnn_dnnl {
     uint32_t batch, threads;
     void *arena;
     size_t own_bytes; /* allocated outside the arena */
+    bool only_plans;  /* for the sizes that cnn_dnnl_share counts: no primitive is made, and no buffer */
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     dnnl_primitive_attr_t attr;
@@ -147,12 +148,8 @@ void cnn_dnnl_bind_places(struct cnn_dnnl *d, const struct cnn_memory *m);
 /* Gives the images to the layers that read them, transposed or copied if those cannot read them in place. */
 void cnn_dnnl_place_images(struct cnn_dnnl *d, const struct cnn_batch *batch);
 
-/* Whether the library has Winograd's algorithm for the layer and it is faster. Records its scratch in
- * d->scratch.bytes. */
-bool cnn_dnnl_can_winograd(struct cnn_dnnl *d, const struct cnn_dnnl_layer *l);
-
-/* Bytes of a convolution's copies of its [0] input and [1] output in another layout. */
-void cnn_dnnl_conv_sides(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, size_t bytes[2]);
+/* Whether the library has Winograd's algorithm for the layer and it is faster. */
+bool cnn_dnnl_can_winograd(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l);
 
 /* Whether [C][H][W] and [H][W][C] are the same. */
 bool cnn_dnnl_is_same_either_way(struct cnn_shape s);

@@ -359,7 +359,7 @@ START_TEST(a_net_takes_what_was_planned)
             cnn_net_memory_used(net, &made);
             cnn_net_destroy(net);
             ck_assert_uint_eq(planned.values, made.values);
-            ck_assert_msg(fabs((double)total_of(&planned) / (double)total_of(&made) - 1) <= 0.1,
+            ck_assert_msg(fabs((double)total_of(&planned) / (double)total_of(&made) - 1) <= 0.01,
                           "%s on %s, %u threads: planned %" PRIu64 ", made %" PRIu64 " bytes", sized[_i],
                           rows[k]->name, threads, total_of(&planned), total_of(&made));
         }
