@@ -133,8 +133,14 @@ static int begin(const struct cnn_setup *setup, struct cnn_dnnl **out, struct ps
     return rc;
 }
 
-/* Bytes of the code that the library generates for each primitive, measured with 4 to 500 primitives. */
-#define CODE_BYTES (64 * 1024)
+/* Bytes of the code that the library generates for the primitives, measured with 4 to 500 of them, on
+ * processors with AVX-512 and without. */
+static size_t code_bytes(const struct cnn_dnnl *d)
+{
+    bool is_wide = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+
+    return d->n_primitives * (is_wide ? 64 : 32) * 1024;
+}
 
 static int create_library_parts(struct cnn_dnnl *d, struct ps_error *err)
 {
@@ -181,8 +187,7 @@ static int plan_own(struct cnn_dnnl *d, size_t *own, struct ps_error *err)
         if (l->spec->kind == CNN_BATCHNORM)
             *own += (size_t)l->in.c * (9 + 2 * (size_t)d->batch) * sizeof(float);
     }
-    *own += d->scratch.bytes + d->weights.bytes + d->sides[0].bytes + d->sides[1].bytes +
-            d->n_primitives * CODE_BYTES;
+    *own += d->scratch.bytes + d->weights.bytes + d->sides[0].bytes + d->sides[1].bytes + code_bytes(d);
     return rc;
 }
 
@@ -208,7 +213,7 @@ static int needs(const struct cnn_setup *setup, struct cnn_needs *out, size_t *o
 static size_t own_bytes(const void *state)
 {
     const struct cnn_dnnl *d = state;
-    return d->own_bytes + d->n_primitives * CODE_BYTES;
+    return d->own_bytes + code_bytes(d);
 }
 
 /* OpenMP keeps the threads of a team, and their numbers, for the next team of the same size. */
