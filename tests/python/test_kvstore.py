@@ -36,6 +36,15 @@ class Store(PsdCase):
         self.assertEqual(kv.pushpull(3, floats(0.5)).tolist(), [0.5])
         self.assertEqual((kv.rank, kv.num_workers, kv.type), (0, 1, "async-sgd"))
 
+    def test_init_takes_the_value_as_it_is(self) -> None:
+        with self.store(self.psd("async-sgd")) as store:
+            buffer = floats(1, 2)
+            store.init("a", buffer)
+            buffer[:] = 5
+            store.init("b", buffer)
+            buffer[:] = 0
+            self.assertEqual((store.pull("a").tolist(), store.pull("b").tolist()), ([1, 2], [5, 5]))
+
     def test_workers_agree_whatever_the_order_of_init(self) -> None:
         psd = self.psd("async-sgd", "learning_rate=1")
         a, b = self.store(psd), self.store(psd)

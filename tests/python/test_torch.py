@@ -713,6 +713,42 @@ class Vector(Case):
         psclient.torch.load_checkpoint(net, path)
         self.assertTrue(torch.equal(net.weight, torch.ones(2, 2)))
 
+    def test_a_damaged_checkpoint_is_named(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path, net = pathlib.Path(folder.name) / "center", nn.Linear(2, 2, bias=False)
+        before = net.weight.detach().clone()
+        right = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
+
+        def refuse(head: bytes, why: str) -> None:
+            path.write_bytes(len(head).to_bytes(8, "little") + head + bytes(16))
+            with self.subTest(head), self.assertRaisesRegex(ValueError, f"{path}: {why}"):
+                psclient.torch.load_checkpoint(net, path)
+            self.assertTrue(torch.equal(net.weight, before))
+
+        refuse(b"[" * 100000, "not a safetensors file")
+        for found in 5, {}, {**right, "shape": None}, {**right, "shape": [2.0, 2]}, {**right, "data_offsets": [0, 0.5]}:
+            refuse(json.dumps({"weight": found}).encode(), "not a safetensors file: 'weight' is no tensor")
+        for offsets in [-8, 8], [True, 17]:
+            refuse(json.dumps({"weight": {**right, "data_offsets": offsets}}).encode(), "not a safetensors file: 'weight'")
+        for offsets in [0, 4], [0], [0, 16, 32], [16, 0]:
+            head = json.dumps({"weight": {**right, "data_offsets": offsets}}).encode()
+            refuse(head, "'weight' has data_offsets .* 16 bytes apart")
+        refuse(json.dumps({"weight": {**right, "data_offsets": [4, 20]}}).encode(), "the file ends within 'weight'")
+        refuse(json.dumps({"weight": {**right, "dtype": "F16"}}).encode(), "'weight' is of type F16; allowed is F32")
+
+    def test_a_module_may_be_named_psd(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path, net = pathlib.Path(folder.name) / "center", nn.Module()
+        net.psd = nn.Linear(1, 1, bias=False)
+        tensor, names = {"dtype": "F32", "shape": [1, 1], "data_offsets": [0, 4]}, ("psd.weight", "psd.average", "psd.state.v")
+        head = dict.fromkeys(names, tensor)
+        text = json.dumps(head).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + np.ones(1, np.float32).tobytes())
+        psclient.torch.load_checkpoint(net, path)
+        self.assertEqual(net.psd.weight.item(), 1)
+
     def exported(self) -> tuple[nn.Module, pathlib.Path]:
         """A model with tied parameters and a counter, trained, and the file of the last center."""
         psd = self.psd("async-msgd", "learning_rate=0.1")

@@ -154,6 +154,67 @@ class Training(PsdCase):
         gc.collect()
         self.assertIsNone(there())
 
+    def test_a_refused_wait_holds_the_arrays(self) -> None:
+        psd = self.psd("async-easgd")
+        x = floats(1, 2, 3, 4, 5)
+        worker = self.join(psd, x)
+        os.kill(psd.process.pid, signal.SIGSTOP)
+        self.addCleanup(os.kill, psd.process.pid, signal.SIGCONT)  # before it is closed
+        out = np.empty(5, np.float32)
+        there = weakref.ref(out)
+        transfer = worker.pull_start(None, out)
+        del out
+        self.assertTrue(worker.step_begin(x, np.zeros(5, np.float32)))
+        for call in worker.wait, transfer.wait:
+            with self.assertRaisesRegex(psclient.InvalidArgument, "a step has begun"):
+                call()
+            gc.collect()
+            self.assertIsNotNone(there())
+        os.kill(psd.process.pid, signal.SIGCONT)
+        worker.ready(0, 5)
+        worker.step_end()
+        worker.wait()
+        gc.collect()
+        self.assertIsNone(there())
+
+    def test_a_refused_step_holds_the_arrays_of_the_one_before(self) -> None:
+        with psclient.Worker(local=psclient.Local("sgd", learning_rate=1)) as worker:
+            x, first, second = floats(1, 2), floats(1, 1), floats(5, 5)
+            worker.begin({"a": (2,)}, x)
+            there, other = weakref.ref(first), weakref.ref(second)
+            worker.step_begin(x, first)
+            del first
+            with self.assertRaisesRegex(psclient.InvalidArgument, "a step has begun"):
+                worker.step_begin(x, second)
+            del second
+            gc.collect()
+            self.assertIsNotNone(there())
+            worker.ready(0, 2)
+            worker.step_end()
+            self.assertEqual(x.tolist(), [0, 1])
+            worker.step(x, floats(0, 0))
+            gc.collect()
+            self.assertEqual((there(), other()), (None, None))
+
+    def test_what_a_state_was_loaded_into_is_held(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            for again in False, True:
+                with psclient.Worker(local=psclient.Local("sgd", learning_rate=1)) as worker:
+                    x = floats(1, 2)
+                    worker.begin({"a": (2,)}, x)
+                    if not again:
+                        worker.step(x, floats(1, 1))
+                        worker.save(f"{folder}/state", x)
+                        continue
+                    loaded, point = floats(0, 0), floats(0, 0)
+                    there = weakref.ref(loaded)
+                    worker.load(f"{folder}/state", loaded)
+                    del loaded
+                    gc.collect()
+                    self.assertIsNotNone(there())  # point reads it
+                    worker.point(point)
+                    self.assertEqual(point.tolist(), [0, 1])
+
     def test_a_step_in_parts_is_a_step(self) -> None:
         worker = self.join(self.psd("async-sgd", "learning_rate=1"), floats(0, 0, 0, 0, 0))
         x, g = floats(1, 2, 3, 4, 5), floats(1, 1, 1, 1, 1)
@@ -385,6 +446,50 @@ class Values(unittest.TestCase):
                     (ValueError, "no call has failed", lambda: ring.shrink(0)),
                     (ValueError, "step is -1; allowed are whole numbers from 0", lambda: ring.shrink(-1)),
                 )
+
+    def test_a_ring_in_use_is_not_closed(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            rings: dict[int, psclient.Ring] = {}
+
+            def open_and_wait(rank: int) -> None:
+                rings[rank] = psclient.Ring(f"file:{folder}/ring", 2, rank=rank)
+                if rank == 1:
+                    rings[rank].barrier()
+
+            other = threading.Thread(target=open_and_wait, args=(1,))
+            other.start()
+            open_and_wait(0)
+            end = time.monotonic() + HANG_S
+            while (1 not in rings or not rings[1]._lock.locked()) and time.monotonic() < end:
+                time.sleep(0.001)
+            self.refuse((ValueError, "Ring.close: another thread is in a call of this ring", rings[1].close))
+            rings[0].barrier()
+            other.join(HANG_S)
+            for ring in rings.values():
+                ring.close()
+
+    def test_ctrl_c_while_a_ring_opens_leaves_no_member(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            found: list[str] = []
+
+            def interrupt_and_join() -> None:
+                end = time.monotonic() + HANG_S
+                while not os.listdir(folder) and time.monotonic() < end:
+                    time.sleep(0.001)
+                os.kill(os.getpid(), signal.SIGINT)
+                with psclient.Ring(f"file:{folder}/ring", 2, rank=1, step_ms=20000) as ring:
+                    try:
+                        ring.barrier()
+                    except psclient.CliqueError as lost:
+                        found.append(str(lost))
+
+            other = threading.Thread(target=interrupt_and_join)
+            other.start()
+            with self.assertRaises(KeyboardInterrupt):
+                psclient.Ring(f"file:{folder}/ring", 2, rank=0)
+            other.join(HANG_S)
+            self.assertEqual(len(found), 1)
+            self.assertRegex(found[0], "rank 0 is gone")
 
     def test_a_closed_ring_is_refused_and_closes_its_workers(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

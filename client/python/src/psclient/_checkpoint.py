@@ -33,32 +33,56 @@ def _read_head(file: BinaryIO, path: _Path) -> dict[str, Any]:
     size, room = int.from_bytes(file.read(8), "little"), os.fstat(file.fileno()).st_size - 8
     try:
         head = json.loads(file.read(size)) if size <= room else None
-    except ValueError:
+    except (ValueError, RecursionError):
         head = None
     if not isinstance(head, dict):
         raise ValueError(f"{path}: not a safetensors file, or one that is incomplete")
     return head
 
 
+def _is_state(name: str) -> bool:
+    """Whether psd has the name for itself: the average, and state of the rule."""
+    return name == "psd.average" or name.startswith("psd.state.") or name == "__metadata__"
+
+
+def _are_sizes(values: object) -> bool:
+    return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
+
+
+def _begin_of(found: object, entry: Entry, room: int, path: _Path) -> int:
+    """Where a tensor of the header begins; ValueError: it is not the model's, or lies outside the file."""
+    wanted = entry.described.shape
+    if not isinstance(found, dict) or not _are_sizes(found.get("shape")) or not _are_sizes(found.get("data_offsets")):
+        raise ValueError(f"{path}: not a safetensors file: '{entry.name}' is no tensor with a shape and data_offsets")
+    if found.get("dtype") != "F32":
+        raise ValueError(f"{path}: '{entry.name}' is of type {found.get('dtype')}; allowed is F32")
+    if tuple(found["shape"]) != wanted:
+        raise ValueError(f"{path}: '{entry.name}' has shape {tuple(found['shape'])}; the model's has {wanted}")
+    offsets, size = found["data_offsets"], 4 * entry.tensor.numel()
+    if len(offsets) != 2 or offsets[1] - offsets[0] != size:
+        raise ValueError(f"{path}: '{entry.name}' has data_offsets {offsets}; allowed are two that are {size} bytes apart")
+    if offsets[1] > room:
+        raise ValueError(f"{path}: the file ends within '{entry.name}': it is incomplete")
+    return int(offsets[0])
+
+
 def _read(model: nn.Module, path: _Path) -> list[tuple[Entry, torch.Tensor]]:
     """The center of a checkpoint, for each of the model's tensors; strictly by name."""
     with open(path, "rb") as file:
         head = _read_head(file, path)
-        tensors = {n: t for n, t in head.items() if not n.startswith("psd.") and n != "__metadata__"}
+        tensors = {name: found for name, found in head.items() if not _is_state(name)}
         begin = file.tell()
+        room = os.fstat(file.fileno()).st_size - begin
         entries = entries_of(model)
         strangers = set(tensors).symmetric_difference(e.name for e in entries)
         if strangers:
             raise ValueError(f"{path}: model and checkpoint differ in {', '.join(sorted(strangers)[:5])}")
         out = []
         for entry in entries:
-            found, wanted = tuple(tensors[entry.name]["shape"]), entry.described.shape
-            if found != wanted or tensors[entry.name]["dtype"] != "F32":
-                raise ValueError(f"{path}: '{entry.name}' has shape {found}; the model's has {wanted}")
-            file.seek(begin + tensors[entry.name]["data_offsets"][0])
+            file.seek(begin + _begin_of(tensors[entry.name], entry, room, path))
             values = np.fromfile(file, np.float32, entry.tensor.numel())
             if values.size < entry.tensor.numel():
-                raise ValueError(f"{path}: the file ends within '{entry.name}': it is incomplete")
+                raise ValueError(f"{path}: the file was shortened while it was read")
             out.append((entry, torch.from_numpy(values).view(entry.tensor.shape)))
     return out
 
@@ -66,7 +90,7 @@ def _read(model: nn.Module, path: _Path) -> list[tuple[Entry, torch.Tensor]]:
 def load_checkpoint(model: nn.Module, path: _Path) -> None:
     """Copies the center in a checkpoint of psd into `model`, strictly by name: ValueError names tensors that only one of
     them has, or a file that is incomplete. A checkpoint has tied parameters once, and no counters such as
-    num_batches_tracked. It is a safetensors file; its other tensors, psd.…, are state of the rule."""
+    num_batches_tracked. It is a safetensors file; its other tensors, psd.average and psd.state.…, are not the model's."""
     with torch.no_grad():
         for entry, values in _read(model, path):
             entry.tensor.copy_(values)

@@ -61,7 +61,7 @@ class KVStore:
             )
         if name in self._first:
             raise InvalidArgument(f"init: key '{name}' is already initialised")
-        self._first[name] = take(f"the value of '{name}'", value, None, writes=False)
+        self._first[name] = take(f"the value of '{name}'", value, None, writes=False).copy()
 
     @staticmethod
     def _as_many(keys: Sequence[Key], values: Any) -> Sequence[Any]:

@@ -37,10 +37,10 @@ class Ring:
 
     rendezvous: where the members find each other: "file:PATH", "psd:URL" or "psd:@FILE". rank: the requested rank; -1: the
     lowest free one. name: distinguishes cliques with the same rendezvous. CliqueError names a member whose process is silent
-    for timeout_ms, or that keeps the others waiting in a call for step_ms. algorithm: "ring", "tree", or
-    "auto", by size. on_loss: after CliqueError every call fails ("end"), or the members that are left may call shrink
-    ("shrink"); a Worker whose clique it is without a server then does that itself. With a server, psd's clique.on_loss
-    decides."""
+    for timeout_ms, or that keeps the others waiting in a call for step_ms; Ctrl-C takes effect when the call has returned.
+    algorithm: "ring", "tree", or "auto", by size. on_loss: after CliqueError every call fails ("end"), or the members that are
+    left may call shrink ("shrink"); a Worker whose clique it is without a server then does that itself. With a server, psd's
+    clique.on_loss decides."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Ring:
         self._workers: weakref.WeakSet[Worker] = weakref.WeakSet()  # whose clique it is
         try:
             self._check(_lib.psc_ring_open(C.byref(options), C.byref(self._handle)))
-        except Exception:
+        except BaseException:
             self.close()
             raise
 
@@ -138,12 +138,15 @@ class Ring:
         return Shrunk(out.step, out.source, out.behind, out.lost)
 
     def close(self) -> None:
-        """Closes the workers whose clique it is. Aborts calls in progress; calls of the other members fail. May be called
-        twice."""
-        for worker in list(self._workers):
-            worker._end_with_ring()
-        handle, self._handle = self._handle, C.c_void_p()
-        _lib.psc_clique_close(handle)
+        """Closes the workers whose clique it is. Calls of the other members fail. May be called twice; InvalidArgument while
+        another thread is in a call of the ring or of such a worker."""
+        if not self._handle:
+            return
+        with self._use("Ring.close"):
+            for worker in list(self._workers):
+                worker._end_with_ring()
+            handle, self._handle = self._handle, C.c_void_p()
+            _lib.psc_clique_close(handle)
 
     def __enter__(self) -> Ring:
         return self

@@ -31,7 +31,7 @@ _lib = _native.lib
 _log = logging.getLogger("psclient")
 _T = TypeVar("_T")
 
-_OK, _DRAINED, _INTERRUPTED = 0, 1, -14
+_OK, _DRAINED, _EINVAL, _INTERRUPTED = 0, 1, -1, -14
 _ALL = 0  # PSC_ALL
 
 
@@ -132,8 +132,8 @@ class Worker:
     closed then.
 
     Connects at once; raises psclient.Error. A `with` statement closes it. A worker may be used by one thread at a time, in
-    the process that created it: in a child of fork every call fails. Ctrl-C during a wait closes it and raises
-    KeyboardInterrupt."""
+    the process that created it: in a child of fork every call fails. Ctrl-C during a wait for psd closes it and raises
+    KeyboardInterrupt; a wait for members of a clique ends first, as those of Ring do."""
 
     def __init__(
         self,
@@ -171,7 +171,9 @@ class Worker:
         self._g: object = None
         self._x_at = self._g_at = 0
         self._stepped: tuple[object, ...] = ()  # the objects at these addresses
+        self._before: tuple[object, ...] = ()  # theirs before a call that has not returned, or was refused
         self._started: dict[int, tuple[object, ...]] = {}  # by ticket
+        self._unnamed = itertools.count(1)  # transfers that have no ticket yet are its negative numbers
         self._clique = clique  # used by the library until close
         self._stream = stream  # likewise
         handle = handle_of(stream)
@@ -283,7 +285,7 @@ class Worker:
         self._why_closed = why
         self._x = self._g = None
         _lib.psc_close(handle)
-        self._started, self._stepped = {}, ()
+        self._started, self._stepped, self._before = {}, (), ()
         _open_workers.discard(self)
         if self._clique is not None:
             self._clique._workers.discard(self)
@@ -325,8 +327,9 @@ class Worker:
         sizes[None] = sum(t.size for t in listed)
         array = self._memory.take("x", x, sizes[None], writes=True)
         with self._use("Worker.begin"):
-            self._check(_lib.psc_begin(self._handle, manifest_of(listed), len(listed), array.address))
-            self._sizes, self._stepped = sizes, (x, array)
+            self._hold(x, array)
+            self._check(self._held(_lib.psc_begin(self._handle, manifest_of(listed), len(listed), array.address)))
+            self._sizes = sizes
             self._memory.starts_at(array)
 
     def read(self, x: Any, out: Any = None) -> Floats:
@@ -352,15 +355,17 @@ class Worker:
 
         x: [all floats], updated; g: [all floats], the gradient at x, averaged over n_samples samples. A drain does not
         raise: see steps. NotFinite: the values to send are not finite; pull restarts from the center."""
-        if x is not self._x or g is not self._g:
-            self._bind("Worker.step", x, g)
         n_samples = whole("n_samples", n_samples)
         with self._use("Worker.step"):
+            if x is not self._x or g is not self._g:
+                self._bind("Worker.step", x, g)
             if self._catcher is None:
                 rc = _lib.psc_step(self._handle, self._x_at, self._g_at, n_samples)
             else:
                 with self._catcher:
                     rc = _lib.psc_step(self._handle, self._x_at, self._g_at, n_samples)
+            if self._before:
+                self._held(rc)
             if rc != _OK or self._step_raised is not None or self._asker.raised is not None:
                 self._after_step(rc)
 
@@ -370,10 +375,10 @@ class Worker:
         travels while the rest is computed. Until step_end the library reads x and g, and the worker holds references.
 
         False: the server is draining and no step has begun."""
-        self._bind("Worker.step_begin", x, g)
         n_samples = whole("n_samples", n_samples)
         with self._use("Worker.step_begin"):
-            rc = _lib.psc_step_begin(self._handle, self._x_at, self._g_at, n_samples)
+            self._bind("Worker.step_begin", x, g)
+            rc = self._held(_lib.psc_step_begin(self._handle, self._x_at, self._g_at, n_samples))
             self._check(rc)
         return bool(rc == _OK)
 
@@ -395,9 +400,21 @@ class Worker:
     def _bind(self, call: str, x: Any, g: Any) -> None:
         n = self._size_of(call, None)
         x_taken, g_taken = self._memory.take("x", x, n, writes=True), self._memory.take("g", g, n, writes=False)
+        self._hold(x, g, x_taken, g_taken)
         self._x_at, self._g_at = x_taken.address, g_taken.address
-        self._stepped = (x, g, x_taken, g_taken)
         self._x, self._g = (x, g) if x_taken.fixed and g_taken.fixed else (None, None)
+
+    def _hold(self, *objects: object) -> None:
+        """The library may use these from now on, and the ones before until the call has returned."""
+        self._before += self._stepped
+        self._stepped = objects
+        self._x = self._g = None
+
+    def _held(self, rc: int) -> int:
+        """rc, the call's result. One that is refused leaves the library with the objects before."""
+        if rc != _EINVAL:
+            self._before = ()
+        return rc
 
     def _after_step(self, rc: int) -> None:
         raised, self._step_raised = self._step_raised, None
@@ -446,8 +463,13 @@ class Worker:
         ticket = C.c_uint64()
         with self._use(f"Worker.{call}_start"):
             function = getattr(_lib, f"psc_{call}_start")
-            self._check(function(self._handle, text("tensor", tensor), *(a.address for a in taken), *numbers, C.byref(ticket)))
-            self._started[ticket.value] = (*taken, *(given for _, given, _ in arrays))
+            unnamed = -next(self._unnamed)
+            self._started[unnamed] = (*taken, *(given for _, given, _ in arrays))
+            rc = function(self._handle, text("tensor", tensor), *(a.address for a in taken), *numbers, C.byref(ticket))
+            if rc < 0 and rc != _INTERRUPTED:
+                del self._started[unnamed]
+            self._check(rc)
+            self._started[ticket.value] = self._started.pop(unnamed)
             self._started.pop(ticket.value - _native.MAX_STARTED, None)  # the library has completed that one
         return Transfer(self, ticket.value)
 
@@ -497,7 +519,9 @@ class Worker:
     def _wait(self, ticket: int) -> None:
         with self._use("Worker.wait"):
             rc = _lib.psc_wait(self._handle, ticket)
-            if ticket == _ALL:
+            if rc in (_EINVAL, _INTERRUPTED):  # transfers go on
+                pass
+            elif ticket == _ALL:
                 self._started.clear()
             else:
                 self._started.pop(ticket, None)
@@ -544,7 +568,11 @@ class Worker:
         room = C.create_string_buffer(max(os.path.getsize(path), 1))
         n = C.c_size_t()
         with self._use("Worker.load"):
-            self._check(_lib.psc_load(self._handle, text("path", path), array.address, room, len(room), C.byref(n)))
+            self._hold(x, array)
+            rc = _lib.psc_load(self._handle, text("path", path), array.address, room, len(room), C.byref(n))
+            if rc == _OK:
+                self._before = ()
+            self._check(rc)
         return room.raw[: n.value]
 
     def saved_version(self, path: str | os.PathLike[str]) -> int:

@@ -535,12 +535,14 @@ class Trainer:
             self.resume(found[0])
         if clique is None or clique.size == 1:
             return
-        for rank, clock in enumerate(clique._gather(self.worker.clock)):  # from other points they would go on apart
-            if clock != self.worker.clock:
+        clocks, resumed = clique._gather(self.worker.clock), clique._gather(int(bool(found)))
+        for rank in range(clique.size):  # from other points they would go on apart
+            if (clocks[rank], resumed[rank]) != (self.worker.clock, int(bool(found))):
                 mine = f"the state {os.fspath(found[0])!r}" if found else "no state"
+                theirs = "a state" if resumed[rank] else "no state"
                 raise ValueError(
-                    f"{mine}: this member has made {self.worker.clock} steps, and member {rank} of the clique {clock}: their "
-                    "states were not saved together; allowed: states of the same step, or none"
+                    f"{mine}: this member has made {self.worker.clock} steps, and member {rank} of the clique, with {theirs}, "
+                    f"{clocks[rank]}: their states were not saved together; allowed: states of the same step, or none"
                 )
 
     def _version_of(self, path: _Path) -> int:
