@@ -360,9 +360,11 @@ static int check_fit(struct psc *c, const char *path, const struct psc_state_hea
                        " floats, manifest %016" PRIx64 "; this one has %" PRIu64 ", %016" PRIx64,
                        path, h->n_floats, h->manifest_hash, c->shard.n_floats, c->manifest->hash);
     if (strcmp(h->optimizer, c->optimizer->name) != 0 || strcmp(h->rule, c->rule_name) != 0)
-        return ps_fail(&c->error, PSC_EINVAL,
-                       "psc_load: '%.300s' was saved under optimizer %s and rule %s; the job has %s and %s",
-                       path, h->optimizer, h->rule, c->optimizer->name, c->rule_name);
+        return ps_fail(
+            &c->error, PSC_EINVAL,
+            "psc_load: '%.300s' was saved under optimizer %s and rule %s; the job has %s and %s: without "
+            "the file the worker begins at the center",
+            path, h->optimizer, h->rule, c->optimizer->name, c->rule_name);
     if ((h->flags & PSC_STATE_LANDED) != 0 && psc_state_fragments(h) != psc_pacing_fragments(c))
         return ps_fail(
             &c->error, PSC_EINVAL,

@@ -83,9 +83,8 @@ stop_job() {
 wait_for_clients() {
     local pid name status
     while ((left > 0)) || { ((workers == 0)) && ! "$servers_ended"; }; do
-        status=0 pid=
-        wait -n -p pid "${!child[@]}" || status=$?
-        [[ -n $pid ]] || continue # interrupted by a signal, whose trap has run
+        await_child
+        [[ -n $pid ]] || continue
         name=${child[$pid]}
         unset "child[$pid]"
         if [[ $name == client-* ]]; then

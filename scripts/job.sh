@@ -29,6 +29,7 @@ job_seconds=      # time limit of the workers
 job_until=        # test accuracy at which they stop
 job_may_diverge=false # true: diverged workers are listed in $run_dir/diverged, and the others continue
 declare -A child=() # process id -> name; its log is $run_dir/<name>.log
+pause_pid= # of await_child
 at_end=()         # functions that clean_up calls last
 socket=
 socket_dir=
@@ -214,22 +215,59 @@ end_children() { # PATTERN
     done
 }
 
+# Sets pid and status of a child that has ended; pid is empty where a trap has run, or nothing ended for a while. Of several
+# that a signal ends at once bash tells, and forgets them: `wait -n` never returns those.
+await_child() {
+    pid='' status=0
+    for pid in "${!child[@]}"; do
+        if ! kill -0 "$pid" 2>/dev/null; then
+            wait "$pid" || status=$?
+            return
+        fi
+    done
+    pid=''
+    sleep 5 9>&- &
+    pause_pid=$!
+    wait -n -p pid "${!child[@]}" "$pause_pid" || status=$?
+    [[ ${pid=} != "$pause_pid" ]] || pid=''
+    end_pause
+}
+
+end_pause() {
+    [[ -n $pause_pid ]] || return 0
+    kill "$pause_pid" 2>/dev/null || true
+    wait "$pause_pid" 2>/dev/null || true
+    pause_pid=
+}
+
 kill_children() {
     local pid
     for pid in "${!child[@]}"; do
+        [[ ${child[$pid]} != psd* ]] || ! kill -0 "$pid" 2>/dev/null || say "${child[$pid]} is killed before it has saved the center"
         kill -KILL -- "-$pid" 2>/dev/null || true
+    done
+}
+
+# Waits for children that were told to end.
+await_ends() {
+    local end=$((SECONDS + job_grace))
+    while [[ -n $(jobs -rp) ]] && ((SECONDS <= end)); do
+        sleep 0.1
     done
 }
 
 # Leaves no process of the job behind, however the script ends; further signals are ignored meanwhile.
 clean_up() {
-    local end=$((SECONDS + job_grace)) undo
+    local undo
     trap - EXIT
     trap '' HUP INT TERM
+    end_pause
     end_children '*'
-    while [[ -n $(jobs -rp) ]] && ((SECONDS <= end)); do
-        sleep 0.1
-    done
+    await_ends
+    if [[ -n $(jobs -rp) ]]; then
+        end_children 'psd*' # the second signal: it saves the center without those it waits for
+        await_ends
+    fi
     kill_children
     [[ -z $socket_dir ]] || rm -rf "$socket_dir"
     for undo in "${at_end[@]}"; do
@@ -332,8 +370,8 @@ job_wait_for_workers() {
         watch=$last_pid
     fi
     while ((left > 0)); do
-        status=0
-        wait -n -p pid "${!child[@]}" || status=$?
+        await_child
+        [[ -n $pid ]] || continue
         name=${child[$pid]}
         unset "child[$pid]"
         case $name:$status in

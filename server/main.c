@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include "proto/log.h"
+#include "proto/standard_files.h"
 #include "server/psd.h"
 
 static const char usage[] =
@@ -283,6 +284,7 @@ int main(int argc, char **argv)
 {
     struct arguments a = {0};
     struct psd_config_source *s = &a.start.source;
+    ps_standard_files_open();
     signal(SIGPIPE, SIG_IGN); /* the job must survive the reader of its log */
     s->assignments = calloc(2 * (size_t)argc, sizeof *s->assignments);
     int code = s->assignments != NULL ? start(argc, argv, &a) : fail("no memory for the options");

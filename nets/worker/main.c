@@ -6,6 +6,7 @@
 
 #include "proto/log.h"
 #include "proto/malloc_settings.h"
+#include "proto/standard_files.h"
 
 /* Each tar file of a data set takes a descriptor. Raise the limit to the maximum that the system allows this
  * process. */
@@ -23,6 +24,7 @@ int main(int argc, char **argv)
     struct cnn_worker_args args;
     struct ps_error err;
 
+    ps_standard_files_open();
     signal(SIGPIPE, SIG_IGN); /* training continues when the reader of its output exits */
     signal(SIGUSR1, SIG_IGN); /* asks psd for a checkpoint; batch systems may send it to all of a job */
     raise_descriptor_limit();

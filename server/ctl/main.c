@@ -19,6 +19,7 @@
 
 #include "proto/clock.h"
 #include "proto/security/curve.h"
+#include "proto/standard_files.h"
 #include "proto/text.h"
 #include "server/checkpoint/join_shards.h"
 #include "server/config/settings.h"
@@ -177,10 +178,25 @@ static int wait_drain(struct call *call, const json_t *answer)
     return complain(EXIT_REFUSED, "psd is still draining after %u s (--timeout)", call->timeout_s);
 }
 
+/* Whether psd says so; not if it says nothing for a second. */
+static bool is_draining(const struct call *call)
+{
+    struct ctl_reply reply;
+    if (ctl_client_ask(call->client, "GET", "/status", 1000, &reply, NULL) != 0)
+        return false;
+    bool drains = still_drains(&reply);
+    free(reply.body);
+    return drains;
+}
+
 static int drain_unanswered(const struct call *call, int rc, const struct ps_error *err)
 {
-    if (rc == -ETIMEDOUT)
+    if (rc == -ETIMEDOUT && is_draining(call))
         return complain(EXIT_REFUSED, "psd is still draining after %u s (--timeout)", call->timeout_s);
+    if (rc == -ETIMEDOUT)
+        return complain(EXIT_UNREACHABLE,
+                        "psd has not answered within %u s (--timeout): it may not know that it is to drain",
+                        call->timeout_s);
     if (rc == -ECONNREFUSED)
         return complain(EXIT_UNREACHABLE, "%s", err->text);
     return complain(EXIT_REFUSED, "psd has ended without a result; its log shows whether the center was "
@@ -625,8 +641,9 @@ int main(int argc, char **argv)
 {
     struct call call = {.command = commands, .interval_s = 1};
     struct ps_error err;
-    int status = parse_arguments(argc, argv, &call);
 
+    ps_standard_files_open();
+    int status = parse_arguments(argc, argv, &call);
     signal(SIGPIPE, SIG_IGN); /* the request is carried out even if the output is not read */
     if (status >= 0)
         return status;

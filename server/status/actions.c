@@ -70,7 +70,11 @@ void psd_post_set(void *arg, const char *query, struct psd_http_answer *answer)
     struct ps_error err;
     if (!is_heads(arg, answer))
         return;
-    int rc = psd_set(((struct psd_status *)arg)->job, query != NULL ? query : "", &err);
+    int rc = query == NULL
+                 ? ps_fail(&err, -EINVAL,
+                           "POST /set: found nothing; allowed is POST /set?lines=KEY=VALUE, lines of it, "
+                           "with URL-encoded values")
+                 : psd_set(((struct psd_status *)arg)->job, query, &err);
     answer_change(arg, "set", rc, &err, answer);
 }
 
@@ -80,7 +84,11 @@ void psd_post_unset(void *arg, const char *query, struct psd_http_answer *answer
     struct ps_error err;
     if (!is_heads(arg, answer))
         return;
-    int rc = psd_unset(((struct psd_status *)arg)->job, query != NULL ? query : "", &err);
+    int rc = query == NULL
+                 ? ps_fail(&err, -EINVAL,
+                           "POST /unset: found nothing; allowed is POST /unset?keys=KEY, lines of it, or "
+                           "?keys=all")
+                 : psd_unset(((struct psd_status *)arg)->job, query, &err);
     answer_change(arg, "unset", rc, &err, answer);
 }
 

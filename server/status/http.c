@@ -77,12 +77,15 @@ static int listen_on_loopback(const char *text, int *fd_out, char *address, size
 #define MAX_CONNECTIONS 64          /* per socket */
 #define MEMORY_BYTES    (32 * 1024) /* per connection: request line and headers */
 #define TIMEOUT_S       10u         /* of an idle connection */
+#define RUNS_TO_LISTEN  4           /* of libmicrohttpd, after connections were as many as may be */
+#define RUN_EVERY_MS    50          /* until then */
 
 struct face {
     struct psd_http *http;
     int n_held;
     struct MHD_Daemon *daemon;
     bool read_only;
+    int runs_left; /* until it listens again */
     uv_poll_t poll;
     struct psd_timer timer;
 };
@@ -355,12 +358,30 @@ static void on_completed(void *arg, struct MHD_Connection *c, void **state,
 
 static void on_timer(struct psd_timer *timer);
 
+/* At its limit libmicrohttpd stops to listen. It begins again in a run after that in which a connection has
+ * ended, without an event that tells of it. */
+static bool wants_a_run(struct face *f)
+{
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(f->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+    bool is_full = info != NULL && info->num_connections >= MAX_CONNECTIONS;
+
+    if (is_full)
+        f->runs_left = RUNS_TO_LISTEN;
+    else if (f->runs_left > 0)
+        f->runs_left--;
+    return f->runs_left > 0;
+}
+
 static void run_face(struct face *f)
 {
     MHD_UNSIGNED_LONG_LONG timeout_ms;
 
     MHD_run(f->daemon);
-    if (MHD_get_timeout(f->daemon, &timeout_ms) == MHD_YES)
+    if (MHD_get_timeout(f->daemon, &timeout_ms) != MHD_YES)
+        timeout_ms = UINT64_MAX;
+    if (wants_a_run(f) && timeout_ms > RUN_EVERY_MS)
+        timeout_ms = RUN_EVERY_MS;
+    if (timeout_ms != UINT64_MAX)
         psd_timer_start(&f->timer, on_timer, timeout_ms, 0);
     else
         psd_timer_stop(&f->timer);

@@ -367,6 +367,34 @@ ends
 { ((status == 1)) && says 'client-1 ended with status 137'; } || fail "a worker of sync killed: status $status"
 none_left
 
+# psd waits for the worker that is gone longer than psrun does for psd: the second signal saves the center.
+background impatient --workers 2 --method sync-easgd --grace 2 --set limits.drain_s=600 -- "${endless[@]}"
+has_moved() {
+    "$PSD_BUILD/server/ctl/psctl" --socket "$folder/impatient/state-0/psd.sock" --timeout 60 --json status 2>/dev/null |
+        jq -e '.center.version > 0' >/dev/null
+}
+within 120 has_moved || fail "impatient: the center does not move"
+kill_one '--name client-1' KILL
+ends
+{ ((status == 1)) && compgen -G "$folder/impatient/state-0/checkpoints/center-*[1-9]*.safetensors" >/dev/null; } ||
+    fail "a worker of sync killed, and psd told twice: status $status"
+none_left
+
+# bash forgets some of those that die together.
+limit=$((40000000 + $$))
+name=together
+: >"$folder/out"
+setsid "$root/scripts/psrun" --run-dir "$folder/together" --workers 12 --every 0 -- sleep "$limit" >"$folder/out" 2>&1 </dev/null &
+psrun_pid=$!
+all_sleep() {
+    [[ $(pgrep -c -f "^sleep $limit") == 12 ]]
+}
+within 240 all_sleep || fail "together: the workers do not start"
+pkill -KILL -f "^sleep $limit"
+ends
+{ ((status == 1)) && says 'ended with status 137'; } || fail "all workers killed together: status $status"
+none_left
+
 background resumed --workers 2 --method async-easgd --resume --set checkpoint.every_s=1 -- "${endless[@]}"
 within 120 compgen -G "$folder/resumed/state-0/checkpoints/center-*[1-9]*.safetensors" >/dev/null || fail "resumed: no checkpoint"
 # A second one does not touch the folder: late workers need the endpoint file.

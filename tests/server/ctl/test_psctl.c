@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -388,12 +390,30 @@ START_TEST(waiting_ends_with_the_timeout)
     start(&s, &script);
     do
         ck_assert_int_eq(run_line(both, text, sizeof text), 0);
-    while (strstr(text, "cannot reach psd") != NULL && unit_now_s() < deadline);
+    while ((strstr(text, "cannot reach psd") != NULL || strstr(text, "has not answered") != NULL) &&
+           unit_now_s() < deadline);
     stop(&s);
     assert_has(text, "the checkpoint was not written within 1 s");
     assert_has(text, "checkpoint: 1\n");
     assert_has(text, "psd is still draining after 1 s");
     assert_has(text, "drain: 1\n");
+}
+END_TEST
+
+/* A psd that is stopped: nobody knows whether it has heard. */
+START_TEST(a_drain_without_an_answer_is_not_said_to_be_one)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = "psd.sock"};
+    char text[4096];
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    ck_assert_int_eq(listen(fd, 8), 0);
+    ck_assert_int_eq(
+        run_line("exec 2>&1; " PSCTL " --socket psd.sock --timeout 1 drain; echo \"$?\"", text, sizeof text),
+        0);
+    assert_has(text, "psd has not answered within 1 s (--timeout): it may not know that it is to drain\n6\n");
+    close(fd);
+    unlink("psd.sock");
 }
 END_TEST
 
@@ -797,6 +817,7 @@ int main(void)
     tcase_add_test(tc, failed_checkpoint_is_said);
     tcase_add_test(tc, drain_waits_until_psd_is_gone);
     tcase_add_test(tc, waiting_ends_with_the_timeout);
+    tcase_add_test(tc, a_drain_without_an_answer_is_not_said_to_be_one);
     tcase_add_test(tc, config_is_yaml);
     tcase_add_test(tc, history_is_a_table);
     tcase_add_test(tc, history_comes_as_csv);

@@ -468,6 +468,36 @@ START_TEST(bad_clients_do_not_block)
 }
 END_TEST
 
+/* As many as are served, and some that wait: closed by the clients, or by the server when they have been
+ * idle. */
+START_TEST(who_fills_all_places_leaves_them)
+{
+    enum { SERVED = 64, WAIT = 8 };
+    struct server s;
+    struct reply r;
+    struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = "psd.sock"};
+    int fds[SERVED + WAIT];
+    start(&s, "none");
+    int before = open_descriptors();
+    for (size_t i = 0; i < SERVED + WAIT; i++) {
+        fds[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        ck_assert_int_eq(connect(fds[i], (struct sockaddr *)&at, sizeof at), 0);
+    }
+    for (double end = unit_now_s() + UNIT_HANG_S;
+         open_descriptors() < before + 2 * SERVED + WAIT && unit_now_s() < end;)
+        unit_nap_ms(5);
+    ck_assert_int_ge(open_descriptors(), before + 2 * SERVED + WAIT);
+    bool closes = _i == 0;
+    for (size_t i = 0; closes && i < SERVED + WAIT; i++)
+        close(fds[i]);
+    ck_assert_int_eq(ask(NULL, "GET", "/status", 0, &r), CURLE_OK);
+    ck_assert_int_eq(r.status, 200);
+    for (size_t i = 0; !closes && i < SERVED + WAIT; i++)
+        close(fds[i]);
+    stop(&s);
+}
+END_TEST
+
 /* A connection that has asked for the end, which nobody has answered yet. */
 static int ask_for_end(void)
 {
@@ -595,6 +625,7 @@ int main(void)
     tcase_add_test(tc, pages_that_wait_take_no_place_of_the_operators);
     tcase_add_loop_test(tc, who_has_hung_up_leaves_its_place, 0, 2);
     tcase_add_test(tc, early_closes_leave_no_descriptor);
+    tcase_add_loop_test(tc, who_fills_all_places_leaves_them, 0, 2);
     tcase_add_loop_test(tc, a_host_that_is_not_loopback_is_refused, 0, (int)ROWS(hosts));
     suite_add_tcase(suite, tc);
     return unit_run(suite);
