@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "nets/worker/job/progress.h"
@@ -46,14 +47,22 @@ static void print(const struct cnn_results *r, FILE *out, const char *vector, ui
     }
 }
 
+/* A pipe, or a device such as /dev/stdout: it is written to, not replaced. */
+static bool is_no_file(const char *path)
+{
+    struct stat there;
+    return stat(path, &there) == 0 && !S_ISREG(there.st_mode);
+}
+
 /* Writes PATH.tmp and renames it, so that a reader never sees a partial file. */
 int cnn_results_write(struct cnn_results *r, const char *vector, uint64_t version)
 {
     const char *path = r->job->args->confusion;
+    const bool replaces = !is_no_file(path);
     char aside[PATH_MAX];
     int rc = 0;
     FILE *out = NULL;
-    if (snprintf(aside, sizeof aside, "%s.tmp", path) >= (int)sizeof aside)
+    if (snprintf(aside, sizeof aside, "%s%s", path, replaces ? ".tmp" : "") >= (int)sizeof aside)
         rc = -ENAMETOOLONG;
     else if ((out = fopen(aside, "we")) == NULL)
         rc = -errno;
@@ -62,9 +71,9 @@ int cnn_results_write(struct cnn_results *r, const char *vector, uint64_t versio
         bool whole = ferror(out) == 0;
         if (fclose(out) != 0 || !whole)
             rc = errno != 0 ? -errno : -EIO;
-        else if (rename(aside, path) != 0)
+        else if (replaces && rename(aside, path) != 0)
             rc = -errno;
-        if (rc < 0)
+        if (rc < 0 && replaces)
             unlink(aside);
     }
     if (rc < 0)

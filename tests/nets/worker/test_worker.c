@@ -671,6 +671,21 @@ START_TEST(a_center_of_nan_predicts_no_class)
 }
 END_TEST
 
+/* As /dev/stdout, which is a link too: written to, not replaced by a file. */
+START_TEST(a_matrix_goes_to_a_device)
+{
+    char path[] = "/tmp/psd-test-predict-XXXXXX", line[256], to[32] = "";
+    close(mkstemp(path));
+    unlink(path);
+    ck_assert_int_eq(symlink("/dev/null", path), 0);
+    snprintf(line, sizeof line, PREDICT " --confusion %s", path);
+    ck_assert_int_eq(run_into("/dev/null", line), CNN_EXIT_OK);
+    ck_assert_int_eq(readlink(path, to, sizeof to - 1), (ssize_t)strlen("/dev/null"));
+    ck_assert_str_eq(to, "/dev/null");
+    unlink(path);
+}
+END_TEST
+
 START_TEST(nothing_is_predicted_when_the_center_is_gone)
 {
     fake_plan.pull = PSC_EGONE;
@@ -1116,6 +1131,7 @@ int main(void)
     tcase_add_test(tc, predicting_with_a_first_point);
     tcase_add_test(tc, what_is_not_a_number_is_null_in_json);
     tcase_add_test(tc, a_center_of_nan_predicts_no_class);
+    tcase_add_test(tc, a_matrix_goes_to_a_device);
     tcase_add_test(tc, nothing_is_predicted_when_the_center_is_gone);
     tcase_add_test(tc, a_folder_that_is_not_there_is_refused_at_the_start);
     tcase_add_test(tc, evaluating_leaves_the_results_of_each_class);

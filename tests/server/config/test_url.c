@@ -120,6 +120,23 @@ START_TEST(an_endpoint_file_is_made_by_its_writer)
 }
 END_TEST
 
+START_TEST(what_is_no_file_is_not_replaced)
+{
+    char dir[] = "/tmp/psd-test-endpoint-XXXXXX", path[64];
+    struct ps_error err;
+    struct stat st;
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/endpoint", dir);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    ck_assert_int_eq(psd_endpoint_write(path, "tcp://127.0.0.1:1", "", &err), -EINVAL);
+    ck_assert_msg(strstr(err.text, "it is not a regular file") != NULL, "%s", err.text);
+    ck_assert_int_eq(lstat(path, &st), 0);
+    ck_assert(S_ISFIFO(st.st_mode));
+    unlink(path);
+    ck_assert_int_eq(rmdir(dir), 0); /* nothing else is there */
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-url");
@@ -127,6 +144,7 @@ int main(void)
     tcase_add_loop_test(tc, url_is_taken_apart, 0, (int)(sizeof urls / sizeof *urls));
     tcase_add_test(tc, host_fits_or_is_refused);
     tcase_add_loop_test(tc, an_endpoint_file_is_made_by_its_writer, 0, 2);
+    tcase_add_test(tc, what_is_no_file_is_not_replaced);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }
