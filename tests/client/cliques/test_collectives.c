@@ -286,7 +286,7 @@ static void miss_a_deadline(struct rig_member *m)
     if (m->rig->kind->listen != NULL)
         assert_says(psc_clique_error(m->q), "did not end within its timeout_ms");
     else
-        assert_says(psc_clique_error(m->q), "rank 1 did not join the call within 0.15 s");
+        assert_says(psc_clique_error(m->q), "rank 1 did not join the call within ");
     ++*failed;
 }
 
