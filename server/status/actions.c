@@ -67,7 +67,7 @@ void psd_post_reload(void *arg, const char *query, struct psd_http_answer *answe
 /* Body: lines of KEY=VALUE. */
 void psd_post_set(void *arg, const char *query, struct psd_http_answer *answer)
 {
-    struct ps_error err;
+    struct ps_error err = {0};
     if (!is_heads(arg, answer))
         return;
     int rc = query == NULL
@@ -81,7 +81,7 @@ void psd_post_set(void *arg, const char *query, struct psd_http_answer *answer)
 /* Body: lines of keys, or "all". */
 void psd_post_unset(void *arg, const char *query, struct psd_http_answer *answer)
 {
-    struct ps_error err;
+    struct ps_error err = {0};
     if (!is_heads(arg, answer))
         return;
     int rc = query == NULL
