@@ -122,8 +122,8 @@ int psd_endpoint_write(const char *path, const char *url, const char *curve_key,
     char temp[320];
     struct stat there;
     int n = snprintf(temp, sizeof temp, "%s.%d.tmp", path, (int)getpid());
-    if (stat(path, &there) == 0 &&
-        !S_ISREG(there.st_mode)) /* a device, such as /dev/null, would become a file */
+    /* A device, such as /dev/null, would become a file. */
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode))
         return ps_fail(err, -EINVAL, "endpoint file '%s': it is not a regular file", path);
     if (n < 0 || (size_t)n >= sizeof temp)
         return ps_fail(err, -ENAMETOOLONG, "endpoint file '%s': the name is too long", path);
