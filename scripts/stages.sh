@@ -17,11 +17,15 @@ stages_begin() { # FOLDER
     : >"$stage_dir/flaky.txt"
 }
 
-# User and system CPU seconds of all processes that this shell, or its children, have waited for.
-children_cpu_s() {
+# User and system CPU time of all processes that this shell, or its children, have waited for, in hundredths of a second.
+children_cpu_cs() {
     local fields
     read -ra fields <"/proc/$$/stat"
-    echo $(((fields[15] + fields[16]) / $(getconf CLK_TCK)))
+    echo $(((fields[15] + fields[16]) * 100 / $(getconf CLK_TCK)))
+}
+
+children_cpu_s() {
+    echo $(($(children_cpu_cs) / 100))
 }
 
 file_name() { # NAME of a stage or a test
@@ -47,8 +51,24 @@ stage() {
 
 # take_tests STAGE LOG: adds the rows of a log of meson test, LOG.json.
 take_tests() {
-    [[ -f $2 ]] || return 0
-    jq -r --arg stage "$1" '[$stage, (.name | sub("^.* / "; "")), .result, .duration] | @tsv' "$2" >>"$stage_dir/tests.tsv"
+    local name=$1 log=$2 test
+    [[ -f $log ]] || return 0
+    jq -r --arg stage "$name" '[$stage, (.name | sub("^.* / "; "")), .result, .duration] | @tsv' "$log" >>"$stage_dir/tests.tsv"
+    while read -r test; do
+        output_of "$test" "$log" >"$(failed_log "$name" "$test")"
+    done < <(failed_tests "$name")
+}
+
+output_of() { # TEST LOG of meson test
+    jq -r --arg test "$1" 'select(.name | sub("^.* / "; "") == $test) | .stdout // "", .stderr // ""' "$2"
+}
+
+failed_log() { # STAGE TEST
+    echo "$stage_dir/failed-$(file_name "$1-$2").log"
+}
+
+failed_tests() { # STAGE
+    awk -F '\t' -v stage="$1" '$1 == stage && $3 ~ /^(FAIL|TIMEOUT|ERROR|INTERRUPT|UNEXPECTEDPASS)$/ { print $2 }' "$stage_dir/tests.tsv"
 }
 
 # run_tests STAGE FOLDER MESON-OPTION...: runs meson test and adds its rows.
@@ -69,13 +89,11 @@ run_tests_again() { # STAGE FOLDER MESON-OPTION...
     run_tests "$@" && return
     base=$(file_name "$name")
     [[ -f $folder/meson-logs/$base.json ]] || return 1
-    awk -F '\t' -v stage="$name" '$1 == stage && $3 ~ /^(FAIL|TIMEOUT|ERROR|INTERRUPT|UNEXPECTEDPASS)$/ { print $2 }' "$stage_dir/tests.tsv" >"$tests"
+    failed_tests "$name" >"$tests"
     while read -r test; do
         echo "== $name: running $test again by itself"
-        jq -r --arg test "$test" 'select(.name | endswith(" / " + $test)) | .stdout // "", .stderr // ""' \
-            "$folder/meson-logs/$base.json" >"$stage_dir/first-$test.log"
         if meson test -C "$folder" --no-rebuild --print-errorlogs --logbase "$base-again" "$test" </dev/null; then
-            printf '%s\t%s\t%s\n' "$test" "$name" "$stage_dir/first-$test.log" >>"$stage_dir/flaky.txt"
+            printf '%s\t%s\t%s\n' "$test" "$name" "$(failed_log "$name" "$test")" >>"$stage_dir/flaky.txt"
             awk -F '\t' -v OFS='\t' -v stage="$name" -v test="$test" '$1 == stage && $2 == test { $3 = "FLAKY" } { print }' \
                 "$stage_dir/tests.tsv" >"$stage_dir/tests.new" && mv "$stage_dir/tests.new" "$stage_dir/tests.tsv"
         else
@@ -133,8 +151,13 @@ count_failed() {
     cat "$stage_dir/stages.tsv" "$stage_dir/tests.tsv" | grep -cP '\t(FAILED|FAIL|TIMEOUT|ERROR|INTERRUPT|UNEXPECTEDPASS)\t'
 }
 
-names_failed() {
-    awk -F '\t' '$3 ~ /^(FAIL|TIMEOUT|ERROR|INTERRUPT|UNEXPECTEDPASS)$/ { print $1 ": " $2 }' "$stage_dir/tests.tsv"
+# Each failed test, with the start and end of its output.
+show_failed_tests() {
+    local name test
+    while IFS=$'\t' read -r name test; do
+        echo "$name: $test"
+        show_ends 20 "$(failed_log "$name" "$test")" | cut -c 1-400 | sed 's/^/| /'
+    done < <(awk -F '\t' -v OFS='\t' '$3 ~ /^(FAIL|TIMEOUT|ERROR|INTERRUPT|UNEXPECTEDPASS)$/ { print $1, $2 }' "$stage_dir/tests.tsv")
 }
 
 # Runs quickstart; its center must reach the accuracy LEAST.
