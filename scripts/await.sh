@@ -49,7 +49,7 @@ client_ended() { # NAME STATUS
 }
 
 fail_server() { # NAME STATUS
-    (($2 != exit_unsaved)) || say "$1 has not saved the center: its last checkpoint was not written"
+    say_unsaved "$1" "$2"
     fail_child "$1" "$2"
 }
 

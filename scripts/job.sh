@@ -248,6 +248,21 @@ kill_children() {
     done
 }
 
+say_unsaved() { # NAME STATUS of a psd
+    (($2 != exit_unsaved)) || say "$1 has not saved the center: its last checkpoint was not written"
+}
+
+# Of servers that have ended, and whose end nobody has looked at.
+say_all_unsaved() {
+    local pid status
+    for pid in "${!child[@]}"; do
+        [[ ${child[$pid]} == psd* ]] && ! kill -0 "$pid" 2>/dev/null || continue
+        status=0
+        wait "$pid" || status=$?
+        say_unsaved "${child[$pid]}" "$status"
+    done
+}
+
 # Waits for children that were told to end.
 await_ends() {
     local end=$((SECONDS + job_grace))
@@ -268,6 +283,7 @@ clean_up() {
         end_children 'psd*' # the second signal: it saves the center without those it waits for
         await_ends
     fi
+    say_all_unsaved
     kill_children
     [[ -z $socket_dir ]] || rm -rf "$socket_dir"
     for undo in "${at_end[@]}"; do

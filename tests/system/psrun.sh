@@ -395,7 +395,7 @@ ends
 { ((status == 1)) && says 'ended with status 137'; } || fail "all workers killed together: status $status"
 none_left
 
-background resumed --workers 2 --method async-easgd --resume --set checkpoint.every_s=1 -- "${endless[@]}"
+background resumed --workers 2 --method async-easgd --set checkpoint.every_s=1 -- "${endless[@]}"
 within 120 compgen -G "$folder/resumed/state-0/checkpoints/center-*[1-9]*.safetensors" >/dev/null || fail "resumed: no checkpoint"
 # A second one does not touch the folder: late workers need the endpoint file.
 status=0
