@@ -69,6 +69,9 @@ enum psc_result {
                           only be closed then */
 };
 
+/* What options.go_on may return. */
+#define PSC_GO_ON_UNLESS_HELD (-1)
+
 enum psc_role {
     PSC_PARAM = 0,  /* trained: the method moves it */
     PSC_BUFFER = 1, /* statistics, such as those of batch normalisation. Averaged over the workers. The
@@ -193,9 +196,11 @@ struct psc_options {
     void *own_step_arg;
     /* Called about every tenth of a second in the thread of a call that waits for the server. If it returns
      * 0, the wait ends and the call returns PSC_EINTERRUPTED. The message in progress may then have been
-     * applied completely, in part or not at all. It is for programs that handle signals between their own
-     * instructions, such as Python. It must not call the library. Waits for members of a clique do not call
-     * it; the clique's limits bound them. NULL: waits are not interrupted. */
+     * applied completely, in part or not at all. If it returns PSC_GO_ON_UNLESS_HELD, the wait ends so only
+     * where the server holds all that was sent until other workers have sent theirs (rounds); any other
+     * value: the wait goes on. It is for programs that handle signals between their own instructions, such
+     * as Python. It must not call the library. Waits for members of a clique do not call it; the clique's
+     * limits bound them. NULL: waits are not interrupted. */
     int (*go_on)(void *go_on_arg);
     void *go_on_arg;
     /* For display in /workers, psctl top and the live page. net, data: names such as "lenet" and

@@ -50,7 +50,9 @@ void psc_ask_to_go_on(struct psc_session *s)
     if (now - s->asked_s < ASK_S / 2)
         return;
     s->asked_s = now;
-    if (s->opt->go_on(s->opt->go_on_arg) != 0)
+    int answer = s->opt->go_on(s->opt->go_on_arg);
+    bool held = atomic_load_explicit(&s->held, memory_order_relaxed);
+    if (answer != 0 && (answer != PSC_GO_ON_UNLESS_HELD || !held))
         return;
     s->interrupted = true;
     psc_give_up(s, PSC_EINTERRUPTED);

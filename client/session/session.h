@@ -109,6 +109,8 @@ struct psc_session {
     bool runs;
     bool interrupted; /* options.go_on has ended a wait */
     double asked_s;   /* when options.go_on was last called */
+    /* Written by the thread that runs transfers: the server holds all that is in flight for other workers. */
+    atomic_bool held;
 };
 
 /* Starts the service thread. PSC_OK, or PSC_ESYSTEM with a sentence. */

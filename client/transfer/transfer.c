@@ -4,8 +4,10 @@
  * for retry_ms, the links are closed (after that the caller's vector is not read any more) and reopened, and
  * what was not answered is sent again under the same name. The server recognises what had landed. */
 #include <inttypes.h>
+#include <math.h>
 #include <poll.h>
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 
@@ -398,6 +400,7 @@ struct pace {
     double progress_s, retry_s, looked_s;
     struct psc_retry retry; /* of what was sent */
     bool hastened;          /* links are gone, and retry_s is for reopening them */
+    double held_s;          /* since when the server holds what is in flight */
 };
 
 static double pace_next(const struct psc *c, struct pace *p)
@@ -412,6 +415,27 @@ static void pace_begin(const struct psc *c, struct pace *p)
     psc_retry_reset(&p->retry);
     p->retry_s = p->progress_s + pace_next(c, p);
     p->hastened = false;
+}
+
+/* A wait for other workers is told after HELD_S, and then when one takes twice as long. */
+#define HELD_S 10.0
+
+/* Notes that everything in flight waits at the server for other workers, or no longer does. */
+static void note_held(struct psc *c, struct pace *p, bool held, double now)
+{
+    struct psc_transfer_state *ts = &c->transfer_state;
+    if (held != atomic_load_explicit(&c->session.held, memory_order_relaxed)) {
+        atomic_store_explicit(&c->session.held, held, memory_order_relaxed);
+        p->held_s = now;
+    }
+    if (!held || now - p->held_s < fmax(HELD_S, 2 * ts->held_told_s))
+        return;
+    ts->held_told_s = now - p->held_s;
+    char sentence[160];
+    snprintf(sentence, sizeof sentence,
+             "the server has held this worker's message for %.0f s: it waits for those of other workers",
+             ts->held_told_s);
+    psc_session_say(&c->session, sentence);
 }
 
 /* Links that are gone, or could not be opened, are retried sooner than chunks are sent again. */
@@ -491,7 +515,9 @@ static int run_flights(struct psc *c, const struct psc_followers *followers)
             return rc;
         pace.progress_s += own_sleep_s(c, &pace.looked_s);
         double now = ps_now_s();
-        if (is_parked(c) || (waits_for_caller(c) && !is_cut_off(c, &pace)))
+        bool parked = is_parked(c);
+        note_held(c, &pace, parked, now);
+        if (parked || (waits_for_caller(c) && !is_cut_off(c, &pace)))
             pace_begin(c, &pace);
         else if (waits_for_caller(c))
             pace.progress_s = now;
@@ -559,7 +585,10 @@ int psc_transfer_run(struct psc *c, const struct psc_transfer *t, const struct p
         rc = begin(c, t);
     if (rc != PSC_OK)
         return end_unbegun(c, followers, rc);
-    if ((rc = run_flights(c, followers)) != PSC_OK || ts->links.leaving) {
+    atomic_store_explicit(&c->session.held, false, memory_order_relaxed);
+    rc = run_flights(c, followers);
+    atomic_store_explicit(&c->session.held, false, memory_order_relaxed);
+    if (rc != PSC_OK || ts->links.leaving) {
         /* This includes the end of a drain: nothing may remain in flight. */
         psc_links_close(c);
         ts->links.epoch = 0;

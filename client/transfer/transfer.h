@@ -195,6 +195,7 @@ struct psc_transfer_state {
     uint32_t n_flights;
     uint32_t tracks;       /* of the method that the lanes' tables are for */
     bool one_by_one;       /* the method has changed: those that have landed are pulled one after the other */
+    double held_told_s;    /* the longest wait for other workers that was told */
     struct ps_range scope; /* of the flight whose pieces are being moved: psc_flight_take_up */
     struct ps_range cover; /* likewise */
     struct psc_links links;

@@ -477,6 +477,25 @@ static const char *say_stop(const struct cnn_training *t)
     return asked || !served ? "stopped" : "drained";
 }
 
+/* Whether a step failed because a stop ended its wait: for other workers, or for a member that has left. */
+static bool is_left_waiting(const struct cnn_training *t, int rc)
+{
+    return (rc == PSC_EINTERRUPTED || rc == PSC_ECLIQUE) && cnn_stop_asked(t->job->stop);
+}
+
+/* Training that ends so has no state of its last step. Returns an enum cnn_exit. */
+static int leave_waiting(const struct cnn_training *t)
+{
+    ps_log(PS_LOG_INFO, "train.stopped",
+           "a signal asked to stop: stopped after %" PRIu64 " steps, within the next: %s", t->step,
+           psc_error(t->job->psc));
+    if (t->job->args->state != NULL)
+        ps_log(PS_LOG_WARN, "state.lost",
+               "--state: what was done since the last save is not saved: a resume goes on from there, if "
+               "there is one");
+    return CNN_EXIT_OK;
+}
+
 /* Runs until the last step, a drain, a signal or a failure. */
 static int loop(struct cnn_training *t, bool drained)
 {
@@ -495,6 +514,10 @@ static int loop(struct cnn_training *t, bool drained)
     }
     if (rc >= 0 && failed == CNN_EXIT_OK)
         rc = take_scores(t, 0);
+    if (is_left_waiting(t, rc)) {
+        say_end(t, "stopped");
+        return leave_waiting(t);
+    }
     if (ended)
         how = say_stop(t);
     if (rc >= 0 && failed == CNN_EXIT_OK) {

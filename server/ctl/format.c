@@ -98,6 +98,21 @@ int ctl_column_width(const struct ctl_column *column, const json_t *list)
     return width;
 }
 
+struct ctl_text ctl_workers(const json_t *status)
+{
+    const json_t *w = json_object_get(status, "workers");
+    char awaited[64] = "", silent[64] = "";
+    struct ctl_text t;
+    if (json_integer_value(json_object_get(w, "awaited")) > 0)
+        snprintf(awaited, sizeof awaited, " of %.20s that the first round waits for",
+                 ctl_get(w, "awaited").s);
+    if (json_integer_value(json_object_get(w, "silent")) > 0)
+        snprintf(silent, sizeof silent, ", %.20s silent", ctl_get(w, "silent").s);
+    snprintf(t.s, sizeof t.s, "%.20s active%s%s, %.20s observers", ctl_get(w, "active").s, awaited, silent,
+             ctl_get(w, "observers").s);
+    return t;
+}
+
 void ctl_print_table(FILE *out, const struct ctl_column *columns, size_t n_columns, const json_t *list)
 {
     size_t n = json_array_size(list);

@@ -19,6 +19,7 @@ struct ctl_text ctl_text_of(const json_t *value);
 struct ctl_text ctl_get(const json_t *object, const char *key);
 struct ctl_text ctl_get_bytes(const json_t *object, const char *key); /* "1.6 MiB" */
 struct ctl_text ctl_duration(double seconds);                         /* "5 min 03 s" */
+struct ctl_text ctl_workers(const json_t *status);                    /* "2 active, 0 observers" */
 bool ctl_is_known(const json_t *object, const char *key);             /* present and not null */
 
 /* Number of UTF-8 characters, each assumed to take one column of a terminal; bytes of the first `width` of

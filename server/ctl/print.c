@@ -114,11 +114,8 @@ static void print_training(FILE *out, const json_t *status)
 
 static void print_workers_line(FILE *out, const json_t *status)
 {
-    const json_t *w = json_object_get(status, "workers"), *e = json_object_get(status, "evaluation");
-    fprintf(out, "workers     %s active", ctl_get(w, "active").s);
-    if (json_integer_value(json_object_get(w, "silent")) > 0)
-        fprintf(out, ", %s silent", ctl_get(w, "silent").s);
-    fprintf(out, ", %s observers\n", ctl_get(w, "observers").s);
+    const json_t *e = json_object_get(status, "evaluation");
+    fprintf(out, "workers     %s\n", ctl_workers(status).s);
     if (ctl_is_known(e, "test_accuracy") || ctl_is_known(e, "test_loss"))
         fprintf(out, "evaluation  accuracy %s, loss %s at version %s\n", ctl_get(e, "test_accuracy").s,
                 ctl_get(e, "test_loss").s, ctl_get(e, "center_version").s);

@@ -487,12 +487,8 @@ static void show_checkpoint(struct sheet *sheet, enum ctl_style style)
 static void show_workers_line(struct sheet *sheet)
 {
     const struct ctl_top *top = sheet->top;
-    const json_t *n = json_object_get(top->now.status, "workers");
     struct words w = words_begin(sheet, CTL_PLAIN, "workers");
-    char silent[300] = "";
-    if (number(n, "silent") > 0)
-        snprintf(silent, sizeof silent, ", %s silent", ctl_get(n, "silent").s);
-    words_addf(&w, "%s active%s, %s observers", ctl_get(n, "active").s, silent, ctl_get(n, "observers").s);
+    words_add(&w, ctl_workers(top->now.status).s);
     words_addf(&w, "sorted by %s", sortings[top->sorting].name);
     words_end(&w);
 }

@@ -74,11 +74,17 @@ static bool expects_some(const struct psd_job *job)
     return false;
 }
 
-static bool are_enough(const struct psd_job *job)
+static uint32_t count_active(const struct psd_job *job)
 {
-    uint32_t wanted = job->cfg->hyper.workers, n = 0;
+    uint32_t n = 0;
     for (uint32_t i = 0; i < job->sessions->n_workers_max; i++)
         n += job->sessions->slots[i].state == PSD_SESSION_ACTIVE;
+    return n;
+}
+
+static bool are_enough(const struct psd_job *job)
+{
+    uint32_t wanted = job->cfg->hyper.workers, n = count_active(job);
     /* Workers that survived a restart of psd wait at most silence_s for the others of the checkpoint. */
     bool may_begin = n > 0 && !expects_some(job);
     return (wanted > 0 && n >= wanted) || ((wanted == 0 || job->membership.revived) && may_begin);
@@ -130,7 +136,19 @@ void psd_membership_joined(struct psd_job *job)
         m->started = true;
         publish(job, 0);
         psd_tell_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_GO});
+    } else if (psd_membership_awaits(job) > 0 &&
+               ps_log_allows(&job->sender->log_limit, "round.waits", "workers that wait for others")) {
+        ps_log(PS_LOG_INFO, "round.waits",
+               "%u of %u workers are there (workers): the first %s waits for the others", count_active(job),
+               psd_membership_awaits(job), job->center->admission->rounds ? "round" : "step");
     }
+}
+
+uint32_t psd_membership_awaits(const struct psd_job *job)
+{
+    const struct psd_membership *m = &job->membership;
+    uint32_t wanted = job->cfg->hyper.workers;
+    return has_members(job) && !m->started && !m->revived && count_active(job) < wanted ? wanted : 0;
 }
 
 void psd_membership_save(struct psd_job *job)

@@ -26,6 +26,8 @@ int psd_membership_init(struct psd_job *job); /* -ENOMEM */
 void psd_membership_finish(struct psd_job *job);
 /* A worker has become active, or the number may have become sufficient. */
 void psd_membership_joined(struct psd_job *job);
+/* The number of workers that must be there before the job starts; 0: it does not wait for more. */
+uint32_t psd_membership_awaits(const struct psd_job *job);
 void psd_membership_reset(struct psd_job *job); /* the lanes have released the center */
 void psd_membership_save(struct psd_job *job);  /* the lanes copy the center after the next round */
 void psd_membership_held(struct psd_job *job, const struct psd_lane *lane, uint64_t first);

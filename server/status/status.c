@@ -254,11 +254,11 @@ static json_t *workers_json(const struct psd_status *status)
 {
     uint32_t silent = psd_job_count_silent(status->job, false),
              blind = psd_job_count_silent(status->job, true);
-    return json_pack("{s:I, s:I, s:I, s:I}", "active",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "active",
                      (json_int_t)(psd_sessions_count(status->sessions, false) - silent), "silent",
-                     (json_int_t)silent, "observers",
-                     (json_int_t)(psd_sessions_count(status->sessions, true) - blind), "silent_observers",
-                     (json_int_t)blind);
+                     (json_int_t)silent, "awaited", (json_int_t)psd_membership_awaits(status->job),
+                     "observers", (json_int_t)(psd_sessions_count(status->sessions, true) - blind),
+                     "silent_observers", (json_int_t)blind);
 }
 
 static json_t *status_json(struct psd_status *status)

@@ -180,12 +180,17 @@ static int begin(struct cnn_job *job)
     return rc;
 }
 
+/* A stop lets the round in progress end if it does so within this time. */
+#define LAST_ROUND_S 10
+
 /* The library calls it while it waits. A signal ends the wait of a process that has not joined: it has
- * nothing to finish. */
+ * nothing to finish. Later it ends a wait for other workers, who may never come. */
 static int may_wait(void *arg)
 {
     struct cnn_job *job = arg;
-    return job->joined || !cnn_stop_asked(job->stop);
+    if (!job->joined)
+        return !cnn_stop_asked(job->stop);
+    return cnn_stop_asked_before(job->stop, LAST_ROUND_S) ? PSC_GO_ON_UNLESS_HELD : 1;
 }
 
 /* Whether a signal ended the wait to join, or arrived while the clique did not form. The process then exits

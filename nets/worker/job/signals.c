@@ -13,6 +13,7 @@ static void *take_signals(void *arg)
         pthread_mutex_lock(&stop->lock);
         bool second = stop->asked;
         stop->asked = true;
+        stop->asked_s = ps_now_s();
         ps_cond_wake(&stop->wake);
         pthread_mutex_unlock(&stop->lock);
         if (second)
@@ -51,6 +52,14 @@ void cnn_stop_finish(struct cnn_stop *stop)
 bool cnn_stop_asked(struct cnn_stop *stop)
 {
     return cnn_stop_wait(stop, 0);
+}
+
+bool cnn_stop_asked_before(struct cnn_stop *stop, double seconds)
+{
+    pthread_mutex_lock(&stop->lock);
+    bool before = stop->asked && ps_now_s() - stop->asked_s >= seconds;
+    pthread_mutex_unlock(&stop->lock);
+    return before;
 }
 
 bool cnn_stop_wait(struct cnn_stop *stop, double seconds)

@@ -184,8 +184,11 @@ function showTiles(s) {
          p.learning_rate_now === p.learning_rate ? kind : `${kind}, of ${short(p.learning_rate)}`);
     tile("period", periodOf(p), "local steps");
     const w = s.workers, n = w.observers;
-    tile("workers", String(w.active),
-         w.silent > 0 ? `and ${w.silent} silent` : `and ${n} ${n === 1 ? "observer" : "observers"}`);
+    if (w.awaited > 0)
+        tile("workers", `${w.active} of ${w.awaited}`, "for the first round");
+    else
+        tile("workers", String(w.active),
+             w.silent > 0 ? `and ${w.silent} silent` : `and ${n} ${n === 1 ? "observer" : "observers"}`);
     if (known(s.center_norm)) tile("‖x̃‖", short(s.center_norm), `of ${s.model.floats} values`);
 }
 

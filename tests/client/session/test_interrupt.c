@@ -136,6 +136,57 @@ START_TEST(a_started_exchange_is_waited_for)
 }
 END_TEST
 
+/* Answers as long as it is asked, and after `left` questions with 0. */
+static int go_on_unless_held(void *arg)
+{
+    struct patience *p = arg;
+    p->asked_after++;
+    return p->left-- > 0 ? PSC_GO_ON_UNLESS_HELD : 0;
+}
+
+static struct psc *join_unless_held(struct patience *p)
+{
+    struct psc_options opt = options_with(p, psd.endpoint);
+    struct psc *c;
+    opt.go_on = go_on_unless_held;
+    opt.heartbeat_ms = 100;
+    p->left = ENDLESS;
+    ck_assert_int_eq(psc_open(&opt, &c), PSC_OK);
+    assert_ok(c, psc_begin(c, &model, 1, x[0]));
+    return c;
+}
+
+/* Nobody but this worker is there, and two are wanted: its message waits at the server. */
+START_TEST(a_message_that_is_held_may_be_left)
+{
+    struct patience p;
+    bool overlap = _i;
+    rig_start(&psd, (const char *[]){"method=sync-easgd", "period=1", "workers=2",
+                                     overlap ? "overlap=true" : "overlap=false", NULL});
+    struct psc *c = join_unless_held(&p);
+    int rc = psc_step(c, x[0], g, 1);
+    if (rc == PSC_OK && overlap)
+        rc = psc_step(c, x[0], g, 1);
+    ck_assert_msg(rc == PSC_EINTERRUPTED, "%s: %s", psc_result_name(rc), psc_error(c));
+    psc_close(c);
+}
+END_TEST
+
+/* The server does not answer: what was sent may be on its way. */
+START_TEST(a_message_that_is_not_held_is_waited_for)
+{
+    struct patience p;
+    rig_start(&psd, (const char *[]){"method=async-easgd", "period=1", NULL});
+    struct psc *c = join_unless_held(&p);
+    kill(psd.pid, SIGSTOP);
+    p = (struct patience){.left = PATIENCE};
+    ck_assert_int_eq(psc_step(c, x[0], g, 1), PSC_EINTERRUPTED);
+    kill(psd.pid, SIGCONT);
+    ck_assert_int_eq(p.asked_after, PATIENCE + 1);
+    psc_close(c);
+}
+END_TEST
+
 START_TEST(an_overlapped_exchange_is_waited_for)
 {
     struct patience p;
@@ -192,6 +243,8 @@ int main(void)
     tcase_add_test(tc, the_job_has_not_begun);
     tcase_add_test(tc, a_round_waits_for_others);
     tcase_add_test(tc, a_started_exchange_is_waited_for);
+    tcase_add_loop_test(tc, a_message_that_is_held_may_be_left, 0, 2);
+    tcase_add_test(tc, a_message_that_is_not_held_is_waited_for);
     tcase_add_test(tc, an_overlapped_exchange_is_waited_for);
     tcase_add_test(tc, an_offered_vector_is_waited_for);
     suite_add_tcase(suite, tc);

@@ -644,6 +644,17 @@ static const char *const trained[] = {
     "\"center_norm\":24.75,\"checkpoint\":{}}",
     NULL};
 
+START_TEST(who_is_missing_in_the_first_round_is_told)
+{
+    static const char *const statuses[] = {
+        "{\"workers\":{\"active\":1,\"silent\":1,\"awaited\":3,\"observers\":0}}", NULL};
+    struct script script = {.statuses = statuses};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock status", text, sizeof text), 0);
+    assert_has(text, "\nworkers     1 active of 3 that the first round waits for, 1 silent, 0 observers\n");
+}
+END_TEST
+
 START_TEST(what_is_trained_is_laid_out)
 {
     struct script script = {.statuses = trained};
@@ -828,6 +839,7 @@ int main(void)
     tcase_add_test(tc, top_prints_a_frame);
     tcase_add_test(tc, top_compares_nothing_with_a_psd_before_a_restart);
     tcase_add_test(tc, top_fits_the_terminal);
+    tcase_add_test(tc, who_is_missing_in_the_first_round_is_told);
     tcase_add_test(tc, what_is_trained_is_laid_out);
     tcase_add_test(tc, workers_that_others_wait_for_are_named);
     tcase_add_test(tc, other_answers_are_refused);

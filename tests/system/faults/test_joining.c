@@ -94,10 +94,29 @@ START_TEST(a_member_that_waits_for_its_clique_ends_well_after_a_signal)
 }
 END_TEST
 
+/* The first round waits for a second worker, and who looks is told so. */
+START_TEST(a_worker_that_waits_for_another_ends_after_a_signal)
+{
+    struct daemon d;
+    static const char *const of_two[] = {"method=sync-easgd", "workers=2", NULL};
+    ck_assert_int_eq(daemon_prepare(&d, NULL, of_two), 0);
+    ck_assert_int_eq(daemon_start(&d, NULL), 0);
+    pid_t pid = psworker_start(&d, "one", (const char *const[]){"--net", "linear", NULL});
+    ck_assert(will_say(&d, "one", "it waits for those of other workers"));
+    ck_assert(daemon_will_log(&d, "1 of 2 workers are there", TEST_HANG_S));
+    ck_assert(daemon_reaches(&d, "/status", "workers.awaited", 2, TEST_HANG_S));
+    kill(pid, SIGTERM);
+    ck_assert_int_eq(psworker_wait(pid, TEST_HANG_S), 0);
+    ck_assert(will_say(&d, "one", "a signal asked to stop: stopped after 0 steps"));
+    daemon_remove(&d);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {a_worker_that_waits_for_a_server_ends_at_the_first_signal,
                                   an_evaluator_that_waits_for_a_model_ends_at_the_first_signal,
-                                  a_member_that_waits_for_its_clique_ends_well_after_a_signal};
+                                  a_member_that_waits_for_its_clique_ends_well_after_a_signal,
+                                  a_worker_that_waits_for_another_ends_after_a_signal};
     return suite_run("joining", tests, sizeof tests / sizeof *tests, 4 * TEST_HANG_S);
 }
