@@ -127,12 +127,17 @@ class Sums(Case):
                 vector.normal_()
             wanted = values[0] + values[1]
 
-            def member(rank: int, gpus: Any = gpus, values: Any = values, name: str = str(site)) -> None:
+            summed: list[int] = []
+            name = "-".join(site or ("right",))
+
+            def member(rank: int, gpus: Any = gpus, values: Any = values, name: str = name, summed: list[int] = summed) -> None:
                 with psclient.Ring(f"psd:{psd.endpoint}", 2, rank=rank, name=name) as ring:
                     work = functools.partial(ring.allreduce, codec=None)
                     _place.through_the_host(gpus[rank], gpus[rank].stream(), values[rank].view(10, 100), work)
+                summed.append(rank)
 
             in_threads(member)
+            self.assertEqual(sorted(summed), [0, 1])
             same = all(torch.equal(vector, wanted) for vector in values)
             self.assertEqual(same, site is None, site)
 

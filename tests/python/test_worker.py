@@ -13,6 +13,7 @@ import unittest
 import weakref
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -490,6 +491,41 @@ class Values(unittest.TestCase):
             other.join(HANG_S)
             self.assertEqual(len(found), 1)
             self.assertRegex(found[0], "rank 0 is gone")
+
+    def test_a_ring_that_is_dropped_is_closed(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            others: list[psclient.Ring] = []
+            other = threading.Thread(target=lambda: others.append(psclient.Ring(f"file:{folder}/ring", 2, rank=1)))
+            other.start()
+            ring = psclient.Ring(f"file:{folder}/ring", 2, rank=0)
+            other.join(HANG_S)
+            with self.assertWarnsRegex(ResourceWarning, "Ring rank 0 of 2> was not closed"):
+                del ring
+                gc.collect()
+            with others[0] as left, self.assertRaises(psclient.CliqueError):
+                left.barrier()
+
+    def test_a_ring_and_its_worker_may_be_dropped_in_a_circle(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            ring = psclient.Ring(f"file:{folder}/ring", 1)
+            worker = psclient.Worker(local=psclient.Local("d-sync", learning_rate=1), clique=ring)
+            ring.circle = [worker, ring]  # type: ignore[attr-defined]
+            calls = ("psc_close", "psc_clique_close")
+            closed: list[str] = []
+
+            def watch(call: str) -> Any:
+                real = getattr(psclient._native.lib, call)
+
+                def close(handle: Any) -> None:
+                    closed.append(call)
+                    real(handle)
+
+                return mock.patch.object(psclient._native.lib, call, close)
+
+            with watch(calls[0]), watch(calls[1]), self.assertWarns(ResourceWarning):
+                del ring, worker
+                gc.collect()
+            self.assertEqual(tuple(closed), calls)
 
     def test_a_closed_ring_is_refused_and_closes_its_workers(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

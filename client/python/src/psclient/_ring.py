@@ -6,6 +6,7 @@ import contextlib
 import ctypes as C
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -65,6 +66,8 @@ class Ring:
         self._handle = C.c_void_p()
         self._lock = threading.Lock()
         self._workers: weakref.WeakSet[Worker] = weakref.WeakSet()  # whose clique it is
+        self._in_use: set[int] = set()  # the ids of those: a collection may empty the WeakSet before it comes to them
+        self._dropped = False  # it is closed with the last of those
         try:
             self._check(_lib.psc_ring_open(C.byref(options), C.byref(self._handle)))
         except BaseException:
@@ -137,6 +140,21 @@ class Ring:
             self._check(_lib.psc_clique_shrink(self._handle, *arguments, C.byref(out)))
         return Shrunk(out.step, out.source, out.behind, out.lost)
 
+    def _serve(self, worker: Worker) -> None:
+        """The worker, which keeps a reference to this ring, is about to use it."""
+        self._workers.add(worker)
+        self._in_use.add(id(worker))
+
+    def _serve_no_more(self, worker: Worker) -> None:
+        self._workers.discard(worker)
+        self._in_use.discard(id(worker))
+        self._close_if_dropped()
+
+    def _close_if_dropped(self) -> None:
+        if self._dropped and not self._in_use:
+            with contextlib.suppress(Exception):
+                self.close()
+
     def close(self) -> None:
         """Closes the workers whose clique it is. Calls of the other members fail. May be called twice; InvalidArgument while
         another thread is in a call of the ring or of such a worker."""
@@ -153,3 +171,13 @@ class Ring:
 
     def __exit__(self, *why: object) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_handle", None):
+            return
+        warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=1)
+        self._dropped = True
+        self._close_if_dropped()
+
+    def __repr__(self) -> str:
+        return f"<psclient.Ring {f'rank {self.rank} of {self.size}' if self._handle else 'closed'}>"

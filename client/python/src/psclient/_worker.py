@@ -201,7 +201,7 @@ class Worker:
             options.clique = clique._handle
         _open_workers.add(self)
         if clique is not None:
-            clique._workers.add(self)
+            clique._serve(self)
         with self._use("Worker"):
             rc = _lib.psc_open(C.byref(options), C.byref(self._handle))
             if rc != _OK:
@@ -288,7 +288,7 @@ class Worker:
         self._started, self._stepped, self._before = {}, (), ()
         _open_workers.discard(self)
         if self._clique is not None:
-            self._clique._workers.discard(self)
+            self._clique._serve_no_more(self)
 
     def _size_of(self, call: str, tensor: str | None) -> int:
         if tensor not in self._sizes:
