@@ -256,7 +256,8 @@ say_unsaved() { # NAME STATUS of a psd
 say_all_unsaved() {
     local pid status
     for pid in "${!child[@]}"; do
-        [[ ${child[$pid]} == psd* ]] && ! kill -0 "$pid" 2>/dev/null || continue
+        [[ ${child[$pid]} == psd* ]] || continue
+        ! kill -0 "$pid" 2>/dev/null || continue
         status=0
         wait "$pid" || status=$?
         say_unsaved "${child[$pid]}" "$status"
