@@ -289,14 +289,17 @@ static int begin_step(struct psc *c, const char *call, float *x, const float *g,
     if ((rc = psc_key_round_check(c, call, NULL, false)) != PSC_OK)
         return rc;
     c->error.text[0] = 0;
+    float *before = c->worker.caller_x;
     c->worker.caller_x = x;
     s->gathers = false;
     s->clock = c->worker.clock;
     s->x = x;
     s->g = g;
     s->n_samples = n_samples;
-    if (!c->worker.stepped && (rc = psc_group_agree_on_clock(c)) == PSC_EINVAL)
+    if (!c->worker.stepped && (rc = psc_group_agree_on_clock(c)) == PSC_EINVAL) {
+        c->worker.caller_x = before; /* the caller may let go of x */
         return rc;
+    }
     c->worker.stepped = true;
     rc = rc == PSC_OK ? begin_sum(c) : rc;
     s->lost = psc_losses_may_go_on(&c->group, rc);
