@@ -285,7 +285,9 @@ static int save(struct psc *c, const char *path, const struct contents *s)
     int rc = check_finite(c, "psc_save", path, s->vectors, N_ALL);
     if (rc != PSC_OK)
         return rc;
-    rc = write_file(path, s);
+    char target[PATH_MAX];
+    if ((rc = ps_file_resolve(path, target, sizeof target)) == 0)
+        rc = write_file(target, s);
     if (rc == -ENOMEM)
         return ps_fail(&c->error, PSC_ENOMEM, "psc_save: no memory");
     return rc == 0 ? PSC_OK

@@ -1,7 +1,10 @@
 #include "proto/file.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 int ps_file_read(int fd, uint64_t at, void *to, size_t len, size_t *got)
@@ -45,4 +48,24 @@ int ps_file_append(int fd, const void *bytes, size_t len, size_t *written)
 int ps_file_write(int fd, uint64_t at, const void *bytes, size_t len, size_t *written)
 {
     return write_all(fd, false, at, bytes, len, written);
+}
+
+int ps_file_resolve(const char *path, char *out, size_t size)
+{
+    enum { MOST_LINKS = 40 };
+    char target[PATH_MAX];
+    if (snprintf(out, size, "%s", path) >= (int)size)
+        return -ENAMETOOLONG;
+    for (int i = 0; i < MOST_LINKS; i++) {
+        ssize_t n = readlink(out, target, sizeof target);
+        if (n < 0)
+            return 0; /* no link; other errors are those of whoever opens the file */
+        const char *slash = strrchr(out, '/');
+        size_t kept = target[0] == '/' || slash == NULL ? 0 : (size_t)(slash - out) + 1;
+        if ((size_t)n == sizeof target || kept + (size_t)n >= size)
+            return -ENAMETOOLONG;
+        memcpy(out + kept, target, (size_t)n);
+        out[kept + (size_t)n] = 0;
+    }
+    return -ELOOP;
 }

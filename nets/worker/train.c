@@ -477,10 +477,11 @@ static const char *say_stop(const struct cnn_training *t)
     return asked || !served ? "stopped" : "drained";
 }
 
-/* Whether a step failed because a stop ended its wait: for other workers, or for a member that has left. */
+/* Whether a step failed because a stop ended the wait for other workers; of a partition, the first one's. */
 static bool is_left_waiting(const struct cnn_training *t, int rc)
 {
-    return (rc == PSC_EINTERRUPTED || rc == PSC_ECLIQUE) && cnn_stop_asked(t->job->stop);
+    return (rc == PSC_EINTERRUPTED || (rc == PSC_ECLIQUE && t->job->partition != NULL)) &&
+           cnn_stop_asked(t->job->stop);
 }
 
 /* Training that ends so has no state of its last step. Returns an enum cnn_exit. */
@@ -494,6 +495,15 @@ static int leave_waiting(const struct cnn_training *t)
                "--state: what was done since the last save is not saved: a resume goes on from there, if "
                "there is one");
     return CNN_EXIT_OK;
+}
+
+/* Without psd nothing was saved meanwhile, and x is that of the last step. The members of a clique would save
+ * different steps. */
+static void save_before_failing(struct cnn_training *t)
+{
+    const struct cnn_worker_args *a = t->job->args;
+    if (a->state != NULL && a->server == NULL && !cnn_job_is_shared(t->job) && t->step > 0 && t->begun == 0)
+        save(t);
 }
 
 /* Runs until the last step, a drain, a signal or a failure. */
@@ -527,6 +537,8 @@ static int loop(struct cnn_training *t, bool drained)
         if (examines(t))
             failed = cnn_scorer_end(&t->exam.scorer, failed);
     }
+    if (t->data_failed || failed != CNN_EXIT_OK)
+        save_before_failing(t);
     say_end(t, rc < 0 || failed != CNN_EXIT_OK ? "failed" : how);
     if (failed != CNN_EXIT_OK)
         return failed;

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -293,6 +294,26 @@ START_TEST(two_that_save_at_a_time_do_not_mix)
 }
 END_TEST
 
+/* Such as one to a folder that the worker's next node has, too. */
+START_TEST(a_link_stays_and_leads_to_the_state)
+{
+    char link[200];
+    struct stat st;
+    rig_roll(start, N, 70);
+    start_psd(easgd);
+    struct psc *c = join();
+    snprintf(link, sizeof link, "%s.link", path);
+    ck_assert_int_eq(symlink(strrchr(path, '/') + 1, link), 0);
+    unlink(path);
+    assert_ok(c, psc_save(c, link, x, NULL, 0));
+    ck_assert_int_eq(lstat(link, &st), 0);
+    ck_assert(S_ISLNK(st.st_mode));
+    assert_ok(c, psc_load(c, path, x, NULL, 0, NULL));
+    unlink(link);
+    psc_close(c);
+}
+END_TEST
+
 /* psd asks every worker when it has written a checkpoint, and says of which version. */
 START_TEST(psd_asks_to_save)
 {
@@ -323,6 +344,7 @@ int main(void)
     tcase_add_test(tc, what_does_not_fit_is_refused);
     tcase_add_test(tc, values_that_are_not_finite_are_not_saved);
     tcase_add_test(tc, two_that_save_at_a_time_do_not_mix);
+    tcase_add_test(tc, a_link_stays_and_leads_to_the_state);
     tcase_add_test(tc, psd_asks_to_save);
     suite_add_tcase(suite, tc);
     return unit_run(suite);

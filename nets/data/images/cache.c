@@ -15,6 +15,7 @@
 
 #include "proto/bytes.h"
 #include "proto/clock.h"
+#include "proto/file.h"
 #include "proto/log.h"
 
 static const char magic[8] = {'p', 's', 'd', 'i', 'm', 'g', '0', '1'};
@@ -200,7 +201,7 @@ static bool is_to_be_made(int rc)
 static int write_and_rename(struct cnn_images *set, const char *path, const struct cnn_cache_wish *wish,
                             uint32_t threads, struct ps_error *err)
 {
-    char new[PATH_MAX];
+    char new[PATH_MAX + 4];
     uint32_t n_left_out = 0;
     double begin = ps_now_s();
     snprintf(new, sizeof new, "%s.new", path); /* fits: the length of FILE.lock was checked */
@@ -271,14 +272,17 @@ int cnn_cache_open(struct cnn_images *set, const char *path, uint32_t side, uint
                    struct cnn_cache **out, struct ps_error *err)
 {
     struct ps_error why = {""};
+    char file[PATH_MAX];
     int rc;
     struct cnn_cache_wish wish = {.side = side,
                                   .n_train = set->list.of[CNN_TRAIN].n,
                                   .n_test = set->list.of[CNN_TEST].n,
                                   .key = key_of(set, &why, &rc)};
+    if (rc == 0 && (rc = ps_file_resolve(path, file, sizeof file)) < 0)
+        ps_fail(&why, rc, "%s", strerror(-rc));
     if (rc == 0)
-        rc = map(path, &wish, out, &why);
+        rc = map(file, &wish, out, &why);
     if (is_to_be_made(rc))
-        rc = make_locked(set, path, &wish, threads, out, &why);
+        rc = make_locked(set, file, &wish, threads, out, &why);
     return rc != 0 ? ps_fail(err, rc, "cache %.160s: %.300s", path, why.text) : 0;
 }

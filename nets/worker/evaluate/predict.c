@@ -133,6 +133,14 @@ static int predict_batch(struct prediction *p, uint32_t n)
     return CNN_EXIT_INTERNAL;
 }
 
+/* Status 1: who reads the lines must not take them for all. */
+static int stop(const struct prediction *p)
+{
+    ps_log(PS_LOG_ERROR, "predict.stopped",
+           "a signal asked to stop: %" PRIu64 " images were predicted, not all", p->n);
+    return CNN_EXIT_INTERNAL;
+}
+
 static int predict_all(struct prediction *p)
 {
     int got, rc = CNN_EXIT_OK;
@@ -144,6 +152,8 @@ static int predict_all(struct prediction *p)
             return CNN_EXIT_DATA;
         }
         rc = predict_batch(p, (uint32_t)got);
+        if (rc == CNN_EXIT_OK && cnn_stop_asked(p->job->stop))
+            return stop(p);
     }
     if (rc == CNN_EXIT_OK && p->n == 0) {
         ps_log(PS_LOG_ERROR, "data.failed", "no image of the test set can be read");

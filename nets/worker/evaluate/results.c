@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "nets/worker/job/output.h"
 #include "nets/worker/job/progress.h"
+#include "proto/file.h"
 #include "proto/log.h"
 
 int cnn_results_open(struct cnn_results *r, struct cnn_job *job)
@@ -47,35 +49,47 @@ static void print(const struct cnn_results *r, FILE *out, const char *vector, ui
     }
 }
 
-/* A pipe, or a device such as /dev/stdout: it is written to, not replaced. */
-static bool is_no_file(const char *path)
+static int write_to(const struct cnn_results *r, FILE *out, const char *vector, uint64_t version)
 {
-    struct stat there;
-    return stat(path, &there) == 0 && !S_ISREG(there.st_mode);
+    errno = 0;
+    print(r, out, vector, version);
+    bool whole = ferror(out) == 0;
+    if ((out == stdout ? fflush(out) : fclose(out)) == 0 && whole)
+        return 0;
+    return errno != 0 ? -errno : -EIO;
 }
 
 /* Writes PATH.tmp and renames it, so that a reader never sees a partial file. */
+static int replace(const struct cnn_results *r, const char *vector, uint64_t version)
+{
+    char path[PATH_MAX], aside[PATH_MAX];
+    int rc = ps_file_resolve(r->job->args->confusion, path, sizeof path);
+    if (rc == 0 && snprintf(aside, sizeof aside, "%s.tmp", path) >= (int)sizeof aside)
+        rc = -ENAMETOOLONG;
+    if (rc < 0)
+        return rc;
+    FILE *out = fopen(aside, "we");
+    if (out == NULL)
+        return -errno;
+    rc = write_to(r, out, vector, version);
+    if (rc == 0 && rename(aside, path) != 0)
+        rc = -errno;
+    if (rc < 0)
+        unlink(aside);
+    return rc;
+}
+
+static int write_in_place(const struct cnn_results *r, const char *vector, uint64_t version)
+{
+    const char *path = r->job->args->confusion;
+    FILE *out = cnn_output_is_stdout(path) ? stdout : fopen(path, "we");
+    return out != NULL ? write_to(r, out, vector, version) : -errno;
+}
+
 int cnn_results_write(struct cnn_results *r, const char *vector, uint64_t version)
 {
     const char *path = r->job->args->confusion;
-    const bool replaces = !is_no_file(path);
-    char aside[PATH_MAX];
-    int rc = 0;
-    FILE *out = NULL;
-    if (snprintf(aside, sizeof aside, "%s%s", path, replaces ? ".tmp" : "") >= (int)sizeof aside)
-        rc = -ENAMETOOLONG;
-    else if ((out = fopen(aside, "we")) == NULL)
-        rc = -errno;
-    else {
-        print(r, out, vector, version);
-        bool whole = ferror(out) == 0;
-        if (fclose(out) != 0 || !whole)
-            rc = errno != 0 ? -errno : -EIO;
-        else if (replaces && rename(aside, path) != 0)
-            rc = -errno;
-        if (rc < 0 && replaces)
-            unlink(aside);
-    }
+    int rc = cnn_output_is_in_place(path) ? write_in_place(r, vector, version) : replace(r, vector, version);
     if (rc < 0)
         ps_log(PS_LOG_ERROR, "confusion.failed", "--confusion %s: cannot be written: %s", path,
                strerror(-rc));

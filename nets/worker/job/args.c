@@ -264,6 +264,7 @@ static int check_method(const struct cnn_worker_args *a, struct ps_error *err)
     } with_server[] = {{"server", a->server != NULL},
                        {"evaluate", a->evaluate},
                        {"once", a->once},
+                       {"center", a->center},
                        {"rank", a->rank >= 0},
                        {"key", a->key != NULL},
                        {"name", a->name != NULL},
@@ -488,6 +489,19 @@ static void fill_defaults(struct cnn_worker_args *a)
     a->clique_step_s = a->clique_step_s == 0 ? 3600 : a->clique_step_s;
 }
 
+/* argument: the one behind which getopt_long stands; it may not have left a word of one-letter options yet.
+ */
+static int refuse_option(const char *argument, struct ps_error *err)
+{
+    if (optopt >= FIRST)
+        return ps_fail(err, -EINVAL, "--%s: it takes no value; allowed: --%s", rows[optopt - FIRST].name,
+                       rows[optopt - FIRST].name);
+    if (optopt != 0)
+        return ps_fail(err, -EINVAL, "-%c: no such option; allowed: see --help, each with two dashes",
+                       optopt);
+    return ps_fail(err, -EINVAL, "%.60s: no such option; allowed: see --help", argument);
+}
+
 int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, struct ps_error *err)
 {
     struct cnn_worker_args a = {.net = "lenet",
@@ -522,8 +536,7 @@ int cnn_worker_args_parse(int argc, char **argv, struct cnn_worker_args *args, s
             bad = ps_fail(rc == 0 ? err : NULL, -EINVAL, "%.60s: no value; allowed: see --help",
                           argv[optind - 1]);
         else if (found == '?')
-            bad = ps_fail(rc == 0 ? err : NULL, -EINVAL, "%.60s: no such option; allowed: see --help",
-                          argv[optind - 1]);
+            bad = refuse_option(argv[optind - 1], rc == 0 ? err : NULL);
         else
             bad = read_value(&rows[found - FIRST], optarg, &a, rc == 0 ? err : NULL);
         if (rc == 0)

@@ -12,6 +12,7 @@
 #include "nets/training/rates.h"
 #include "nets/worker/job/events.h"
 #include "nets/worker/job/no_server.h"
+#include "nets/worker/job/output.h"
 #include "proto/log.h"
 
 static void log_sentence(void *arg, const char *sentence)
@@ -293,22 +294,6 @@ bool cnn_job_tells(const struct cnn_job *job)
     return job->partition == NULL || job->partition->index == 0;
 }
 
-/* Checks at the start that the file, which is written later, can be put into its folder. */
-static int check_folder(const char *option, const char *event, const char *path)
-{
-    char folder[4096];
-    if (path == NULL)
-        return CNN_EXIT_OK;
-    const char *slash = strrchr(path, '/');
-    size_t length = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
-    snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)length, slash == NULL ? "." : path);
-    if (length < sizeof folder && faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS) == 0)
-        return CNN_EXIT_OK;
-    ps_log(PS_LOG_ERROR, event, "--%s %s: cannot be saved in the folder %s: %s", option, path, folder,
-           length < sizeof folder ? strerror(errno) : "its name is too long");
-    return CNN_EXIT_USAGE;
-}
-
 /* False only for predictions with the tensors of --init. */
 static bool needs_session(const struct cnn_worker_args *args)
 {
@@ -326,9 +311,9 @@ int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args,
         ps_log(PS_LOG_ERROR, "net.failed", "--net: %s", err.text);
         return CNN_EXIT_USAGE;
     }
-    int rc = check_folder("state", "state.failed", args->state);
+    int rc = cnn_output_check("state", "state.failed", args->state);
     if (rc == CNN_EXIT_OK)
-        rc = check_folder("confusion", "confusion.failed", args->confusion);
+        rc = cnn_output_check("confusion", "confusion.failed", args->confusion);
     if (rc == CNN_EXIT_OK)
         rc = cnn_job_open_data(job);
     if (rc == CNN_EXIT_OK)

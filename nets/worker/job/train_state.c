@@ -10,6 +10,7 @@
 
 #include "nets/worker/job/job.h"
 #include "proto/bytes.h"
+#include "proto/file.h"
 #include "proto/log.h"
 
 enum { N_FIELDS = 8, N_FIELDS_BEFORE = 7 }; /* older files lack `passed` */
@@ -31,9 +32,17 @@ static struct cnn_train_state unpack(const unsigned char *bytes)
     return (struct cnn_train_state){f[0], f[1], f[2], f[3], f[4], {f[5], f[6]}, f[7]};
 }
 
-static int name_before(char *before, size_t size, const char *path)
+/* Beside the file that `path`, which may be a symbolic link, leads to. */
+struct names {
+    char file[PATH_MAX], before[PATH_MAX];
+};
+
+static int name(struct names *n, const char *path)
 {
-    return snprintf(before, size, "%s.before", path) < (int)size ? 0 : -ENAMETOOLONG;
+    int rc = ps_file_resolve(path, n->file, sizeof n->file);
+    if (rc == 0 && snprintf(n->before, sizeof n->before, "%s.before", n->file) >= (int)sizeof n->before)
+        rc = -ENAMETOOLONG;
+    return rc;
 }
 
 /* Some file systems give a file another inode when it is looked up anew. */
@@ -48,7 +57,7 @@ int cnn_train_state_save(struct psc *psc, const char *path, const float *x,
                          const struct cnn_train_state *place, struct stat *saved)
 {
     unsigned char bytes[8 * N_FIELDS];
-    char before[PATH_MAX];
+    struct names n;
     pack(place, bytes);
     if (is_replaced(path, saved))
         ps_log(
@@ -56,8 +65,8 @@ int cnn_train_state_save(struct psc *psc, const char *path, const float *x,
             "--state: another process has saved to %s since this worker did: a resume would take the state "
             "of one for both; allowed: a file for each worker",
             path);
-    if (name_before(before, sizeof before, path) == 0)
-        rename(path, before); /* there is no file at the first save */
+    if (name(&n, path) == 0)
+        rename(n.file, n.before); /* there is no file at the first save */
     int rc = psc_save(psc, path, x, bytes, sizeof bytes);
     if (rc < 0 || stat(path, saved) < 0)
         saved->st_nlink = 0;
@@ -72,9 +81,8 @@ static bool goes_with(struct psc *psc, const char *path, uint64_t version)
 
 bool cnn_train_state_exists(const char *path)
 {
-    char before[PATH_MAX];
-    return access(path, F_OK) == 0 ||
-           (name_before(before, sizeof before, path) == 0 && access(before, F_OK) == 0);
+    struct names n;
+    return access(path, F_OK) == 0 || (name(&n, path) == 0 && access(n.before, F_OK) == 0);
 }
 
 /* all: [size][n], of which this member's n values are in their place. */
@@ -217,12 +225,12 @@ static int check_steps(struct psc_clique *q, const char *path, uint64_t own)
 int cnn_train_state_load(struct psc *psc, struct psc_clique *q, const char *path, float *x,
                          struct cnn_train_state *place, bool *loaded)
 {
-    char before[PATH_MAX];
+    struct names n;
     const char *from = path != NULL && cnn_train_state_exists(path) ? path : NULL, *other = NULL;
     int rc;
-    if (from != NULL && name_before(before, sizeof before, path) == 0) {
-        from = choose(psc, path, before);
-        other = from == path ? before : path;
+    if (from != NULL && name(&n, path) == 0) {
+        from = choose(psc, path, n.before);
+        other = from == path ? n.before : path;
     }
     if (q != NULL && (rc = choose_together(psc, q, other, &from)) != PSC_OK)
         return clique_failed(q, rc);

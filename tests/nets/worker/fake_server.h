@@ -14,17 +14,18 @@ struct fake_plan {
     int step, pull;  /* what psc_step, psc_pull return from call number step_from, pull_from on */
     bool diverged;   /* what is pulled is NaN */
     uint64_t step_from, pull_from;
-    uint64_t raise_at;     /* psc_step number raise_at sends the process SIGTERM; 0: never */
-    uint64_t ask_at;       /* after psc_step number ask_at psd asks to save; 0: never */
-    const char *taken;     /* a file that another process replaces after the step after ask_at; NULL: none */
-    int load;              /* what psc_load returns */
-    const char *error;     /* what psc_error says; NULL: "" */
-    float rate;            /* of plain SGD; NaN makes every vector not finite */
-    const char *averaging; /* what psc_info says; NULL: "none" */
-    uint32_t workers;      /* what psc_info says; 0: 1 */
-    uint64_t join_at;      /* from psc_step number join_at on there are ... */
-    uint32_t joined;       /* ... so many; 0: never */
-    uint32_t early;        /* what psc_info says */
+    uint64_t raise_at;      /* psc_step number raise_at sends the process SIGTERM; 0: never */
+    uint64_t raise_at_pull; /* likewise psc_pull; it returns when the process has taken it */
+    uint64_t ask_at;        /* after psc_step number ask_at psd asks to save; 0: never */
+    const char *taken;      /* a file that another process replaces after the step after ask_at; NULL: none */
+    int load;               /* what psc_load returns */
+    const char *error;      /* what psc_error says; NULL: "" */
+    float rate;             /* of plain SGD; NaN makes every vector not finite */
+    const char *averaging;  /* what psc_info says; NULL: "none" */
+    uint32_t workers;       /* what psc_info says; 0: 1 */
+    uint64_t join_at;       /* from psc_step number join_at on there are ... */
+    uint32_t joined;        /* ... so many; 0: never */
+    uint32_t early;         /* what psc_info says */
 };
 
 struct fake_seen {

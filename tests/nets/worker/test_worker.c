@@ -126,6 +126,35 @@ START_TEST(a_saved_state_goes_on_in_its_epoch)
 }
 END_TEST
 
+/* Both files are beside the one that it leads to, and the link stays. */
+START_TEST(a_state_is_saved_where_a_link_leads)
+{
+    char dir[] = "/tmp/psd-test-link-XXXXXX", link[64], file[64], line[256];
+    struct stat st;
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(file, sizeof file, "%s/there", dir);
+    ck_assert_int_eq(mkdir(file, 0700), 0);
+    snprintf(link, sizeof link, "%s/here", dir);
+    ck_assert_int_eq(symlink("there/state", link), 0);
+    snprintf(line, sizeof line, TRAIN " --state %s", link);
+    for (int i = 0; i < 2; i++) {
+        setup();
+        fake_plan.step = PSC_DRAINED;
+        fake_plan.step_from = 3;
+        ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
+        ck_assert_int_eq(lstat(link, &st), 0);
+        ck_assert(S_ISLNK(st.st_mode));
+    }
+    snprintf(line, sizeof line, "%s/state.before", file);
+    ck_assert_int_eq(unlink(line), 0);
+    snprintf(line, sizeof line, "%s/state", file);
+    ck_assert_int_eq(unlink(line), 0);
+    ck_assert_int_eq(unlink(link), 0);
+    ck_assert_int_eq(rmdir(file), 0);
+    ck_assert_int_eq(rmdir(dir), 0);
+}
+END_TEST
+
 START_TEST(a_drain_ends_training_well)
 {
     fake_plan.step = PSC_DRAINED;
@@ -686,6 +715,49 @@ START_TEST(a_matrix_goes_to_a_device)
 }
 END_TEST
 
+/* The link stays where it is, whatever it leads to: a file, or what standard output is redirected to. */
+START_TEST(a_matrix_goes_where_a_link_leads)
+{
+    char dir[] = "/tmp/psd-test-matrix-XXXXXX", file[64], link[64], line[256], text[2000];
+    struct stat st;
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(file, sizeof file, "%s/file", dir);
+    snprintf(link, sizeof link, "%s/link", dir);
+    ck_assert_int_eq(symlink(_i == 0 ? "file" : "/proc/self/fd/1", link), 0);
+    snprintf(line, sizeof line, PREDICT " --json --confusion %s", link);
+    ck_assert_int_eq(run_into(_i == 0 ? "/dev/null" : file, line), CNN_EXIT_OK);
+    ck_assert_int_eq(lstat(link, &st), 0);
+    ck_assert(S_ISLNK(st.st_mode));
+    FILE *f = fopen(file, "r");
+    bool found = false;
+    while (fgets(text, sizeof text, f) != NULL)
+        found = found || strstr(text, "{\"vector\":\"center\"") == text;
+    fclose(f);
+    ck_assert(found);
+    unlink(link);
+    unlink(file);
+    ck_assert_int_eq(rmdir(dir), 0);
+}
+END_TEST
+
+/* Whoever reads the lines must not take them for all. */
+START_TEST(a_signal_ends_predicting)
+{
+    char path[] = "/tmp/psd-test-predict-XXXXXX", text[200];
+    unsigned lines = 0;
+    close(mkstemp(path));
+    fake_plan.raise_at_pull = 1;
+    ck_assert_int_eq(run_into(path, "--predict --server tcp://127.0.0.1:1 --net linear --batch 1"),
+                     CNN_EXIT_INTERNAL);
+    FILE *f = fopen(path, "r");
+    while (fgets(text, sizeof text, f) != NULL)
+        lines++;
+    fclose(f);
+    ck_assert_uint_lt(lines, 10001);
+    unlink(path);
+}
+END_TEST
+
 START_TEST(nothing_is_predicted_when_the_center_is_gone)
 {
     fake_plan.pull = PSC_EGONE;
@@ -1000,6 +1072,9 @@ static const struct {
     {"--server tcp://h:1 --method sgd", "--server and --method: both given", "one of them"},
     {"--method sgd --evaluate", "--evaluate and --method", "one of them"},
     {"--method sgd --rank 0", "--rank and --method", "one of them"},
+    {"--method sgd --center", "--center and --method", "one of them"},
+    {"--server tcp://h:1 -net lenet", "-n: no such option", "each with two dashes"},
+    {"--server tcp://h:1 --json=1", "--json: it takes no value", "allowed: --json"},
     {"--server tcp://h:1 --members 2", "--members: given without --clique", "allowed: with it"},
     {"--server tcp://h:1 --clique tree --members 2", "--clique: \"tree\"", "allowed: ring, mpi, nccl"},
     {"--server tcp://h:1 --clique ring", "--members: not given", "1 to 1024"},
@@ -1108,6 +1183,7 @@ int main(void)
     tcase_add_test(tc, an_epoch_is_the_training_set);
     tcase_add_loop_test(tc, an_epoch_is_a_pass_of_all_workers_together, 0, (int)ROWS(together));
     tcase_add_loop_test(tc, a_saved_state_goes_on_in_its_epoch, 0, 2);
+    tcase_add_test(tc, a_state_is_saved_where_a_link_leads);
     tcase_add_test(tc, a_drain_ends_training_well);
     tcase_add_test(tc, a_drain_before_the_first_step);
     tcase_add_test(tc, a_drain_before_a_state_is_resumed);
@@ -1132,6 +1208,8 @@ int main(void)
     tcase_add_test(tc, what_is_not_a_number_is_null_in_json);
     tcase_add_test(tc, a_center_of_nan_predicts_no_class);
     tcase_add_test(tc, a_matrix_goes_to_a_device);
+    tcase_add_loop_test(tc, a_matrix_goes_where_a_link_leads, 0, 2);
+    tcase_add_test(tc, a_signal_ends_predicting);
     tcase_add_test(tc, nothing_is_predicted_when_the_center_is_gone);
     tcase_add_test(tc, a_folder_that_is_not_there_is_refused_at_the_start);
     tcase_add_test(tc, evaluating_leaves_the_results_of_each_class);

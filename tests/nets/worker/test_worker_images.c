@@ -15,21 +15,30 @@ static void setup(void)
 }
 
 /* The command line with what every one has in common. */
-static int run_worker(const char *rest)
+static int run_with(const char *how, const char *rest)
 {
     static char line[1024];
     struct cnn_worker_args args;
     struct ps_error err = {""};
     char *argv[64] = {"psworker"}, *words = line;
     int argc = 1;
-    snprintf(line, sizeof line,
-             "--server tcp://127.0.0.1:1 --net resnet8:classes=2 --batch 4 --data images:%s %s",
+    snprintf(line, sizeof line, "%s --net resnet8:classes=2 --batch 4 --data images:%s %s", how,
              image_folder(), rest);
     for (char *word; (word = strsep(&words, " ")) != NULL;)
         argv[argc++] = word;
     argv[argc] = NULL;
     ck_assert_msg(cnn_worker_args_parse(argc, argv, &args, &err) == 0, "%s", err.text);
     return cnn_worker_run(&args);
+}
+
+static int run_worker(const char *rest)
+{
+    return run_with("--server tcp://127.0.0.1:1", rest);
+}
+
+static int run_alone(const char *rest)
+{
+    return run_with("--method sgd", rest);
 }
 
 static void write_set(void)
@@ -134,6 +143,21 @@ START_TEST(more_damage_than_allowed_is_status_5)
 }
 END_TEST
 
+/* Without psd nothing was saved before: the steps made so far are kept. */
+START_TEST(a_failure_of_the_data_keeps_the_steps_before)
+{
+    char path[128], rest[256];
+    write_set();
+    write_file("train/a/11.jpg", "text", 4);
+    snprintf(path, sizeof path, "%s/state", image_folder());
+    snprintf(rest, sizeof rest, "--steps 8 --max-damaged 0 --prefetch 0 --batch 1 --state %s", path);
+    ck_assert_int_eq(run_alone(rest), CNN_EXIT_DATA);
+    ck_assert_uint_gt(fake_seen.steps, 0); /* with this seed */
+    ck_assert_uint_eq(fake_seen.saves, 1);
+    ck_assert_int_eq(access(path, F_OK), 0);
+}
+END_TEST
+
 START_TEST(a_view_must_fit)
 {
     write_set();
@@ -152,6 +176,7 @@ int main(void)
     tcase_add_test(tc, without_test_images_nothing_is_evaluated);
     tcase_add_test(tc, test_images_that_cannot_be_read_are_no_result);
     tcase_add_test(tc, more_damage_than_allowed_is_status_5);
+    tcase_add_test(tc, a_failure_of_the_data_keeps_the_steps_before);
     tcase_add_test(tc, a_view_must_fit);
     return run_case(tc, "worker_images");
 }
