@@ -14,7 +14,7 @@
 #include "proto/clock.h"
 #include "proto/thread.h"
 #include "proto/wire/control.h"
-#include "proto/zmq_end.h"
+#include "proto/zmq_context.h"
 
 /* An unanswered Hello is sent again on a new socket: after HELLO_WAIT_MS at first, then at growing
  * intervals. */
@@ -657,7 +657,7 @@ static void keep_time(struct service *v, enum psc_state state, bool draining, bo
 static void *control_thread(void *arg)
 {
     struct psc_session *session = arg;
-    struct service v = {.session = session, .context = zmq_ctx_new()};
+    struct service v = {.session = session, .context = ps_zmq_context_new(1)};
     enum psc_state state = PSC_STATE_CONNECTING;
 
     v.last_heard_ms = v.looked_ms = ps_now_ms();

@@ -13,6 +13,7 @@
 #include "proto/log.h"
 #include "proto/random.h"
 #include "proto/wire/control.h"
+#include "proto/zmq_context.h"
 #include "server/admissions/admissions.h"
 #include "server/config/endpoint.h"
 
@@ -596,7 +597,7 @@ int psd_follower_open(struct psd_cluster *cluster, struct ps_error *err)
     size_t size = sizeof fd;
     if (psd_is_head(cluster->cfg))
         return 0;
-    if (make_members(cluster) < 0 || (f->context = zmq_ctx_new()) == NULL ||
+    if (make_members(cluster) < 0 || (f->context = ps_zmq_context_new(1)) == NULL ||
         (f->socket = zmq_socket(f->context, ZMQ_DEALER)) == NULL ||
         zmq_getsockopt(f->socket, ZMQ_FD, &fd, &size) != 0)
         return ps_fail(err, -ENOMEM, "no memory or descriptors for the connection to the head");

@@ -10,6 +10,7 @@
 #include "proto/wire/control.h"
 #include "proto/log.h"
 #include "proto/text.h"
+#include "proto/zmq_context.h"
 #include "proto/security/socket_monitor.h"
 #include "server/checkpoint/checkpoint.h"
 #include "server/config/endpoint.h"
@@ -473,7 +474,7 @@ int psd_control_open(struct psd_control *control, const char *listen, struct ps_
         return rc;
     if (listen[0] != 0)
         snprintf(url, sizeof url, "%s", listen);
-    if ((c->context = zmq_ctx_new()) == NULL ||
+    if ((c->context = ps_zmq_context_new(1)) == NULL ||
         (socket = control->sender->socket = zmq_socket(c->context, ZMQ_ROUTER)) == NULL ||
         set_options(socket) != 0)
         return ps_fail(err, -zmq_errno(), "cannot create the control socket: %s", zmq_strerror(zmq_errno()));

@@ -12,6 +12,7 @@
 #include "proto/random.h"
 #include "proto/wire/control.h"
 #include "proto/wire/frame.h"
+#include "proto/zmq_context.h"
 
 static const double say_s = 1.0; /* between two Meets: psd forgets members that are silent for five seconds */
 static const double margin_s = 0.5; /* psd's deadline is earlier by at most this: psd knows who is missing */
@@ -167,7 +168,7 @@ static int meet(struct psc_meeting *m, struct ps_error *err)
                      .proof = m->proof != NULL ? m->proof : &none,
                      .token = ps_random_u64(),
                      .nonce = ps_random_u64(),
-                     .context = zmq_ctx_new()};
+                     .context = ps_zmq_context_new(1)};
     int rc;
 
     if (c.context == NULL)

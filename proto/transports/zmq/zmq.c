@@ -17,7 +17,7 @@
 #include "proto/security/socket_monitor.h"
 #include "proto/transports/zmq/bind.h"
 #include "proto/wire/frame.h"
-#include "proto/zmq_end.h"
+#include "proto/zmq_context.h"
 
 enum { PARTS_ID, PARTS_HEAD, PARTS_BODY, PARTS };
 
@@ -56,11 +56,13 @@ struct ps_link {
 int ps_zmq_hub_create(uint32_t io_threads, struct ps_hub **out)
 {
     struct ps_hub *hub = calloc(1, sizeof *hub);
-    if (hub == NULL || (hub->context = zmq_ctx_new()) == NULL) {
-        free(hub);
+    if (hub == NULL)
         return -ENOMEM;
+    if ((hub->context = ps_zmq_context_new(io_threads)) == NULL) {
+        int rc = -errno;
+        free(hub);
+        return rc;
     }
-    zmq_ctx_set(hub->context, ZMQ_IO_THREADS, (int)io_threads);
     *out = hub;
     return 0;
 }

@@ -1,10 +1,12 @@
-#include "proto/zmq_end.h"
+#include "proto/zmq_context.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #include "proto/clock.h"
@@ -12,6 +14,32 @@
 
 /* How long the end of a context waits for libzmq. The last message was given its time before. */
 #define END_S 2.0
+
+/* Two descriptors a thread, of which one is the reaper; that of the end; the first socket; and some to spare.
+ */
+enum { FD_THREAD = 2, FD_OTHERS = 4, MAX_IO_THREADS = 64 };
+
+static bool has_descriptors(uint32_t n)
+{
+    int fds[FD_THREAD * (MAX_IO_THREADS + 1) + FD_OTHERS];
+    uint32_t got = 0;
+    while (got < n && (fds[got] = eventfd(0, EFD_CLOEXEC)) >= 0)
+        got++;
+    int why = errno;
+    for (uint32_t i = 0; i < got; i++)
+        close(fds[i]);
+    errno = why;
+    return got == n;
+}
+
+void *ps_zmq_context_new(uint32_t io_threads)
+{
+    uint32_t n = io_threads < MAX_IO_THREADS ? io_threads : MAX_IO_THREADS;
+    void *context = has_descriptors(FD_THREAD * (n + 1) + FD_OTHERS) ? zmq_ctx_new() : NULL;
+    if (context != NULL)
+        zmq_ctx_set(context, ZMQ_IO_THREADS, (int)io_threads);
+    return context;
+}
 
 /* A context that a thread ends. */
 struct ending {
