@@ -41,6 +41,10 @@ static char *default_name(void)
 
 enum { SHOWN_BYTES = 256 };
 
+/* Answers to heartbeats are all that is heard of a server while nothing is asked of it: timeout_ms has room
+ * for so many at least. */
+enum { BEATS_WITHIN_TIMEOUT = 3 };
+
 /* Cuts a text for the server's pages to fit into a Hello, which is a small message. */
 static char *shown_copy(const char *text)
 {
@@ -162,6 +166,8 @@ static int take_options(struct psc *c, const struct psc_options *given, const st
     *clique = asked.clique;
     if ((rc = check_options(c, &asked)) != PSC_OK)
         return rc;
+    uint32_t often_ms = opt->timeout_ms / BEATS_WITHIN_TIMEOUT;
+    opt->heartbeat_ms = opt->heartbeat_ms < often_ms ? opt->heartbeat_ms : often_ms;
     snprintf(c->transport, sizeof c->transport, "%s", asked.transport);
     if ((rc = take_memory(c, asked.memory, *clique)) != PSC_OK)
         return rc;

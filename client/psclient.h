@@ -147,7 +147,8 @@ struct psc_options {
     uint32_t timeout_ms; /* how long a call waits without hearing from the server, at least 100. 60000 */
     uint32_t retry_ms;   /* a chunk without an answer is sent again after this time, at least 10, and then at
                             growing intervals. 2000 */
-    uint32_t heartbeat_ms; /* time between heartbeats to the server, at least 10. 1000 */
+    uint32_t heartbeat_ms; /* time between heartbeats to the server, at least 10; at most a third of
+                              timeout_ms is used. 1000 */
     /* Called by the library's threads with one sentence for the caller's log, for example about a reconnect.
      * It must not call the library. NULL: no messages. */
     void (*log)(void *log_arg, const char *sentence);

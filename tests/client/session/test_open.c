@@ -3,8 +3,11 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "client/internal.h"
 #include "client/psclient.h"
 #include "client/psclique.h"
 #include "client/psclique_mpi.h"
@@ -166,6 +169,55 @@ START_TEST(nowhere_times_out)
     ck_assert_double_ge(unit_now_s() - begin, 0.3);
     assert_says(sentence, "no answer from tcp://127.0.0.1:1");
     assert_says(sentence, "timeout_ms: 300");
+}
+END_TEST
+
+/* So that a worker that computes for longer than timeout_ms hears of its server meanwhile. */
+START_TEST(heartbeats_fit_into_the_timeout)
+{
+    static const uint32_t rows[][3] = {{100, 1000, 33}, {300, 1000, 100}, {300, 20, 20}};
+    struct psc_options opt = quick("tcp://127.0.0.1:1");
+    for (size_t i = 0; i < ROWS(rows); i++) {
+        struct psc *c;
+        opt.timeout_ms = rows[i][0];
+        opt.heartbeat_ms = rows[i][1];
+        ck_assert_int_eq(psc_open(&opt, &c), PSC_EGONE);
+        ck_assert_uint_eq(c->opt.heartbeat_ms, rows[i][2]);
+        psc_close(c);
+    }
+}
+END_TEST
+
+enum { MOST_DESCRIPTORS = 40 };
+
+static pid_t open_with(rlim_t n_descriptors)
+{
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid > 0)
+        return pid;
+    struct rlimit limit = {n_descriptors, n_descriptors};
+    struct psc_options opt = quick("tcp://127.0.0.1:1");
+    struct psc *c = NULL;
+    int rc = setrlimit(RLIMIT_NOFILE, &limit);
+    if (rc == 0)
+        rc = psc_open(&opt, &c);
+    psc_close(c);
+    _exit(rc == PSC_EGONE || rc == PSC_ESYSTEM || rc == PSC_ENOMEM ? 0 : 1);
+}
+
+/* libzmq ends a process whose threads find none. */
+START_TEST(a_shortage_of_descriptors_is_an_error)
+{
+    pid_t pids[MOST_DESCRIPTORS];
+    int status;
+    for (int n = 3; n < MOST_DESCRIPTORS; n++)
+        pids[n] = open_with((rlim_t)n);
+    for (int n = 3; n < MOST_DESCRIPTORS; n++) {
+        ck_assert_int_eq(waitpid(pids[n], &status, 0), pids[n]);
+        ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "with %d descriptors: status %d", n,
+                      status);
+    }
 }
 END_TEST
 
@@ -548,6 +600,8 @@ int main(void)
     tcase_add_loop_test(tc, bad_option_is_named, 0, ROWS(bad_options));
     tcase_add_test(tc, long_server_is_refused);
     tcase_add_test(tc, nowhere_times_out);
+    tcase_add_test(tc, heartbeats_fit_into_the_timeout);
+    tcase_add_test(tc, a_shortage_of_descriptors_is_an_error);
     tcase_add_test(tc, endpoint_file_that_is_no_use_is_named);
     tcase_add_test(tc, handle_that_never_opened_refuses_everything);
     tcase_add_test(tc, info_and_metrics_carry_their_size);
