@@ -155,6 +155,8 @@ int psc_group_call(struct psc *c, const struct psc_call *h);
 int psc_group_agree_on_call(struct psc *c, const char *what, int rc, float *samples);
 /* psc_pushpull without a server: the sum over the members of the clique. */
 int psc_local_pushpull(struct psc *c, const struct psc_call *h);
+/* What it would find wrong. */
+int psc_local_check(struct psc *c, const struct psc_call *h);
 
 /* psc_pull of the whole vector, by a process that has a session. */
 int psc_pull_alone(struct psc *c, float *x);

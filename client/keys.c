@@ -85,8 +85,12 @@ static int check_each(struct psc *c, const struct list *l)
     uint32_t next = c->worker.next_key;
     struct psc_transfer t;
     int rc = PSC_OK;
-    for (size_t i = 0; !c->local && rc == PSC_OK && i < l->n; i++) {
+    for (size_t i = 0; rc == PSC_OK && i < l->n; i++) {
         struct psc_call one = call_of(l, i);
+        if (c->local && one.sums) {
+            rc = psc_local_check(c, &one);
+            continue;
+        }
         rc = psc_call_make(c, &one, &t);
         if (rc == PSC_OK && one.send != NULL && !psc_call_is_led(c))
             rc = psc_transfer_check(c, &t, &c->error);
@@ -94,6 +98,56 @@ static int check_each(struct psc *c, const struct list *l)
             psc_key_round_sent(c, &c->manifest->tensors[l->keys[i].tensor]);
     }
     c->worker.next_key = next;
+    return rc;
+}
+
+/* What one key's array takes of memory. */
+struct place {
+    uintptr_t begin, end;
+    bool is_answer;
+    size_t at; /* in the caller's list */
+};
+
+static int by_begin(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+/* Of places in order: whether an answer's and a message's overlap. */
+static int check_places(struct psc *c, const struct list *l, const struct place *places, size_t n)
+{
+    const struct place *last[2] = {NULL, NULL}; /* the message and the answer that end last */
+    for (size_t i = 0; i < n; i++) {
+        const struct place *p = &places[i], *other = last[!p->is_answer], **same = &last[p->is_answer];
+        if (other != NULL && other->end > p->begin)
+            return ps_fail(&c->error, PSC_EINVAL,
+                           "%s: message and answer overlap, of keys '%.100s' and '%.100s'", l->call.call,
+                           l->names[other->at], l->names[p->at]);
+        *same = *same == NULL || p->end > (*same)->end ? p : *same;
+    }
+    return PSC_OK;
+}
+
+/* An answer that is written into a later key's message would be sent as that. */
+static int check_overlaps(struct psc *c, const struct list *l)
+{
+    size_t n = 0;
+    if (l->answer == NULL || l->send == NULL)
+        return PSC_OK;
+    struct place *places = calloc(2 * l->n, sizeof *places);
+    if (places == NULL)
+        return ps_fail(&c->error, PSC_ENOMEM, "%s: no memory for %zu keys", l->call.call, l->n);
+    for (size_t i = 0; i < l->n; i++) {
+        size_t at = l->keys[i].at;
+        size_t bytes = psc_tensor_scope(c, &c->manifest->tensors[l->keys[i].tensor]).count * sizeof(float);
+        uintptr_t answer = (uintptr_t)l->answer[at];
+        places[n++] = (struct place){answer, answer + bytes, true, at};
+        places[n++] = (struct place){(uintptr_t)l->send[at], (uintptr_t)l->send[at] + bytes, false, at};
+    }
+    qsort(places, n, sizeof *places, by_begin);
+    int rc = check_places(c, l, places, n);
+    free(places);
     return rc;
 }
 
@@ -130,6 +184,8 @@ static int prepare(struct psc *c, struct list *l)
         rc = check_round(c, l);
     if (rc == PSC_OK)
         rc = check_each(c, l);
+    if (rc == PSC_OK)
+        rc = check_overlaps(c, l);
     return agree(c, l, rc);
 }
 

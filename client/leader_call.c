@@ -200,11 +200,21 @@ static int check_local(struct psc *c, const struct psc_call *h, struct ps_range 
     return check_finite(c, h, *r);
 }
 
+int psc_local_check(struct psc *c, const struct psc_call *h)
+{
+    struct ps_range r;
+    return check_local(c, h, &r);
+}
+
 int psc_local_pushpull(struct psc *c, const struct psc_call *h)
 {
     struct ps_range r = {0, 0};
     char what[TEXT];
-    int rc = check_local(c, h, &r);
+    int rc = psc_check_use(&c->session, h->call, &c->error);
+    rc = rc == PSC_OK ? psc_check_no_open_step(c, h->call) : rc;
+    if (rc != PSC_OK)
+        return rc; /* of this member alone: see psc_group_call */
+    rc = check_local(c, h, &r);
     name_of(h, what, sizeof what);
     if (c->begun && c->group.size > 1)
         rc = psc_group_agree_on_call(c, what, rc, NULL);

@@ -469,6 +469,9 @@ START_TEST(wrong_keys_are_refused_before_anything_is_sent)
     assert_refuses(c, psc_push_keys(c, (const char *const[]){"conv.weight", "bn.scale"}, 2, in, 1),
                    PSC_EINVAL, "'bn.scale' is before its turn", "'bn.mean'");
     assert_refuses(c, psc_push(c, "embedding", x, 1), PSC_EINVAL, "frozen", "embedding");
+    const char *two[2] = {"conv.weight", "bn.mean"};
+    assert_refuses(c, psc_pushpull_keys(c, two, 2, in, (float *[]){x + 2500, y}, 1), PSC_EINVAL, "overlap",
+                   "'conv.weight'"); /* the second message would be the first answer */
     x[2600] = NAN;
     assert_refuses(c, psc_push_keys(c, (const char *const[]){"conv.weight", "bn.mean"}, 2, in, 1), PSC_EVALUE,
                    "'bn.mean'", "not finite");
