@@ -78,9 +78,19 @@ static int check_worker(struct psc *c, const char *call)
     return rc;
 }
 
+/* What this member alone is refused for: the others make a step meanwhile, and do not agree on its call. */
+static int check_alone(struct psc *c, const char *call)
+{
+    int rc = psc_check_use(&c->session, call, &c->error);
+    return rc == PSC_OK ? psc_check_no_open_step(c, call) : rc;
+}
+
 int psc_workers_barrier(struct psc *c)
 {
-    int rc = check_worker(c, "psc_workers_barrier");
+    int rc = check_alone(c, "psc_workers_barrier");
+    if (rc != PSC_OK)
+        return rc;
+    rc = check_worker(c, "psc_workers_barrier");
     if (rc != PSC_OK && !c->begun)
         return rc;
     if (c->group.size > 1)
@@ -112,7 +122,10 @@ static int check_lines(struct psc *c, const char *lines)
 int psc_set_method(struct psc *c, const char *lines)
 {
     char what[200];
-    int rc = check_lines(c, lines);
+    int rc = check_alone(c, "psc_set_method");
+    if (rc != PSC_OK)
+        return rc;
+    rc = check_lines(c, lines);
     if (!c->begun || c->local)
         return rc;
     snprintf(what, sizeof what, "psc_set_method of %.160s", lines != NULL ? lines : "");

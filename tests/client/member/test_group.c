@@ -193,6 +193,32 @@ START_TEST(members_with_states_of_different_steps_do_not_go_on)
 }
 END_TEST
 
+/* Member 0 calls within its step what it may not; the others make a step meanwhile. */
+static int step_with_calls_within(struct member *m, size_t n)
+{
+    if (m->rank != 0)
+        return psc_step(m->c, m->x, m->g, n);
+    static float sum[N];
+    int rc = psc_step_begin(m->c, m->x, m->g, n);
+    if (rc == PSC_OK &&
+        (psc_workers_barrier(m->c) != PSC_EINVAL || psc_pushpull(m->c, NULL, m->g, sum, n) != PSC_EINVAL ||
+         psc_set_method(m->c, "period=2") != PSC_EINVAL))
+        return PSC_EREFUSED;
+    rc = rc == PSC_OK ? psc_ready(m->c, 0, N) : rc;
+    return rc == PSC_OK ? psc_step_end(m->c) : rc;
+}
+
+START_TEST(a_bad_call_within_a_step_is_the_callers_alone)
+{
+    struct run *r = run_of("d-sync", 2);
+    r->step = step_with_calls_within;
+    run_go(r);
+    for (int i = 0; i < 2; i++)
+        ck_assert_msg(r->member[i].rc == PSC_OK, "member %d: %s (%s)", i, psc_result_name(r->member[i].rc),
+                      r->member[i].error);
+}
+END_TEST
+
 /* Each member calls psc_stop before its steps from this one on; -1: never. The last row's is behind the end.
  */
 static const struct {
@@ -392,6 +418,7 @@ int main(void)
     tcase_add_test(tc, a_members_nan_is_refused_by_all_and_moves_nothing);
     tcase_add_loop_test(tc, a_pipeline_resumes_bit_for_bit, 0, ROWS(pipelines));
     tcase_add_test(tc, members_with_states_of_different_steps_do_not_go_on);
+    tcase_add_test(tc, a_bad_call_within_a_step_is_the_callers_alone);
     tcase_add_loop_test(tc, all_stop_after_the_same_step, 0, ROWS(stops));
     tcase_add_test(tc, a_worker_that_is_alone_stops_at_once);
     tcase_add_test(tc, members_that_want_different_things_are_told);
