@@ -106,6 +106,8 @@ int psc_group_open(struct psc *c, struct psc_clique *q, const char *method)
     struct psc_group *p = &c->group;
     struct fact facts[2] = {{"library", PSD_VERSION}, {"method", "a server's"}};
     p->size = 1;
+    if (q != NULL && !psc_clique_is_open(q))
+        return ps_fail(&c->error, PSC_ECLIQUE, "options: the clique was not opened: %s", psc_clique_error(q));
     if (q == NULL || psc_clique_size(q) <= 1)
         return PSC_OK;
     if (c->opt.kind != PSC_WORKER)

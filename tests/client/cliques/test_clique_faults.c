@@ -156,6 +156,16 @@ static void expect_refusal(struct rig_member *m)
         assert_says(psc_clique_error(m->q), *says);
     ck_assert_int_eq(psc_barrier(m->q), PSC_ECLIQUE);
     ck_assert_int_eq(psc_clique_size(m->q), 0);
+    struct psc_local local;
+    struct psc_options opt;
+    struct psc *c;
+    psc_local_init(&local, sizeof local, "d-sync");
+    psc_options_init(&opt, sizeof opt);
+    opt.local = &local;
+    opt.clique = m->q;
+    ck_assert_int_eq(psc_open(&opt, &c), PSC_ECLIQUE); /* it does not train alone */
+    assert_says(psc_error(c), "the clique was not opened: ");
+    psc_close(c);
 }
 
 START_TEST(missing_ranks_are_named)
