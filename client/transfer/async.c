@@ -409,12 +409,12 @@ int psc_wait(struct psc *c, uint64_t ticket)
     if (rc != PSC_OK)
         return rc;
     bool has_unflushed = c->worker.stepped || psc_sums(&c->group) > 0; /* sums also of a loaded state */
-    if (ticket == PSC_ALL && c->rule->flush != NULL && has_unflushed) {
-        c->error.text[0] = 0;
-        rc = psc_work_end(c, c->rule->flush(c, (float *)(uintptr_t)c->worker.caller_x));
-        return rc == PSC_OK && c->group.drains ? PSC_DRAINED : rc;
-    }
+    bool flushes = ticket == PSC_ALL && c->rule->flush != NULL && has_unflushed;
     c->error.text[0] = 0;
+    if (flushes)
+        rc = psc_work_end(c, c->rule->flush(c, (float *)(uintptr_t)c->worker.caller_x));
+    if (rc != PSC_OK)
+        return rc;
     clear_ended(m);
     if (m->runs) {
         pthread_mutex_lock(&m->lock);
@@ -423,7 +423,9 @@ int psc_wait(struct psc *c, uint64_t ticket)
         psc_work_returns(c);
         c->worker.exchange_s += ps_now_s() - begin;
     }
-    return psc_work_end(c, rc == PSC_OK && psc_refresh(c) ? PSC_DRAINED : rc);
+    /* Members are drained together. */
+    bool drains = rc == PSC_OK && (flushes ? c->group.drains : psc_refresh(c));
+    return psc_work_end(c, drains ? PSC_DRAINED : rc);
 }
 
 bool psc_refresh(struct psc *c)

@@ -241,6 +241,24 @@ START_TEST(what_needs_a_server_is_refused)
 }
 END_TEST
 
+/* Also where a wait for all applies what the method has not applied yet. */
+START_TEST(a_wait_for_all_tells_of_what_was_started)
+{
+    struct psc_local local;
+    uint64_t ticket;
+    static float message[N], sum[N];
+    rig_roll(start, N, 110);
+    psc_local_init(&local, sizeof local, "d-sync");
+    struct psc *c = begin(&local, x);
+    assert_ok(c, psc_step(c, x, start, 1));
+    message[0] = NAN;
+    assert_ok(c, psc_pushpull_start(c, NULL, message, sum, 1, &ticket));
+    assert_fails(c, psc_wait(c, PSC_ALL), PSC_EVALUE, "is not finite");
+    assert_ok(c, psc_wait(c, PSC_ALL));
+    psc_close(c);
+}
+END_TEST
+
 static void fail_open(const struct psc_local *local, const char *says)
 {
     struct psc *c;
@@ -348,6 +366,7 @@ int main(void)
     tcase_add_loop_test(tc, rates_follow_the_schedule, 0, 2);
     tcase_add_loop_test(tc, going_on_from_a_file_is_going_on, 0, ROWS(methods));
     tcase_add_test(tc, what_needs_a_server_is_refused);
+    tcase_add_test(tc, a_wait_for_all_tells_of_what_was_started);
     tcase_add_test(tc, options_out_of_range_are_refused);
     tcase_add_loop_test(tc, one_worker_of_a_server_is_a_local_one, 0, ROWS(oracles));
     suite_add_tcase(suite, tc);
