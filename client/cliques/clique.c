@@ -402,9 +402,16 @@ static int check_ticket(struct psc_clique *q, const char *call, uint64_t ticket)
                                    ticket);
 }
 
-int psc_clique_test(struct psc_clique *q, uint64_t ticket, int *ended)
+static int check_out(struct psc_clique *q, const char *call, const void *out, const char *name)
 {
     int rc = check_process(q);
+    return rc != PSC_OK || out != NULL ? rc
+                                       : psc_clique_refuse(q, PSC_EINVAL, "%s: `%s` is missing", call, name);
+}
+
+int psc_clique_test(struct psc_clique *q, uint64_t ticket, int *ended)
+{
+    int rc = check_out(q, "psc_clique_test", ended, "ended");
     if (rc != PSC_OK)
         return rc;
     pthread_mutex_lock(&q->lock);
@@ -417,7 +424,7 @@ int psc_clique_test(struct psc_clique *q, uint64_t ticket, int *ended)
 int psc_clique_wait_for(struct psc_clique *q, uint64_t ticket, uint32_t timeout_ms, int *ended)
 {
     uint64_t until_ns = ps_ns_after(timeout_ms * 1e-3);
-    int rc = check_process(q), waited = 0;
+    int rc = check_out(q, "psc_clique_wait_for", ended, "ended"), waited = 0;
     if (rc != PSC_OK)
         return rc;
     pthread_mutex_lock(&q->lock);
@@ -461,7 +468,7 @@ static int check_shrink(struct psc_clique *q)
 int psc_clique_shrink(struct psc_clique *q, uint64_t step, uint32_t timeout_ms, struct psc_shrunk *out)
 {
     struct ps_error err = {""};
-    int rc = check_process(q);
+    int rc = check_out(q, "psc_clique_shrink", out, "out");
     if (rc != PSC_OK)
         return rc;
     if (timeout_ms < PSC_MIN_TIMEOUT_MS || timeout_ms > PSC_MAX_TIMEOUT_MS)

@@ -346,6 +346,10 @@ static void get_calls_wrong(struct rig_member *m)
     ck_assert_int_eq(psc_collective_run(m->q, &o), PSC_EINVAL);
     assert_says(psc_clique_error(m->q), "psc_collective_options_init first");
     ck_assert_int_eq(psc_collective_run(m->q, NULL), PSC_EINVAL);
+    ck_assert_int_eq(psc_clique_test(m->q, 1, NULL), PSC_EINVAL);
+    ck_assert_int_eq(psc_clique_wait_for(m->q, 1, 10, NULL), PSC_EINVAL);
+    ck_assert_int_eq(psc_clique_shrink(m->q, 0, 1000, NULL), PSC_EINVAL);
+    assert_says(psc_clique_error(m->q), "`out` is missing");
     rig_ok(m, psc_barrier(m->q));
 }
 
