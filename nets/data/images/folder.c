@@ -25,8 +25,11 @@ static int walk_folder(struct walk *w, int depth);
 static int visit(struct walk *w, int depth, uint32_t *n_seen)
 {
     struct stat st;
-    if (stat(w->path, &st) != 0) /* a dangling link, or just removed: ignored */
-        return 0;
+    if (stat(w->path, &st) != 0) {
+        if (errno == ENOENT || errno == ELOOP) /* a dangling link, or just removed: ignored */
+            return 0;
+        return ps_fail(w->err, -errno, "%.200s: cannot be read: %s", w->path, strerror(errno));
+    }
     if (S_ISDIR(st.st_mode)) {
         (*n_seen)++;
         return depth < MAX_DEPTH ? walk_folder(w, depth + 1) : 0;
@@ -41,20 +44,32 @@ static int visit(struct walk *w, int depth, uint32_t *n_seen)
     return rc;
 }
 
+/* Gets the next name in the folder w->path; NULL at the end. */
+static int next_name(struct walk *w, DIR *dir, const char **name)
+{
+    errno = 0;
+    const struct dirent *e = readdir(dir);
+    if (e == NULL && errno != 0)
+        return ps_fail(w->err, -errno, "%.200s: cannot be read: %s", w->path, strerror(errno));
+    *name = e != NULL ? e->d_name : NULL;
+    return 0;
+}
+
 static int walk_folder(struct walk *w, int depth)
 {
+    const char *name;
     size_t len = strlen(w->path);
     uint32_t n_seen = 0;
     int rc = 0;
     DIR *dir = opendir(w->path);
     if (dir == NULL)
         return ps_fail(w->err, -errno, "%.200s: cannot be opened: %s", w->path, strerror(errno));
-    for (struct dirent *e; rc == 0 && (e = readdir(dir)) != NULL;) {
-        if (e->d_name[0] == '.') /* ".", ".." and hidden files */
+    while (rc == 0 && (rc = next_name(w, dir, &name)) == 0 && name != NULL) {
+        if (name[0] == '.') /* ".", ".." and hidden files */
             continue;
         int room = (int)(sizeof w->path - len);
-        if (snprintf(w->path + len, (size_t)room, "/%s", e->d_name) >= room)
-            rc = ps_fail(w->err, -ENAMETOOLONG, "the path of %.100s is longer than %d bytes", e->d_name,
+        if (snprintf(w->path + len, (size_t)room, "/%s", name) >= room)
+            rc = ps_fail(w->err, -ENAMETOOLONG, "the path of %.100s is longer than %d bytes", name,
                          PATH_MAX - 1);
         else
             rc = visit(w, depth, &n_seen);

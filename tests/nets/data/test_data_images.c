@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "nets/data/dataset.h"
@@ -164,6 +165,55 @@ START_TEST(an_empty_folder_is_no_class)
     cnn_data_get_info(data, &info);
     ck_assert_uint_eq(info.classes, 2);
     cnn_data_close(data);
+}
+END_TEST
+
+/* A link to a name that no file system has cannot be looked up, by root neither; a dangling link, or one to
+ * itself, is no image. */
+START_TEST(a_link_that_cannot_be_looked_up_is_an_error)
+{
+    struct cnn_data_info info;
+    char path[128], name[400];
+    write_classes(2);
+    snprintf(path, sizeof path, "%s/warm/dangling.jpg", image_folder());
+    ck_assert_int_eq(symlink("nowhere.jpg", path), 0);
+    snprintf(path, sizeof path, "%s/warm/loop.jpg", image_folder());
+    ck_assert_int_eq(symlink("loop.jpg", path), 0);
+    struct cnn_data *data = open_well(NULL, 0);
+    cnn_data_get_info(data, &info);
+    ck_assert_uint_eq(info.n_train, 4);
+    cnn_data_close(data);
+    memset(name, 'n', sizeof name);
+    name[sizeof name - 1] = '\0';
+    snprintf(path, sizeof path, "%s/warm/long.jpg", image_folder());
+    ck_assert_int_eq(symlink(name, path), 0);
+    expect_refused(-ENAMETOOLONG, "/warm/long.jpg: cannot be read: File name too long");
+}
+END_TEST
+
+/* Whose names can be listed, but not its files: as one of its user's whose modes were copied wrongly. In a
+ * child, because root reads everything. */
+START_TEST(a_class_that_cannot_be_searched_is_an_error)
+{
+    char path[128];
+    int status = 1;
+    write_classes(2);
+    write_image("third/1.jpg", flat_jpeg(8, 8, green));
+    snprintf(path, sizeof path, "%s/third", image_folder());
+    ck_assert_int_eq(chmod(path, 0444), 0);
+    ck_assert_int_eq(chmod(image_folder(), 0755), 0);
+    if (fork() == 0) {
+        struct cnn_data *data = NULL;
+        struct ps_error err = {""};
+        if (geteuid() == 0 && setuid(65534) != 0)
+            _exit(2);
+        bool is_right = open_set(NULL, 0, &data, &err) == -EACCES &&
+                        strstr(err.text, "/third/1.jpg: cannot be read: Permission denied") != NULL;
+        _exit(is_right ? 0 : 3);
+    }
+    ck_assert_int_gt(wait(&status), 0);
+    ck_assert_int_eq(chmod(path, 0755), 0); /* to be removed */
+    ck_assert_int_eq(status, 0);
 }
 END_TEST
 
@@ -641,6 +691,8 @@ int main(void)
     tcase_add_test(tc, a_class_is_one_folder);
     tcase_add_test(tc, an_image_lies_in_a_folder);
     tcase_add_test(tc, an_empty_folder_is_no_class);
+    tcase_add_test(tc, a_link_that_cannot_be_looked_up_is_an_error);
+    tcase_add_test(tc, a_class_that_cannot_be_searched_is_an_error);
     tcase_add_test(tc, crops_lie_anywhere_and_half_are_mirrored);
     tcase_add_test(tc, test_images_are_the_middle);
     tcase_add_test(tc, flip_no_mirrors_nothing);
