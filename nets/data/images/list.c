@@ -57,7 +57,7 @@ static bool read_path(const char *path, struct place *out)
     return last_end > last;
 }
 
-static bool is_image_name(const char *path)
+bool cnn_list_is_image(const char *path)
 {
     static const char *const endings[] = {".jpg", ".jpeg", ".png"};
     const char *dot = strrchr(path, '.');
@@ -105,7 +105,7 @@ int cnn_list_add(struct cnn_list *list, const char *path, uint64_t at, uint32_t 
     struct cnn_entry row = {.at = at, .bytes = bytes, .shard = shard};
     while (strncmp(path, "./", 2) == 0)
         path += 2;
-    if (!is_image_name(path)) {
+    if (!cnn_list_is_image(path)) {
         list->n_others++;
         return 0;
     }

@@ -7,6 +7,7 @@
 #ifndef CNN_IMAGES_LIST_H
 #define CNN_IMAGES_LIST_H
 
+#include <limits.h>
 #include <stdbool.h>
 
 #include "nets/data/data.h"
@@ -52,7 +53,14 @@ int cnn_list_add(struct cnn_list *list, const char *path, uint64_t at, uint32_t 
  * class with two folders; -ENOMEM. */
 int cnn_list_seal(struct cnn_list *list, bool sorts, const char *what, struct ps_error *err);
 
+/* Whether the name ends as those of images do: .jpg, .jpeg or .png. */
+bool cnn_list_is_image(const char *path);
+
 /* Adds the files of a folder and of its subfolders, to a depth of four. Logs a folder without images. */
 int cnn_list_folder(struct cnn_list *list, const char *root, struct ps_error *err);
+
+/* Looks for an image file in a folder, as cnn_list_folder does. 1 with its path in `path`; 0: there is none;
+ * or an error. */
+int cnn_list_find_image(const char *root, char path[PATH_MAX], struct ps_error *err);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "nets/data/images/images.h"
 #include "nets/data/images/tar.h"
@@ -31,6 +32,11 @@ static int add_members(struct cnn_images *set, const char *prefix, uint16_t shar
     return rc;
 }
 
+static bool has_images(const struct cnn_images *set)
+{
+    return set->list.of[CNN_TRAIN].n + set->list.of[CNN_TEST].n > 0;
+}
+
 static int add_shard(struct cnn_images *set, const char *path, const char *prefix, struct ps_error *err)
 {
     struct ps_error why = {""};
@@ -46,7 +52,11 @@ static int add_shard(struct cnn_images *set, const char *path, const char *prefi
         return ps_fail(err, -errno, "%.200s: cannot be opened: %s", path, strerror(errno));
     shards[set->n_shards++] = fd;
     int rc = add_members(set, prefix, (uint16_t)(set->n_shards - 1), &why);
-    return rc < 0 ? ps_fail(err, rc, "%.200s: %.250s", path, why.text) : 0;
+    if (rc < 0)
+        return ps_fail(err, rc, "%.200s: %.250s", path, why.text);
+    if (set->tar == NULL && has_images(set) && (set->tar = strdup(path)) == NULL)
+        return ps_fail(err, -ENOMEM, "no memory for the path of a tar file");
+    return 0;
 }
 
 static int is_tar(const struct dirent *e)
@@ -68,6 +78,8 @@ static int add_folder(struct cnn_images *set, const char *prefix, struct ps_erro
     if (snprintf(folder, sizeof folder, "%s/%s", set->what, prefix) >= (int)sizeof folder)
         return ps_fail(err, -ENAMETOOLONG, "the path of the images is longer than %d bytes", PATH_MAX - 1);
     int n = scandir(folder, &names, is_tar, by_name);
+    if (n < 0 && errno != ENOENT && errno != ENOTDIR)
+        return ps_fail(err, -errno, "%.200s: cannot be read: %s", folder, strerror(errno));
     for (int i = 0; i < n; i++) {
         snprintf(path, sizeof path, "%s%s", folder, names[i]->d_name);
         if (rc == 0)
@@ -75,6 +87,38 @@ static int add_folder(struct cnn_images *set, const char *prefix, struct ps_erro
         free(names[i]);
     }
     free(names);
+    return rc;
+}
+
+/* Tar files of other things, such as labels, leave a folder of images as it is. */
+static void drop_shards(struct cnn_images *set)
+{
+    while (set->n_shards > 0)
+        close(set->shards[--set->n_shards]);
+    cnn_list_finish(&set->list);
+    set->list = (struct cnn_list){0};
+}
+
+/* Only one of the two would be read: perhaps the training images without the test images. */
+static int refuse_files(const struct cnn_images *set, struct ps_error *err)
+{
+    char path[PATH_MAX];
+    int rc = cnn_list_find_image(set->what, path, err);
+    return rc == 1 ? ps_fail(err, -EBADMSG,
+                             "both tar files and image files: %.200s and %.200s; allowed: one of the two",
+                             set->tar, path)
+                   : rc;
+}
+
+static int add_folders(struct cnn_images *set, struct ps_error *err)
+{
+    int rc = 0;
+    for (int i = 0; i < N_FOLDERS && rc == 0; i++)
+        rc = add_folder(set, folders[i], err);
+    if (rc == 0 && set->tar != NULL)
+        return refuse_files(set, err);
+    if (rc == 0)
+        drop_shards(set);
     return rc;
 }
 
@@ -86,8 +130,5 @@ int cnn_images_add_shards(struct cnn_images *set, struct ps_error *err)
                        set->what, strerror(errno));
     if (!S_ISDIR(st.st_mode))
         return add_shard(set, set->what, "", err);
-    int rc = 0;
-    for (int i = 0; i < N_FOLDERS && rc == 0; i++)
-        rc = add_folder(set, folders[i], err);
-    return rc;
+    return add_folders(set, err);
 }

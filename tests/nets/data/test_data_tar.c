@@ -303,6 +303,70 @@ START_TEST(a_folder_of_archives_is_a_set)
 }
 END_TEST
 
+static void write_png(const char *path, uint8_t shade)
+{
+    write_image(path, flat_png(20, 20, (uint8_t[]){shade, shade, shade}));
+}
+
+/* A test set in a folder beside training images in a tar file: neither is dropped silently. */
+START_TEST(tar_files_and_image_files_are_refused)
+{
+    struct tar_bytes t = {0};
+    struct cnn_data *data = NULL;
+    struct ps_error err = {""};
+    add_image(&t, "a/1.png", 10);
+    add_image(&t, "b/1.png", 20);
+    write_tar("train/0.tar", &t);
+    write_file("val/a/notes.txt", "text", 4); /* and other files do not matter */
+    ck_assert_msg(open_below("", &data, &err) == 0, "%s", err.text);
+    cnn_data_close(data);
+    write_png("val/a/1.png", 30);
+    ck_assert_int_eq(open_below("", &data, &err), -EBADMSG);
+    assert_says(err.text, "both tar files and image files: ");
+    assert_says(err.text, "/train/0.tar and ");
+    assert_says(err.text, "/val/a/1.png; allowed: one of the two");
+}
+END_TEST
+
+START_TEST(tar_files_without_images_do_not_matter)
+{
+    struct tar_bytes t = {0};
+    struct cnn_data *data = NULL;
+    struct ps_error err = {""};
+    tar_file(&t, "labels.txt", "a b", 3);
+    write_tar("labels.tar", &t);
+    ck_assert_int_eq(open_below("", &data, &err), -EBADMSG);
+    assert_says(err.text, "no training images");
+    write_png("train/a/1.png", 10);
+    write_png("train/b/1.png", 20);
+    write_png("val/b/1.png", 30);
+    ck_assert_msg(open_below("", &data, &err) == 0, "%s", err.text);
+    ck_assert(!data->info.is_sequential && data->info.n_train == 2);
+    expect_split(data, CNN_TEST, 1, (uint16_t[]){1}, (uint8_t[]){30});
+    cnn_data_close(data);
+}
+END_TEST
+
+/* As another user's, of mode 700. A link that leads to itself cannot be read by root either. */
+START_TEST(a_split_that_cannot_be_read_is_an_error)
+{
+    char path[128];
+    struct tar_bytes t = {0};
+    struct cnn_data *data = NULL;
+    struct ps_error err = {""};
+    add_image(&t, "a/1.png", 10);
+    add_image(&t, "b/1.png", 20);
+    write_tar("train/0.tar", &t);
+    write_file("test", "text", 4); /* no folder, and no error */
+    ck_assert_msg(open_below("", &data, &err) == 0, "%s", err.text);
+    cnn_data_close(data);
+    snprintf(path, sizeof path, "%s/val", image_folder());
+    ck_assert_int_eq(symlink("val", path), 0);
+    ck_assert_int_eq(open_below("", &data, &err), -ELOOP);
+    assert_says(err.text, "/val/: cannot be read: Too many levels of symbolic links");
+}
+END_TEST
+
 int main(void)
 {
     TCase *tc = tcase_create("tar");
@@ -314,5 +378,8 @@ int main(void)
     tcase_add_test(tc, a_compressed_archive_is_refused);
     tcase_add_test(tc, one_archive_is_a_set);
     tcase_add_test(tc, a_folder_of_archives_is_a_set);
+    tcase_add_test(tc, tar_files_and_image_files_are_refused);
+    tcase_add_test(tc, tar_files_without_images_do_not_matter);
+    tcase_add_test(tc, a_split_that_cannot_be_read_is_an_error);
     return run_case(tc, "data_tar");
 }
