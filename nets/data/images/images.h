@@ -14,7 +14,8 @@ struct cnn_images {
     int root;    /* descriptor of the folder that paths are relative to; -1 for shards */
     int *shards; /* [n_shards]: the descriptors of tar files */
     uint32_t n_shards;
-    char *tar; /* the path of the first tar file with images; NULL: none */
+    char *tar;             /* the path of the first tar file with images; NULL: none */
+    uint32_t n_lost_links; /* of tar files: see cnn_links_resolve */
     struct cnn_list list;
     struct cnn_looks looks;
     uint32_t max_damaged;

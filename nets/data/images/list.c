@@ -67,6 +67,16 @@ bool cnn_list_is_image(const char *path)
     return false;
 }
 
+bool cnn_list_is_hidden(const char *path)
+{
+    for (size_t at = 0, end; path[at] != '\0'; at = end + (path[end] == '/')) {
+        end = at + strcspn(path + at, "/");
+        if (path[at] == '.' && end - at > 1 && (path[at + 1] != '.' || end - at > 2))
+            return true;
+    }
+    return false;
+}
+
 static bool add_name(struct cnn_list *list, const char *name, size_t len, uint64_t *at)
 {
     if (list->n_names + len + 1 > list->room) {
@@ -105,7 +115,7 @@ int cnn_list_add(struct cnn_list *list, const char *path, uint64_t at, uint32_t 
     struct cnn_entry row = {.at = at, .bytes = bytes, .shard = shard};
     while (strncmp(path, "./", 2) == 0)
         path += 2;
-    if (!cnn_list_is_image(path)) {
+    if (!cnn_list_is_image(path) || cnn_list_is_hidden(path)) {
         list->n_others++;
         return 0;
     }

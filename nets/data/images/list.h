@@ -33,7 +33,7 @@ struct cnn_list {
     char *class_names;
     uint64_t *classes; /* [n_classes]: offsets of the names in class_names */
     uint32_t n_classes;
-    uint32_t n_others; /* files that are not images by their names */
+    uint32_t n_others; /* hidden files, and those that are not images by their names */
 };
 
 void cnn_list_finish(struct cnn_list *list);
@@ -43,7 +43,10 @@ static inline const char *cnn_list_name(const struct cnn_list *list, uint64_t at
     return list->names + at;
 }
 
-/* Adds a file by its path below the root. Ignores names that do not end with .jpg, .jpeg or .png. at, bytes,
+/* Whether a name in the path begins with a dot, other than "." and "..". */
+bool cnn_list_is_hidden(const char *path);
+
+/* Adds a file by its path below the root. Ignores hidden files and names that are not of images. at, bytes,
  * shard: see struct cnn_entry. -ENOMEM; -EBADMSG for a path without a class. */
 int cnn_list_add(struct cnn_list *list, const char *path, uint64_t at, uint32_t bytes, uint16_t shard,
                  struct ps_error *err);

@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include "nets/data/images/images.h"
+#include "nets/data/images/links.h"
 #include "nets/data/images/tar.h"
+#include "proto/log.h"
 
 /* Members of a shard in a folder with the name of a split belong to that split. */
 static const char *const folders[] = {"", "train/", "val/", "test/", "validation/"};
@@ -20,15 +22,24 @@ static int add_members(struct cnn_images *set, const char *prefix, uint16_t shar
 {
     struct cnn_tar tar;
     struct cnn_tar_member member;
+    struct cnn_links links = {0};
+    const uint32_t first[2] = {set->list.of[CNN_TRAIN].n, set->list.of[CNN_TEST].n};
     char path[CNN_TAR_MAX_NAME + 16];
     int rc = cnn_tar_open(&tar, set->shards[shard], err);
     while (rc == 0 && (rc = cnn_tar_next(&tar, &member, err)) == 1) {
         while (strncmp(member.name, "./", 2) == 0)
             member.name += 2;
+        if (member.link != NULL) {
+            rc = cnn_links_add(&links, prefix, &member, err);
+            continue;
+        }
         snprintf(path, sizeof path, "%s%s", prefix, member.name);
         rc = cnn_list_add(&set->list, path, member.at,
                           member.bytes < UINT32_MAX ? (uint32_t)member.bytes : UINT32_MAX, shard, err);
     }
+    if (rc == 0)
+        rc = cnn_links_resolve(&links, &set->list, first, shard, &set->n_lost_links, err);
+    cnn_links_finish(&links);
     return rc;
 }
 
@@ -125,10 +136,17 @@ static int add_folders(struct cnn_images *set, struct ps_error *err)
 int cnn_images_add_shards(struct cnn_images *set, struct ps_error *err)
 {
     struct stat st;
+    int rc;
     if (stat(set->what, &st) != 0)
         return ps_fail(err, -errno, "%.200s: cannot be opened: %s; allowed: a folder of images or a tar file",
                        set->what, strerror(errno));
     if (!S_ISDIR(st.st_mode))
-        return add_shard(set, set->what, "", err);
-    return add_folders(set, err);
+        rc = add_shard(set, set->what, "", err);
+    else
+        rc = add_folders(set, err);
+    if (rc == 0 && set->n_lost_links > 0)
+        ps_log(PS_LOG_WARN, "data.links",
+               "%s: %u links are left out: each leads to a folder, or to no image of its tar file", set->what,
+               set->n_lost_links);
+    return rc;
 }
