@@ -21,6 +21,7 @@ void cnn_images_close(struct cnn_images *set)
     for (uint32_t i = 0; i < set->n_shards; i++)
         close(set->shards[i]);
     free(set->shards);
+    free(set->tar);
     pthread_mutex_destroy(&set->lock);
     free(set->damaged[CNN_TRAIN]);
     free(set->damaged[CNN_TEST]);

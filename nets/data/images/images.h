@@ -14,6 +14,8 @@ struct cnn_images {
     int root;    /* descriptor of the folder that paths are relative to; -1 for shards */
     int *shards; /* [n_shards]: the descriptors of tar files */
     uint32_t n_shards;
+    char *tar;             /* the path of the first tar file with images; NULL: none */
+    uint32_t n_lost_links; /* of tar files: see cnn_links_resolve */
     struct cnn_list list;
     struct cnn_looks looks;
     uint32_t max_damaged;
@@ -34,7 +36,9 @@ struct cnn_images_scratch {
 };
 
 /* Adds the tar file set->what, or the tar files in the folder set->what and in its train/, val/, test/ and
- * validation/, in the order of their names. A folder without tar files is not an error. */
+ * validation/, in the order of their names. A folder without tar files of images is not an error: then there
+ * are no shards. -EBADMSG: a folder with both tar files of images and image files; or an error of a tar file.
+ */
 int cnn_images_add_shards(struct cnn_images *set, struct ps_error *err);
 
 /* Opens a folder or tar file as a set. To be closed only after success. Errors name the folder or file. */

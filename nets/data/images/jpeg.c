@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <jerror.h>
 #include <jpeglib.h>
@@ -17,7 +18,7 @@
 
 /* EDGE: upsampling uses the next pixel on both sides, so that the first and last columns of a part differ.
  * LEAST_WIDTH: it is of another kind for a part of very few columns. */
-enum { MAX_SCANS = 500, ROWS_AT_ONCE = 4, END_BYTES = 1 << 16, EDGE = 1, LEAST_WIDTH = 16 };
+enum { MAX_SCANS = 500, ROWS_AT_ONCE = 4, EDGE = 1, LEAST_WIDTH = 16, SOI = 0xd8 };
 
 struct cnn_jpeg {
     struct jpeg_decompress_struct c;
@@ -137,13 +138,31 @@ static void from_cmyk(uint8_t *pixels, size_t n)
     }
 }
 
-/* Detects a truncated file even if its last rows are not decoded. Bytes after the end marker are ignored. */
+/* Whether the marker has no segment: RST0 to RST7, SOI, TEM, and a 0 after a data byte of 0xff. */
+static bool is_alone(uint8_t marker)
+{
+    return marker <= 0x01 || (marker >= JPEG_RST0 && marker <= SOI);
+}
+
+/* Detects a truncated file even if its last rows are not decoded. Goes from marker to marker, because a
+ * segment may hold another end marker, such as that of an Exif thumbnail. Bytes after the end marker are
+ * ignored: a motion photo has a video there. */
 static bool has_end(const uint8_t *bytes, size_t len)
 {
-    size_t first = len > END_BYTES ? len - END_BYTES : 0;
-    for (size_t i = len; i >= first + 2; i--)
-        if (bytes[i - 2] == 0xff && bytes[i - 1] == JPEG_EOI)
+    size_t at = 0;
+    const uint8_t *found;
+    while (at < len && (found = memchr(bytes + at, 0xff, len - at)) != NULL) {
+        at = (size_t)(found - bytes) + 1;
+        while (at < len && bytes[at] == 0xff) /* padding */
+            at++;
+        if (at == len)
+            return false;
+        uint8_t marker = bytes[at++];
+        if (marker == JPEG_EOI)
             return true;
+        if (!is_alone(marker) && len - at >= 2)
+            at += (size_t)bytes[at] << 8 | bytes[at + 1];
+    }
     return false;
 }
 

@@ -57,13 +57,23 @@ static bool read_path(const char *path, struct place *out)
     return last_end > last;
 }
 
-static bool is_image_name(const char *path)
+bool cnn_list_is_image(const char *path)
 {
     static const char *const endings[] = {".jpg", ".jpeg", ".png"};
     const char *dot = strrchr(path, '.');
     for (size_t i = 0; dot != NULL && i < sizeof endings / sizeof *endings; i++)
         if (strcasecmp(dot, endings[i]) == 0)
             return true;
+    return false;
+}
+
+bool cnn_list_is_hidden(const char *path)
+{
+    for (size_t at = 0, end; path[at] != '\0'; at = end + (path[end] == '/')) {
+        end = at + strcspn(path + at, "/");
+        if (path[at] == '.' && end - at > 1 && (path[at + 1] != '.' || end - at > 2))
+            return true;
+    }
     return false;
 }
 
@@ -105,7 +115,7 @@ int cnn_list_add(struct cnn_list *list, const char *path, uint64_t at, uint32_t 
     struct cnn_entry row = {.at = at, .bytes = bytes, .shard = shard};
     while (strncmp(path, "./", 2) == 0)
         path += 2;
-    if (!is_image_name(path)) {
+    if (!cnn_list_is_image(path) || cnn_list_is_hidden(path)) {
         list->n_others++;
         return 0;
     }

@@ -7,6 +7,7 @@
 #ifndef CNN_IMAGES_LIST_H
 #define CNN_IMAGES_LIST_H
 
+#include <limits.h>
 #include <stdbool.h>
 
 #include "nets/data/data.h"
@@ -32,7 +33,7 @@ struct cnn_list {
     char *class_names;
     uint64_t *classes; /* [n_classes]: offsets of the names in class_names */
     uint32_t n_classes;
-    uint32_t n_others; /* files that are not images by their names */
+    uint32_t n_others; /* hidden files, and those that are not images by their names */
 };
 
 void cnn_list_finish(struct cnn_list *list);
@@ -42,7 +43,10 @@ static inline const char *cnn_list_name(const struct cnn_list *list, uint64_t at
     return list->names + at;
 }
 
-/* Adds a file by its path below the root. Ignores names that do not end with .jpg, .jpeg or .png. at, bytes,
+/* Whether a name in the path begins with a dot, other than "." and "..". */
+bool cnn_list_is_hidden(const char *path);
+
+/* Adds a file by its path below the root. Ignores hidden files and names that are not of images. at, bytes,
  * shard: see struct cnn_entry. -ENOMEM; -EBADMSG for a path without a class. */
 int cnn_list_add(struct cnn_list *list, const char *path, uint64_t at, uint32_t bytes, uint16_t shard,
                  struct ps_error *err);
@@ -52,7 +56,14 @@ int cnn_list_add(struct cnn_list *list, const char *path, uint64_t at, uint32_t 
  * class with two folders; -ENOMEM. */
 int cnn_list_seal(struct cnn_list *list, bool sorts, const char *what, struct ps_error *err);
 
+/* Whether the name ends as those of images do: .jpg, .jpeg or .png. */
+bool cnn_list_is_image(const char *path);
+
 /* Adds the files of a folder and of its subfolders, to a depth of four. Logs a folder without images. */
 int cnn_list_folder(struct cnn_list *list, const char *root, struct ps_error *err);
+
+/* Looks for an image file in a folder, as cnn_list_folder does. 1 with its path in `path`; 0: there is none;
+ * or an error. */
+int cnn_list_find_image(const char *root, char path[PATH_MAX], struct ps_error *err);
 
 #endif

@@ -16,6 +16,8 @@ enum {
     SUM_AT = 148,
     SUM_BYTES = 8,
     KIND_AT = 156,
+    LINK_AT = 157,
+    LINK_BYTES = 100,
     MAGIC_AT = 257,
     PREFIX_AT = 345,
     PREFIX_BYTES = 155,
@@ -106,6 +108,22 @@ static void take_name(struct cnn_tar *t, const uint8_t *header)
     t->name[n + len] = '\0';
 }
 
+static bool take_path(char *to, bool *has, const char *value, size_t n)
+{
+    if (n == 0 || n > CNN_TAR_MAX_NAME || memchr(value, '\0', n) != NULL)
+        return false;
+    memcpy(to, value, n);
+    to[n] = '\0';
+    return *has = true;
+}
+
+static void take_link(struct cnn_tar *t, const uint8_t *header)
+{
+    size_t n = strnlen((const char *)header + LINK_AT, LINK_BYTES);
+    memcpy(t->link, header + LINK_AT, n);
+    t->link[n] = '\0';
+}
+
 /* Parses one record of a pax header, "LENGTH KEY=VALUE\n", at text. Returns its length, 0 if it is
  * invalid. */
 static size_t take_record(struct cnn_tar *t, const char *text, size_t len)
@@ -120,13 +138,10 @@ static size_t take_record(struct cnn_tar *t, const char *text, size_t len)
         return 0;
     size_t n_key = (size_t)(value - key), n_value = (size_t)(last - value - 1);
     value++;
-    if (n_key == 4 && memcmp(key, "path", 4) == 0) {
-        if (n_value == 0 || n_value > CNN_TAR_MAX_NAME || memchr(value, '\0', n_value) != NULL)
-            return 0;
-        memcpy(t->name, value, n_value);
-        t->name[n_value] = '\0';
-        t->has_name = true;
-    }
+    if (n_key == 4 && memcmp(key, "path", 4) == 0 && !take_path(t->name, &t->has_name, value, n_value))
+        return 0;
+    if (n_key == 8 && memcmp(key, "linkpath", 8) == 0 && !take_path(t->link, &t->has_link, value, n_value))
+        return 0;
     if (n_key == 4 && memcmp(key, "size", 4) == 0) {
         t->next_size = strtoull(value, &end, 10);
         if (*value < '0' || *value > '9' || end != last)
@@ -136,24 +151,22 @@ static size_t take_record(struct cnn_tar *t, const char *text, size_t len)
     return n;
 }
 
-/* Parses the extension header of `bytes` bytes at `at`. kind: 'L', GNU's long name, or 'x', pax. */
+/* Parses the extension header of `bytes` bytes at `at`. kind: 'L' or 'K', GNU's long name
+ * of a member or of a link's target, or 'x', pax. */
 static int take_extension(struct cnn_tar *t, char kind, uint64_t at, uint64_t bytes, struct ps_error *err)
 {
     enum { MOST = 1 << 16 };
     char text[MOST + 1];
-    if (bytes == 0 || bytes > (kind == 'L' ? CNN_TAR_MAX_NAME + 1 : MOST))
+    if (bytes == 0 || bytes > (kind == 'x' ? MOST : CNN_TAR_MAX_NAME + 1))
         return fail_at(at, err, "an extension header that is empty or too long");
     int rc = read_at(t, at, text, (size_t)bytes, err);
     if (rc != 0)
         return rc;
     text[bytes] = '\0';
-    if (kind == 'L') {
-        size_t len = strlen(text);
-        if (len == 0 || len > CNN_TAR_MAX_NAME)
-            return fail_at(at, err, "a long name that is empty or too long");
-        memcpy(t->name, text, len + 1);
-        t->has_name = true;
-        return 0;
+    if (kind != 'x') {
+        bool is_right = kind == 'L' ? take_path(t->name, &t->has_name, text, strlen(text))
+                                    : take_path(t->link, &t->has_link, text, strlen(text));
+        return is_right ? 0 : fail_at(at, err, "a long name that is empty or too long");
     }
     for (size_t done = 0, n; done < bytes; done += n) {
         n = take_record(t, text + done, (size_t)bytes - done);
@@ -207,21 +220,23 @@ int cnn_tar_next(struct cnn_tar *t, struct cnn_tar_member *out, struct ps_error 
         int rc = read_header(t, header, &kind, &bytes, err);
         if (rc != 0 || kind == 0)
             return rc;
-        if (kind == 'L' || kind == 'x') {
+        if (kind == 'L' || kind == 'K' || kind == 'x') {
             rc = take_extension(t, kind, at, bytes, err);
             if (rc != 0)
                 return rc;
             continue;
         }
-        if (kind == 'g' || kind == 'K') /* global pax headers and long link names are not used */
+        if (kind == 'g') /* global pax headers are not used */
             continue;
-        bool has_name = t->has_name;
-        t->has_name = t->has_size = false;
-        if (kind != '0')
+        bool has_name = t->has_name, has_link = t->has_link, is_link = kind == '1' || kind == '2';
+        t->has_name = t->has_link = t->has_size = false;
+        if (kind != '0' && !is_link)
             continue;
         if (!has_name)
             take_name(t, header);
-        *out = (struct cnn_tar_member){t->name, at, bytes};
+        if (is_link && !has_link)
+            take_link(t, header);
+        *out = (struct cnn_tar_member){t->name, at, bytes, is_link ? t->link : NULL, kind == '2'};
         return 1;
     }
 }

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "nets/data/images/links.h"
 #include "nets/data/images/list.h"
 #include "nets/data/images/tar.h"
 #include "tests/fuzz/fuzz.h"
@@ -31,7 +32,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     struct cnn_tar tar;
     struct cnn_tar_member m;
     struct cnn_list list = {0};
-    uint32_t n = 0;
+    struct cnn_links links = {0};
+    uint32_t n = 0, n_lost = 0;
     int rc;
 
     if (fd < 0)
@@ -42,13 +44,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     while ((rc = cnn_tar_next(&tar, &m, &err)) == 1) {
         promise(m.at >= before + CNN_TAR_BLOCK && m.at <= len && m.bytes <= len - m.at);
         promise(strlen(m.name) <= CNN_TAR_MAX_NAME);
+        promise(m.link == NULL || (m.bytes == 0 && strlen(m.link) <= CNN_TAR_MAX_NAME));
         before = m.at + m.bytes;
-        if (cnn_list_add(&list, m.name, m.at, (uint32_t)m.bytes, 0, &err) < 0)
+        if (m.link != NULL)
+            promise(cnn_links_add(&links, "", &m, &err) == 0);
+        else if (cnn_list_add(&list, m.name, m.at, (uint32_t)m.bytes, 0, &err) < 0)
             break;
         n++;
     }
     promise(rc >= 0 || strncmp(err.text, "byte ", 5) == 0);
-    check_list(&list, n);
+    if (cnn_links_resolve(&links, &list, (uint32_t[2]){0}, 0, &n_lost, &err) == 0)
+        check_list(&list, n - n_lost);
+    cnn_links_finish(&links);
     cnn_list_finish(&list);
     return 0;
 }

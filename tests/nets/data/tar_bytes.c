@@ -40,6 +40,13 @@ void tar_header(struct tar_bytes *t, char kind, const char *prefix, const char *
     tar_sum(t, t->len - BLOCK);
 }
 
+void tar_link(struct tar_bytes *t, char kind, const char *name, const char *target)
+{
+    tar_header(t, kind, "", name, 0);
+    memcpy(t->bytes + t->len - BLOCK + 157, target, strnlen(target, 100));
+    tar_sum(t, t->len - BLOCK);
+}
+
 void tar_body(struct tar_bytes *t, const void *bytes, size_t len)
 {
     if (len > 0)

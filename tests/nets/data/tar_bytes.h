@@ -12,6 +12,8 @@ struct tar_bytes {
 
 /* A header alone; name: at most 100 bytes of it are taken. */
 void tar_header(struct tar_bytes *t, char kind, const char *prefix, const char *name, uint64_t bytes);
+/* kind: '1', a hard link, or '2', a symbolic one; target: at most 100 bytes of it are taken. */
+void tar_link(struct tar_bytes *t, char kind, const char *name, const char *target);
 /* Bytes and the padding to the next block. */
 void tar_body(struct tar_bytes *t, const void *bytes, size_t len);
 void tar_file(struct tar_bytes *t, const char *name, const void *bytes, size_t len);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "nets/data/dataset.h"
@@ -164,6 +165,55 @@ START_TEST(an_empty_folder_is_no_class)
     cnn_data_get_info(data, &info);
     ck_assert_uint_eq(info.classes, 2);
     cnn_data_close(data);
+}
+END_TEST
+
+/* A link to a name that no file system has cannot be looked up, by root neither; a dangling link, or one to
+ * itself, is no image. */
+START_TEST(a_link_that_cannot_be_looked_up_is_an_error)
+{
+    struct cnn_data_info info;
+    char path[128], name[400];
+    write_classes(2);
+    snprintf(path, sizeof path, "%s/warm/dangling.jpg", image_folder());
+    ck_assert_int_eq(symlink("nowhere.jpg", path), 0);
+    snprintf(path, sizeof path, "%s/warm/loop.jpg", image_folder());
+    ck_assert_int_eq(symlink("loop.jpg", path), 0);
+    struct cnn_data *data = open_well(NULL, 0);
+    cnn_data_get_info(data, &info);
+    ck_assert_uint_eq(info.n_train, 4);
+    cnn_data_close(data);
+    memset(name, 'n', sizeof name);
+    name[sizeof name - 1] = '\0';
+    snprintf(path, sizeof path, "%s/warm/long.jpg", image_folder());
+    ck_assert_int_eq(symlink(name, path), 0);
+    expect_refused(-ENAMETOOLONG, "/warm/long.jpg: cannot be read: File name too long");
+}
+END_TEST
+
+/* Whose names can be listed, but not its files: as one of its user's whose modes were copied wrongly. In a
+ * child, because root reads everything. */
+START_TEST(a_class_that_cannot_be_searched_is_an_error)
+{
+    char path[128];
+    int status = 1;
+    write_classes(2);
+    write_image("third/1.jpg", flat_jpeg(8, 8, green));
+    snprintf(path, sizeof path, "%s/third", image_folder());
+    ck_assert_int_eq(chmod(path, 0444), 0);
+    ck_assert_int_eq(chmod(image_folder(), 0755), 0);
+    if (fork() == 0) {
+        struct cnn_data *data = NULL;
+        struct ps_error err = {""};
+        if (geteuid() == 0 && setuid(65534) != 0)
+            _exit(2);
+        bool is_right = open_set(NULL, 0, &data, &err) == -EACCES &&
+                        strstr(err.text, "/third/1.jpg: cannot be read: Permission denied") != NULL;
+        _exit(is_right ? 0 : 3);
+    }
+    ck_assert_int_gt(wait(&status), 0);
+    ck_assert_int_eq(chmod(path, 0755), 0); /* to be removed */
+    ck_assert_int_eq(status, 0);
 }
 END_TEST
 
@@ -421,6 +471,31 @@ START_TEST(views_depend_on_seed_rank_epoch_and_index_alone)
 }
 END_TEST
 
+/* A photograph with a video after its end, as telephones write them. */
+static struct file_bytes motion_photo(const uint8_t *rgb)
+{
+    enum { VIDEO = 100000 };
+    struct file_bytes f = jpeg_of(JPEG_HALF, rgb, 32, 32);
+    f.bytes = realloc(f.bytes, f.len + VIDEO);
+    memset(f.bytes + f.len, 'v', VIDEO);
+    f.len += VIDEO;
+    return f;
+}
+
+/* A file with a segment for programs that holds a whole small file, as Exif has it, and its end marker. */
+static struct file_bytes with_thumbnail(struct file_bytes f)
+{
+    struct file_bytes small = flat_jpeg(8, 8, green);
+    size_t size = small.len + 2;
+    struct file_bytes out = {malloc(f.len + size + 2), f.len + size + 2};
+    memcpy(out.bytes, (uint8_t[]){0xff, 0xd8, 0xff, 0xe1, (uint8_t)(size >> 8), (uint8_t)size}, 6);
+    memcpy(out.bytes + 6, small.bytes, small.len);
+    memcpy(out.bytes + 6 + small.len, f.bytes + 2, f.len - 2);
+    free(small.bytes);
+    free(f.bytes);
+    return out;
+}
+
 /* Files that are unusual and good: what their first pixel is. */
 START_TEST(kinds_of_files_that_are_read)
 {
@@ -432,12 +507,21 @@ START_TEST(kinds_of_files_that_are_read)
         const char *name;
         struct file_bytes file;
     } rows[] = {
-        {"plain.jpg", jpeg_of(JPEG_PLAIN, rgb, 32, 32)}, {"late.jpg", jpeg_of(JPEG_PROGRESSIVE, rgb, 32, 32)},
-        {"grey.jpg", jpeg_of(JPEG_GREY, rgb, 32, 32)},   {"cmyk.jpg", jpeg_of(JPEG_CMYK, rgb, 32, 32)},
-        {"one.jpg", jpeg_of(JPEG_PLAIN, rgb, 1, 1)},     {"one.png", png_of(PNG_PLAIN, rgb, 1, 1)},
-        {"line.png", png_of(PNG_PLAIN, rgb, 32, 1)},     {"deep.png", png_of(PNG_16_BIT, rgb, 32, 32)},
-        {"alpha.png", png_of(PNG_ALPHA, rgb, 32, 32)},   {"palette.png", png_of(PNG_PALETTE, rgb, 32, 32)},
-        {"grey.png", png_of(PNG_GREY, rgb, 32, 32)},     {"png.jpg", png_of(PNG_PLAIN, rgb, 32, 32)},
+        {"plain.jpg", jpeg_of(JPEG_PLAIN, rgb, 32, 32)},
+        {"late.jpg", jpeg_of(JPEG_PROGRESSIVE, rgb, 32, 32)},
+        {"grey.jpg", jpeg_of(JPEG_GREY, rgb, 32, 32)},
+        {"cmyk.jpg", jpeg_of(JPEG_CMYK, rgb, 32, 32)},
+        {"one.jpg", jpeg_of(JPEG_PLAIN, rgb, 1, 1)},
+        {"one.png", png_of(PNG_PLAIN, rgb, 1, 1)},
+        {"line.png", png_of(PNG_PLAIN, rgb, 32, 1)},
+        {"deep.png", png_of(PNG_16_BIT, rgb, 32, 32)},
+        {"alpha.png", png_of(PNG_ALPHA, rgb, 32, 32)},
+        {"palette.png", png_of(PNG_PALETTE, rgb, 32, 32)},
+        {"grey.png", png_of(PNG_GREY, rgb, 32, 32)},
+        {"png.jpg", png_of(PNG_PLAIN, rgb, 32, 32)},
+        {"motion.jpg", motion_photo(rgb)},
+        {"exif.jpg", with_thumbnail(jpeg_of(JPEG_PLAIN, rgb, 32, 32))},
+        {"exif-late.jpg", with_thumbnail(jpeg_of(JPEG_PROGRESSIVE, rgb, 32, 32))},
     };
     char path[64];
     struct cnn_batch b;
@@ -462,12 +546,12 @@ START_TEST(kinds_of_files_that_are_read)
 END_TEST
 
 /* Files that are bad, and what is said of them. */
-enum { N_BAD = 9 };
+enum { N_BAD = 10 };
 static const char *write_bad(int i, const char **part)
 {
-    static const char *const names[N_BAD] = {"cut.jpg",    "text.jpg",    "empty.jpg",
-                                             "large.jpg",  "large.png",   "head.jpg",
-                                             "broken.png", "removed.jpg", "pipe.jpg"};
+    static const char *const names[N_BAD] = {"cut.jpg",   "text.jpg", "empty.jpg",  "large.jpg",
+                                             "large.png", "head.jpg", "broken.png", "removed.jpg",
+                                             "pipe.jpg",  "thumb.jpg"};
     static const char *const parts[N_BAD] = {"JPEG: the file is truncated: it has no end marker",
                                              "neither a JPEG nor a PNG file",
                                              "the file is empty",
@@ -476,14 +560,17 @@ static const char *write_bad(int i, const char **part)
                                              "JPEG: ",
                                              "PNG: ",
                                              "cannot be opened: No such file or directory",
-                                             "not a regular file"};
+                                             "not a regular file",
+                                             "JPEG: the file is truncated: it has no end marker"};
     char path[64];
     uint8_t rgb[64 * 64 * 3];
     for (size_t k = 0; k < sizeof rgb; k++)
         rgb[k] = (uint8_t)(k * 2654435761u >> 24);
     struct file_bytes f =
         i == 4 || i == 6 ? png_of(PNG_PLAIN, rgb, 64, 64) : jpeg_of(JPEG_PLAIN, rgb, 64, 64);
-    f.len = i == 0 ? f.len / 2 : i == 2 ? 0 : i == 5 ? 10 : f.len;
+    if (i == 9)
+        f = with_thumbnail(f);
+    f.len = i == 9 ? f.len - 100 : i == 0 ? f.len / 2 : i == 2 ? 0 : i == 5 ? 10 : f.len;
     if (i == 1)
         memset(f.bytes, 'x', f.len);
     if (i == 3)
@@ -503,7 +590,7 @@ static void change_meanwhile(int i, const char *name)
 {
     char path[128];
     snprintf(path, sizeof path, "%s/train/a/%s", image_folder(), name);
-    if (i >= 7)
+    if (i == 7 || i == 8)
         ck_assert_int_eq(unlink(path), 0);
     if (i == 8)
         ck_assert_int_eq(mkfifo(path, 0600), 0);
@@ -641,6 +728,8 @@ int main(void)
     tcase_add_test(tc, a_class_is_one_folder);
     tcase_add_test(tc, an_image_lies_in_a_folder);
     tcase_add_test(tc, an_empty_folder_is_no_class);
+    tcase_add_test(tc, a_link_that_cannot_be_looked_up_is_an_error);
+    tcase_add_test(tc, a_class_that_cannot_be_searched_is_an_error);
     tcase_add_test(tc, crops_lie_anywhere_and_half_are_mirrored);
     tcase_add_test(tc, test_images_are_the_middle);
     tcase_add_test(tc, flip_no_mirrors_nothing);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "nets/data/dataset.h"
+#include "nets/data/images/images.h"
 #include "nets/data/images/tar.h"
 #include "tests/nets/data/image_files.h"
 #include "tests/nets/data/suite.h"
@@ -29,6 +30,7 @@ static void expect_member(struct cnn_tar *tar, const struct tar_bytes *t, const 
     struct ps_error err = {""};
     ck_assert_msg(cnn_tar_next(tar, &m, &err) == 1, "%s", err.text);
     ck_assert_str_eq(m.name, name);
+    ck_assert_ptr_null(m.link);
     ck_assert_uint_eq(m.bytes, strlen(text));
     ck_assert_mem_eq(t->bytes + m.at, text, m.bytes);
 }
@@ -44,15 +46,20 @@ START_TEST(members_come_in_order)
 {
     struct tar_bytes t = {0};
     struct cnn_tar tar;
+    struct cnn_tar_member m;
     tar_header(&t, '5', "", "folder/", 0);
     tar_file(&t, "folder/one", "first", 5);
-    tar_header(&t, '2', "", "link", 0);
+    tar_link(&t, '2', "link", "folder/one");
     tar_header(&t, '0', "", "empty", 0);
     tar_header(&t, '\0', "", "old", 3); /* as the oldest programs wrote files */
     tar_body(&t, "old", 3);
     tar_end(&t);
     int fd = open_bytes(&t, &tar);
     expect_member(&tar, &t, "folder/one", "first");
+    ck_assert_int_eq(cnn_tar_next(&tar, &m, NULL), 1);
+    ck_assert_str_eq(m.name, "link");
+    ck_assert_str_eq(m.link, "folder/one");
+    ck_assert(m.is_symbolic && m.bytes == 0);
     expect_member(&tar, &t, "empty", "");
     expect_member(&tar, &t, "old", "old");
     expect_end(&tar);
@@ -303,6 +310,127 @@ START_TEST(a_folder_of_archives_is_a_set)
 }
 END_TEST
 
+/* macOS writes a member ._NAME with attributes before many a NAME. */
+START_TEST(hidden_members_are_ignored)
+{
+    struct tar_bytes t = {0};
+    struct cnn_data *data = NULL;
+    struct ps_error err = {""};
+    tar_file(&t, "./train/a/._1.png", "attributes", 10);
+    add_image(&t, "./train/a/1.png", 10);
+    add_image(&t, "./train/b/1.png", 20);
+    add_image(&t, "./train/.thumbnails/1.png", 30);
+    add_image(&t, "../val/b/1.png", 40);
+    write_tar("set.tar", &t);
+    ck_assert_msg(open_below("/set.tar", &data, &err) == 0, "%s", err.text);
+    ck_assert_uint_eq(data->info.classes, 2);
+    expect_split(data, CNN_TRAIN, 2, (uint16_t[]){0, 1}, (uint8_t[]){10, 20});
+    expect_split(data, CNN_TEST, 1, (uint16_t[]){1}, (uint8_t[]){40});
+    cnn_data_close(data);
+}
+END_TEST
+
+/* As tar writes a file of several names: a link has the image of its target, under its own name. */
+START_TEST(links_are_images)
+{
+    char pax[64];
+    struct tar_bytes t = {0};
+    struct cnn_data *data = NULL;
+    struct ps_error err = {""};
+    add_image(&t, "./set/train/a/1.png", 10);
+    add_image(&t, "./set/train/b/1.png", 20);
+    tar_link(&t, '2', "./set/val/a/2.png", "1.png"); /* which comes later */
+    tar_link(&t, '1', "./set/val/a/1.png", "./set/train/a/1.png");
+    tar_link(&t, '2', "./set/val/b/1.png", ".././../train/b//1.png");
+    snprintf(pax, sizeof pax, "30 linkpath=set/train/b/1.png\n");
+    tar_header(&t, 'x', "", "pax", strlen(pax));
+    tar_body(&t, pax, strlen(pax));
+    tar_link(&t, '1', "./set/val/b/2.png", "cut off");
+    tar_header(&t, 'K', "", "././@LongLink", 20);
+    tar_body(&t, "./set/train/b/1.png", 20);
+    tar_link(&t, '1', "./set/val/b/3.png", "cut off");
+    tar_link(&t, '2', "./set/val/b/4.png", "/elsewhere/1.png"); /* left out, as the next four */
+    tar_link(&t, '2', "./set/val/b/5.png", "../../../../1.png");
+    tar_link(&t, '1', "./set/val/b/6.png", "./set/train/b/7.png");
+    tar_link(&t, '2', "./set/val/b/loop.png", "loop.png");
+    tar_link(&t, '2', "./set/val/c", "../train/b");                  /* as a folder of images */
+    tar_link(&t, '1', "./set/val/b/._1.png", "./set/train/b/1.png"); /* these do not count: no images */
+    tar_link(&t, '2', "./set/val/notes", "b/notes");
+    write_tar("set.tar", &t);
+    ck_assert_msg(open_below("/set.tar", &data, &err) == 0, "%s", err.text);
+    ck_assert_uint_eq(data->info.n_train, 2);
+    ck_assert_uint_eq(data->info.n_test, 5);
+    expect_split(data, CNN_TRAIN, 2, (uint16_t[]){0, 1}, (uint8_t[]){10, 20});
+    expect_split(data, CNN_TEST, 5, (uint16_t[]){0, 1, 1, 1, 0}, (uint8_t[]){10, 20, 20, 20, 10});
+    ck_assert_uint_eq(((struct cnn_images *)data->self)->n_lost_links, 5);
+    cnn_data_close(data);
+}
+END_TEST
+
+static void write_png(const char *path, uint8_t shade)
+{
+    write_image(path, flat_png(20, 20, (uint8_t[]){shade, shade, shade}));
+}
+
+/* A test set in a folder beside training images in a tar file: neither is dropped silently. */
+START_TEST(tar_files_and_image_files_are_refused)
+{
+    struct tar_bytes t = {0};
+    struct cnn_data *data = NULL;
+    struct ps_error err = {""};
+    add_image(&t, "a/1.png", 10);
+    add_image(&t, "b/1.png", 20);
+    write_tar("train/0.tar", &t);
+    write_file("val/a/notes.txt", "text", 4); /* and other files do not matter */
+    ck_assert_msg(open_below("", &data, &err) == 0, "%s", err.text);
+    cnn_data_close(data);
+    write_png("val/a/1.png", 30);
+    ck_assert_int_eq(open_below("", &data, &err), -EBADMSG);
+    assert_says(err.text, "both tar files and image files: ");
+    assert_says(err.text, "/train/0.tar and ");
+    assert_says(err.text, "/val/a/1.png; allowed: one of the two");
+}
+END_TEST
+
+START_TEST(tar_files_without_images_do_not_matter)
+{
+    struct tar_bytes t = {0};
+    struct cnn_data *data = NULL;
+    struct ps_error err = {""};
+    tar_file(&t, "labels.txt", "a b", 3);
+    write_tar("labels.tar", &t);
+    ck_assert_int_eq(open_below("", &data, &err), -EBADMSG);
+    assert_says(err.text, "no training images");
+    write_png("train/a/1.png", 10);
+    write_png("train/b/1.png", 20);
+    write_png("val/b/1.png", 30);
+    ck_assert_msg(open_below("", &data, &err) == 0, "%s", err.text);
+    ck_assert(!data->info.is_sequential && data->info.n_train == 2);
+    expect_split(data, CNN_TEST, 1, (uint16_t[]){1}, (uint8_t[]){30});
+    cnn_data_close(data);
+}
+END_TEST
+
+/* As another user's, of mode 700. A link that leads to itself cannot be read by root either. */
+START_TEST(a_split_that_cannot_be_read_is_an_error)
+{
+    char path[128];
+    struct tar_bytes t = {0};
+    struct cnn_data *data = NULL;
+    struct ps_error err = {""};
+    add_image(&t, "a/1.png", 10);
+    add_image(&t, "b/1.png", 20);
+    write_tar("train/0.tar", &t);
+    write_file("test", "text", 4); /* no folder, and no error */
+    ck_assert_msg(open_below("", &data, &err) == 0, "%s", err.text);
+    cnn_data_close(data);
+    snprintf(path, sizeof path, "%s/val", image_folder());
+    ck_assert_int_eq(symlink("val", path), 0);
+    ck_assert_int_eq(open_below("", &data, &err), -ELOOP);
+    assert_says(err.text, "/val/: cannot be read: Too many levels of symbolic links");
+}
+END_TEST
+
 int main(void)
 {
     TCase *tc = tcase_create("tar");
@@ -314,5 +442,10 @@ int main(void)
     tcase_add_test(tc, a_compressed_archive_is_refused);
     tcase_add_test(tc, one_archive_is_a_set);
     tcase_add_test(tc, a_folder_of_archives_is_a_set);
+    tcase_add_test(tc, hidden_members_are_ignored);
+    tcase_add_test(tc, links_are_images);
+    tcase_add_test(tc, tar_files_and_image_files_are_refused);
+    tcase_add_test(tc, tar_files_without_images_do_not_matter);
+    tcase_add_test(tc, a_split_that_cannot_be_read_is_an_error);
     return run_case(tc, "data_tar");
 }
