@@ -59,7 +59,7 @@ static int next_name(struct walk *w, DIR *dir, const char **name)
 
 static int walk_folder(struct walk *w, int depth)
 {
-    const char *name;
+    const char *name = NULL;
     size_t len = strlen(w->path);
     uint32_t n_seen = 0;
     int rc = 0;
