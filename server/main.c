@@ -286,6 +286,7 @@ int main(int argc, char **argv)
     struct psd_config_source *s = &a.start.source;
     ps_standard_files_open();
     signal(SIGPIPE, SIG_IGN); /* the job must survive the reader of its log */
+    signal(SIGXFSZ, SIG_IGN); /* and a write past `ulimit -f`, which then fails like one to a full disk */
     s->assignments = calloc(2 * (size_t)argc, sizeof *s->assignments);
     int code = s->assignments != NULL ? start(argc, argv, &a) : fail("no memory for the options");
     for (size_t i = 0; i < s->n; i++)
