@@ -191,6 +191,37 @@ START_TEST(bad_evictions_are_refused_by_psd)
 }
 END_TEST
 
+static const struct {
+    const char *options, *says;
+} ports[] = {
+    {"--listen tcp://0.0.0.0:5 --port 7", "psd: listen: tcp://0.0.0.0:7 can be reached"},
+    {"--port 7 --listen tcp://0.0.0.0:5", "psd: listen: tcp://0.0.0.0:7 can be reached"},
+    {"--port 7 --set listen=tcp://0.0.0.0:5", "psd: listen: tcp://0.0.0.0:7 can be reached"},
+    {"--listen ipc://x --port 7", "psd: --port 7: ipc://x has no port"},
+    {"--port 7 --listen ipc://x", "psd: --port 7: ipc://x has no port"},
+    {"--port x --listen tcp://0.0.0.0:5", "psd: --port 'x': a port is a number"},
+};
+
+/* psd names the URL that results. */
+START_TEST(a_port_is_of_the_listen_url_in_either_order)
+{
+    struct daemon d;
+    char command[800], line[300] = "";
+    ck_assert_int_eq(daemon_prepare(&d, NULL, settings), 0);
+    for (size_t i = 0; i < sizeof ports / sizeof *ports; i++) {
+        snprintf(command, sizeof command, "cd %s && %s %s --check-config 2>&1", d.dir, d.program,
+                 ports[i].options);
+        FILE *pipe = popen(command, "r");
+        ck_assert_ptr_nonnull(pipe);
+        ck_assert_ptr_nonnull(fgets(line, sizeof line, pipe));
+        int status = pclose(pipe);
+        ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 2, "%s: %s", ports[i].options, line);
+        ck_assert_msg(strstr(line, ports[i].says) != NULL, "%s: %s", ports[i].options, line);
+    }
+    daemon_remove(&d);
+}
+END_TEST
+
 /* Not YAML: a path may hold what YAML takes for a mapping, a list or a comment. */
 START_TEST(options_are_taken_as_they_are)
 {
@@ -405,6 +436,7 @@ int main(void)
         bad_evictions_are_refused_by_psd,
         what_happens_to_a_job_is_in_its_history,
         a_checkpoint_is_as_new_as_promised,
+        a_port_is_of_the_listen_url_in_either_order,
         options_are_taken_as_they_are,
         config_is_read_back,
 #ifdef PSCTL_HAS_SCREEN
