@@ -1,5 +1,6 @@
 /* What an operator does to a running job: evicts a worker, reads the configuration back, watches it in psctl
  * top on a terminal of its own. */
+#include <jansson.h>
 #include <pty.h>
 #include <poll.h>
 #include <signal.h>
@@ -185,6 +186,28 @@ START_TEST(bad_evictions_are_refused_by_psd)
         char *body = daemon_ask(&d, "POST", paths[i]);
         ck_assert_ptr_nonnull(body);
         ck_assert_msg(strstr(body, "evict needs the rank of a worker") != NULL, "%s: %s", paths[i], body);
+        free(body);
+    }
+    daemon_remove(&d);
+}
+END_TEST
+
+/* A sentence may quote what is not UTF-8, or cut it inside a character. */
+START_TEST(what_is_not_utf_8_is_refused_in_a_sentence)
+{
+#define O10 "%c3%b6%c3%b6%c3%b6%c3%b6%c3%b6%c3%b6%c3%b6%c3%b6%c3%b6%c3%b6"
+    static const char *const paths[] = {"/evict?rank=%ff", "/set?lines=%ff", "/set?lines=x%c3=1",
+                                        "/unset?keys=%ff", "/unset?keys=x" O10 O10 O10 O10 O10};
+#undef O10
+    struct daemon d;
+    start(&d);
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        char *body = daemon_ask(&d, "POST", paths[i]);
+        ck_assert_ptr_nonnull(body);
+        json_t *answer = json_loads(body, 0, NULL);
+        const char *error = json_string_value(json_object_get(answer, "error"));
+        ck_assert_msg(error != NULL && strchr(error, '?') != NULL, "%s: '%s'", paths[i], body);
+        json_decref(answer);
         free(body);
     }
     daemon_remove(&d);
@@ -436,6 +459,7 @@ int main(void)
         bad_evictions_are_refused_by_psd,
         what_happens_to_a_job_is_in_its_history,
         a_checkpoint_is_as_new_as_promised,
+        what_is_not_utf_8_is_refused_in_a_sentence,
         a_port_is_of_the_listen_url_in_either_order,
         options_are_taken_as_they_are,
         config_is_read_back,
