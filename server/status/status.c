@@ -196,9 +196,11 @@ static json_t *reload_json(const struct psd_status *status)
     json_object_set_new(o, "last_error", psd_json_text(r->last.text));
     psd_settings_list(r->layers.settings, list, sizeof list);
     json_object_set_new(o, "set", psd_json_text(list));
+    bool in_force = status->job->method_change.phase == PSD_METHOD_CHANGE_NONE;
+    int failure = in_force ? psd_journal_failure(status->job, r->recorded) : 0;
     json_object_set_new(o, "set_recorded",
-                        json_boolean(status->job->method_change.phase == PSD_METHOD_CHANGE_NONE &&
-                                     psd_journal_has(status->job, r->recorded)));
+                        json_boolean(in_force && psd_journal_has_saved(status->job, r->recorded)));
+    json_object_set_new(o, "record_error", failure < 0 ? json_string(strerror(-failure)) : json_null());
     return o;
 }
 

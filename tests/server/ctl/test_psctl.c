@@ -547,6 +547,26 @@ START_TEST(set_carries_every_line)
 }
 END_TEST
 
+/* A reload has nothing to save: the file has it. */
+START_TEST(what_is_set_but_not_saved_is_no_success)
+{
+    static const char *const fails[] = {
+        "{\"generation\":3,\"reload\":{\"last_error\":null,\"set_recorded\":false,\"record_error\":null}}",
+        "{\"generation\":3,\"reload\":{\"last_error\":null,\"set_recorded\":false,\"record_error\":\"Full\"}"
+        "}",
+        NULL};
+    struct script script = {.reload = "{\"set\":\"started\",\"method\":\"diloco\",\"generation\":3}",
+                            .reload_status = 202,
+                            .statuses = fails};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock set period=4", text, sizeof text), 1);
+    ck_assert_str_eq(text, "psctl: in force, but not saved in the state directory: Full\n");
+    script.reload = "{\"reload\":\"started\",\"method\":\"diloco\",\"generation\":3}";
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock reload", text, sizeof text), 0);
+    ck_assert_str_eq(text, "reloaded: method diloco, generation 3\n");
+}
+END_TEST
+
 /* Requests whose URL is longer than 255 bytes, up to the longest that psctl allows: 2047 bytes of settings,
  * each of which takes three in a URL. */
 START_TEST(long_requests_arrive_whole)
@@ -866,6 +886,7 @@ int main(void)
     tcase_add_test(tc, metrics_come_as_they_are);
     tcase_add_test(tc, reload_waits_for_the_method);
     tcase_add_test(tc, set_carries_every_line);
+    tcase_add_test(tc, what_is_set_but_not_saved_is_no_success);
     tcase_add_test(tc, long_requests_arrive_whole);
     tcase_add_test(tc, evict_names_the_rank);
     tcase_add_test(tc, top_prints_a_frame);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -210,6 +211,28 @@ START_TEST(what_is_not_utf_8_is_refused_in_a_sentence)
         json_decref(answer);
         free(body);
     }
+    daemon_remove(&d);
+}
+END_TEST
+
+static void limit_files(const struct daemon *d, rlim_t bytes)
+{
+    const struct rlimit limit = {bytes, RLIM_INFINITY};
+    ck_assert_int_eq(prlimit(d->pid, RLIMIT_FSIZE, &limit, NULL), 0);
+}
+
+/* psd's state directory takes no byte more for a while. */
+START_TEST(settings_that_are_not_saved_are_no_success)
+{
+    struct daemon d;
+    char text[8192];
+    start(&d);
+    limit_files(&d, 0);
+    ck_assert_msg(psctl(&d, "set learning_rate=0.5", text, sizeof text) == 1, "psctl set: %s", text);
+    ck_assert_str_eq(text, "psctl: in force, but not saved in the state directory: File too large\n");
+    ck_assert(daemon_number(&d, "/config", "parameters.learning_rate") == 0.5);
+    limit_files(&d, RLIM_INFINITY);
+    ck_assert_msg(psctl(&d, "set learning_rate=0.25", text, sizeof text) == 0, "psctl set: %s", text);
     daemon_remove(&d);
 }
 END_TEST
@@ -460,6 +483,7 @@ int main(void)
         what_happens_to_a_job_is_in_its_history,
         a_checkpoint_is_as_new_as_promised,
         what_is_not_utf_8_is_refused_in_a_sentence,
+        settings_that_are_not_saved_are_no_success,
         a_port_is_of_the_listen_url_in_either_order,
         options_are_taken_as_they_are,
         config_is_read_back,
