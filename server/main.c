@@ -80,6 +80,7 @@ static const struct option options[] = {
 
 struct arguments {
     struct psd_start start;
+    const char *port; /* NULL: --port is not given */
     bool check_only;
 };
 
@@ -117,7 +118,7 @@ static int set_quoted(struct arguments *a, const char *key, const char *value)
     return rc;
 }
 
-/* Changes the port of the listen URL that the file and the preceding options give. */
+/* Changes the port of the listen URL that the file and all other options give. */
 static int set_port(struct arguments *a, const char *text)
 {
     char *end, url[300];
@@ -190,7 +191,7 @@ static int read_options(int argc, char **argv, struct arguments *a)
             rc = set_quoted(a, "listen", optarg);
             break;
         case OPT_PORT:
-            rc = set_port(a, optarg);
+            a->port = optarg; /* applied after the other options */
             break;
         case OPT_ENDPOINT:
             rc = set_quoted(a, "endpoint_file", optarg);
@@ -239,7 +240,7 @@ static int read_options(int argc, char **argv, struct arguments *a)
         fprintf(stderr, "psd: '%s' is not an option; psd takes only options\n", argv[optind]);
         return PSD_EXIT_CONFIG;
     }
-    return rc;
+    return rc == 0 && a->port != NULL ? set_port(a, a->port) : rc;
 }
 
 /* Each connection takes a descriptor on each port, and libzmq spins while it cannot accept one. Raise the
@@ -286,6 +287,7 @@ int main(int argc, char **argv)
     struct psd_config_source *s = &a.start.source;
     ps_standard_files_open();
     signal(SIGPIPE, SIG_IGN); /* the job must survive the reader of its log */
+    signal(SIGXFSZ, SIG_IGN); /* and a write past `ulimit -f`, which then fails like one to a full disk */
     s->assignments = calloc(2 * (size_t)argc, sizeof *s->assignments);
     int code = s->assignments != NULL ? start(argc, argv, &a) : fail("no memory for the options");
     for (size_t i = 0; i < s->n; i++)

@@ -26,6 +26,7 @@ int main(int argc, char **argv)
 
     ps_standard_files_open();
     signal(SIGPIPE, SIG_IGN); /* training continues when the reader of its output exits */
+    signal(SIGXFSZ, SIG_IGN); /* a write past `ulimit -f` fails like one to a full disk */
     signal(SIGUSR1, SIG_IGN); /* asks psd for a checkpoint; batch systems may send it to all of a job */
     raise_descriptor_limit();
     ps_memory_keep_buffers();

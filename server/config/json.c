@@ -2,9 +2,24 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "proto/text.h"
 #include "server/config/check_method.h"
+#include "server/config/json.h"
+
+json_t *psd_json_text(const char *s)
+{
+    json_t *text = s[0] != 0 ? json_string(s) : json_null();
+    char *valid = text == NULL ? malloc(strlen(s) + 1) : NULL;
+    if (valid != NULL) {
+        ps_text_copy(valid, strlen(s) + 1, s);
+        text = json_string(valid);
+        free(valid);
+    }
+    return text;
+}
 
 /* A number that stands for a word is written as that word, "none" as null. A switch stays a boolean. */
 static json_t *number_to_json(const struct psd_config_key *key, double value)

@@ -11,9 +11,8 @@ static inline json_t *psd_json_number(double v)
     return isfinite(v) ? json_real(v) : json_null();
 }
 
-static inline json_t *psd_json_text(const char *s)
-{
-    return s[0] != 0 ? json_string(s) : json_null();
-}
+/* null for an empty text. A text that is not UTF-8, such as a sentence that quotes one, is written as by
+ * ps_text_copy. NULL: no memory. */
+json_t *psd_json_text(const char *s);
 
 #endif

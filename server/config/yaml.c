@@ -227,6 +227,14 @@ static int walk_mapping(struct reader *r, const yaml_node_t *mapping, const char
     return 0;
 }
 
+/* The value of an assignment is blank, or a comment to YAML. */
+static int fail_empty(const struct reader *r)
+{
+    const yaml_mark_t nowhere = {0};
+    return fail_at(r, nowhere, "",
+                   "found nothing after '='; allowed is KEY=VALUE, a value that begins with # in quotes");
+}
+
 /* Parses the text as the row's value, or as the whole configuration if row is NULL. */
 static int read_text(struct reader *r, const struct psd_config_key *row, const char *text, size_t len)
 {
@@ -247,8 +255,8 @@ static int read_text(struct reader *r, const struct psd_config_key *row, const c
     }
     r->doc = &doc;
     const yaml_node_t *root = yaml_document_get_root_node(&doc);
-    if (root == NULL || (row == NULL && is_empty(root)))
-        rc = 0; /* only comments: the defaults apply */
+    if (root == NULL || is_empty(root))
+        rc = row != NULL ? fail_empty(r) : 0; /* a file of comments only: the defaults apply */
     else if (row != NULL)
         rc = read_node(r, row, root);
     else if (root->type == YAML_MAPPING_NODE)

@@ -3,6 +3,7 @@
 #include <curl/curl.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,20 +82,24 @@ static int shorten(const char *path, char at[PS_UNIX_PATH_MAX + 1], int *folder)
     return -ENAMETOOLONG;
 }
 
-/* Sets up the request; the answer goes to *r. timeout_ms 0: none. */
-static void prepare(CURL *curl, const char *socket_path, const char *path, uint32_t timeout_ms,
+/* Sets up the request; the answer goes to *r. timeout_ms 0: none. False: no memory. A request is never cut: a
+ * part of it would be another request. */
+static bool prepare(CURL *curl, const char *socket_path, const char *path, uint32_t timeout_ms,
                     struct ctl_reply *r)
 {
-    char url[256];
-    snprintf(url, sizeof url, "http://psd%s", path);
+    char *url = NULL;
+    if (asprintf(&url, "http://psd%s", path) < 0)
+        return false;
     curl_easy_reset(curl);
-    curl_easy_setopt(curl, CURLOPT_URL, url);
+    CURLcode rc = curl_easy_setopt(curl, CURLOPT_URL, url); /* curl copies it */
+    free(url);
     curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, socket_path);
     curl_easy_setopt(curl, CURLOPT_PROXY, ""); /* whatever the environment says */
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, append_body);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, r);
+    return rc == CURLE_OK;
 }
 
 static int ask(struct ctl_client *c, const char *socket_path, const char *method, const char *path,
@@ -104,9 +109,10 @@ static int ask(struct ctl_client *c, const char *socket_path, const char *method
     char why[CURL_ERROR_SIZE] = "";
     long status = 0;
 
-    if (r.body == NULL)
-        return ps_fail(err, -ENOMEM, "no memory for an answer");
-    prepare(c->curl, socket_path, path, timeout_ms, &r);
+    if (r.body == NULL || !prepare(c->curl, socket_path, path, timeout_ms, &r)) {
+        free(r.body);
+        return ps_fail(err, -ENOMEM, "no memory for a request");
+    }
     curl_easy_setopt(c->curl, CURLOPT_ERRORBUFFER, why);
     if (strcmp(method, "POST") == 0)
         curl_easy_setopt(c->curl, CURLOPT_POSTFIELDS, "");
@@ -161,11 +167,10 @@ int ctl_question_create(const struct ctl_client *c, const char *path, struct ctl
     int rc = shorten(c->socket_path, at, &q->folder);
     q->reply.body = calloc(1, 1);
     if (rc < 0 || q->reply.body == NULL || (q->curl = curl_easy_init()) == NULL ||
-        (q->multi = curl_multi_init()) == NULL) {
+        (q->multi = curl_multi_init()) == NULL || !prepare(q->curl, at, path, 0, &q->reply)) {
         ctl_question_destroy(q);
         return rc < 0 ? rc : -ENOMEM;
     }
-    prepare(q->curl, at, path, 0, &q->reply);
     curl_multi_add_handle(q->multi, q->curl);
     *out = q;
     return 0;

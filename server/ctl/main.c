@@ -224,7 +224,8 @@ static void print_change(const struct call *call, const json_t *answer, const ch
     printf("settings above the file: %s\n", text);
 }
 
-/* Done when the requested method is in force, and psd's state directory has the settings. */
+/* Done when the requested method is in force, and psd's state directory has the settings. Those that it
+ * cannot take would be lost in a resume. A reload needs no record: the file has what it reads. */
 static int wait_reload(struct call *call, const json_t *answer)
 {
     const char *how = json_string_value(
@@ -240,10 +241,13 @@ static int wait_reload(struct call *call, const json_t *answer)
         const json_t *reload = json_object_get(status, "reload");
         const char *failure = json_string_value(json_object_get(reload, "last_error"));
         bool in_force = json_integer_value(json_object_get(status, "generation")) >= generation;
-        bool done = in_force && !json_is_false(json_object_get(reload, "set_recorded"));
+        const char *unsaved = json_string_value(json_object_get(reload, "record_error"));
+        bool done = in_force && (unsaved != NULL || !json_is_false(json_object_get(reload, "set_recorded")));
         if (failure != NULL && (is_set || !in_force))
             rc = complain(EXIT_REFUSED, "%s: %s",
                           is_set ? "nothing has changed" : "the method has not changed", failure);
+        else if (unsaved != NULL && is_set && in_force)
+            rc = complain(EXIT_REFUSED, "in force, but not saved in the state directory: %s", unsaved);
         json_decref(status);
         if (done && rc == 0 && !call->json)
             print_change(call, answer, how);

@@ -30,7 +30,7 @@ void psd_post_checkpoint(void *arg, const char *query, struct psd_http_answer *a
     const uint64_t version = psd_version(status->lanes); /* read before the start: the lanes continue, and
                                                             clients must not wait for a newer one */
     if (psd_checkpointer_start(status->job, &err) < 0)
-        psd_answer_json(answer, 409, json_pack("{s:s}", "error", err.text));
+        psd_answer_json(answer, 409, json_pack("{s:o}", "error", psd_json_text(err.text)));
     else
         psd_answer_json(answer, 202,
                         json_pack("{s:s, s:I}", "checkpoint", "started", "version", (json_int_t)version));
@@ -134,7 +134,7 @@ void psd_tell_end(struct psd_status *status)
         well ? json_pack("{s:s, s:I, s:o, s:o}", "drain", "done", "version",
                          (json_int_t)psd_version(status->lanes), "checkpoint", psd_json_text(v->last_path),
                          "reason", psd_json_text(status->job->drain_reason))
-             : json_pack("{s:s}", "error", trouble);
+             : json_pack("{s:o}", "error", psd_json_text(trouble));
     char *body = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
     psd_http_release(status->http,
                      well                         ? 200
@@ -156,13 +156,11 @@ void psd_post_evict(void *arg, const char *query, struct psd_http_answer *answer
     snprintf(found, sizeof found, "%s", query != NULL ? query : "");
     size_t n = strlen(found);
     if (n < 1 || n > 6 || strspn(found, "0123456789") != n) {
-        psd_answer_json(
-            answer, 400,
-            json_pack("{s:o}", "error",
-                      json_sprintf("evict needs the rank of a worker, as in POST /evict?rank=0; found '%s'",
-                                   n > 0 && n <= 6 ? found
-                                   : n > 0         ? "something else"
-                                                   : "nothing")));
+        snprintf(why, sizeof why, "evict needs the rank of a worker, as in POST /evict?rank=0; found '%s'",
+                 n > 0 && n <= 6 ? found
+                 : n > 0         ? "something else"
+                                 : "nothing");
+        psd_answer_json(answer, 400, json_pack("{s:o}", "error", psd_json_text(why)));
         return;
     }
     client = (uint32_t)strtoul(found, NULL, 10);

@@ -180,7 +180,7 @@ static enum MHD_Result answer_unknown(const struct face *f, struct MHD_Connectio
 static enum MHD_Result answer_not_allowed(const struct face *f, struct MHD_Connection *c, const char *method,
                                           const char *path)
 {
-    char allow[32] = "";
+    char allow[32] = "", word[32]; /* the method may contain any bytes */
     bool elsewhere = false;
 
     for (const struct psd_http_route *r = f->http->routes; r->method != NULL; r++) {
@@ -190,15 +190,16 @@ static enum MHD_Result answer_not_allowed(const struct face *f, struct MHD_Conne
             ps_text_join(allow, sizeof allow, ", ", is_read(r->method) ? "GET, HEAD" : r->method);
         elsewhere = elsewhere || (!is_served(f, r) && strcmp(r->method, method) == 0);
     }
+    ps_text_copy(word, sizeof word, method);
     if (elsewhere)
-        return answer_json(c, MHD_HTTP_FORBIDDEN,
-                           json_pack("{s:o}", "error",
-                                     json_sprintf("%s %s is served on the UNIX socket only", method, path)),
-                           allow[0] != 0 ? allow : NULL);
-    return answer_json(c, MHD_HTTP_METHOD_NOT_ALLOWED,
-                       json_pack("{s:o}", "error",
-                                 json_sprintf("%s is not allowed for %s; allowed: %s", method, path, allow)),
-                       allow);
+        return answer_json(
+            c, MHD_HTTP_FORBIDDEN,
+            json_pack("{s:o}", "error", json_sprintf("%s %s is served on the UNIX socket only", word, path)),
+            allow[0] != 0 ? allow : NULL);
+    return answer_json(
+        c, MHD_HTTP_METHOD_NOT_ALLOWED,
+        json_pack("{s:o}", "error", json_sprintf("%s is not allowed for %s; allowed: %s", word, path, allow)),
+        allow);
 }
 
 static enum MHD_Result answer_held(const struct psd_http *h, struct MHD_Connection *c)

@@ -73,7 +73,7 @@ static json_t *checkpoint_json(const struct psd_status *status)
     if (v->last_error[0] == 0)
         psd_cluster_check_saved(status->cluster, &others);
     json_t *o = json_object();
-    json_object_set_new(o, "directory", json_string(v->directory));
+    json_object_set_new(o, "directory", psd_json_text(v->directory));
     json_object_set_new(o, "set_aside", psd_json_text(v->aside.path));
     json_object_set_new(o, "set_aside_checkpoints", integer(v->aside.n));
     json_object_set_new(o, "set_aside_newest", v->aside.n > 0 ? integer(v->aside.newest) : json_null());
@@ -89,9 +89,9 @@ static json_t *checkpoint_json(const struct psd_status *status)
         o, "best",
         isnan(v->best.accuracy)
             ? json_null()
-            : json_pack("{s:s, s:f, s:I, s:I, s:I}", "path", v->best_path, "test_accuracy", v->best.accuracy,
-                        "evaluated_version", (json_int_t)v->best.evaluated_version, "version",
-                        (json_int_t)v->best.version, "unix_s", (json_int_t)v->best.saved_at_s));
+            : json_pack("{s:o, s:f, s:I, s:I, s:I}", "path", psd_json_text(v->best_path), "test_accuracy",
+                        v->best.accuracy, "evaluated_version", (json_int_t)v->best.evaluated_version,
+                        "version", (json_int_t)v->best.version, "unix_s", (json_int_t)v->best.saved_at_s));
     return o;
 }
 
@@ -196,9 +196,11 @@ static json_t *reload_json(const struct psd_status *status)
     json_object_set_new(o, "last_error", psd_json_text(r->last.text));
     psd_settings_list(r->layers.settings, list, sizeof list);
     json_object_set_new(o, "set", psd_json_text(list));
+    bool in_force = status->job->method_change.phase == PSD_METHOD_CHANGE_NONE;
+    int failure = in_force ? psd_journal_failure(status->job, r->recorded) : 0;
     json_object_set_new(o, "set_recorded",
-                        json_boolean(status->job->method_change.phase == PSD_METHOD_CHANGE_NONE &&
-                                     psd_journal_has(status->job, r->recorded)));
+                        json_boolean(in_force && psd_journal_has_saved(status->job, r->recorded)));
+    json_object_set_new(o, "record_error", failure < 0 ? json_string(strerror(-failure)) : json_null());
     return o;
 }
 
@@ -279,7 +281,7 @@ static json_t *status_json(struct psd_status *status)
     json_object_set_new(o, "job", job_json(status));
     json_object_set_new(o, "generation", integer(status->lanes->shared.generation));
     json_object_set_new(o, "reload", reload_json(status));
-    json_object_set_new(o, "listen", json_string(url));
+    json_object_set_new(o, "listen", psd_json_text(url));
     json_object_set_new(o, "http", psd_json_text(psd_http_address(status->http)));
     json_object_set_new(o, "wait_for_end", integer(psd_http_n_held(status->http)));
     json_object_set_new(o, "auth", json_string(psd_auth_name(status->auth)));

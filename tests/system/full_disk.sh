@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # full_disk.sh BUILD: a full disk at each kind of save: who says it, how, and which exit codes come, as a table. It compares each
-# with what docs/FAULTS.md promises. The disk is a small tmpfs in a mount namespace of its own, which needs root: else skipped.
+# with what docs/FAULTS.md promises. The last rows are of a limit on the size of files (`ulimit -f`). The disk is a small tmpfs in a
+# mount namespace of its own, which needs root: else skipped.
 # shellcheck disable=SC2317 # called by `row`
 set -uo pipefail
 
@@ -175,7 +176,36 @@ the_endpoint_file() {
     [[ ! -s $disk/endpoint ]] || { echo "wrong: an endpoint file in part" >&2; failed=1; }
 }
 
-for save in a_checkpoint the_last_one the_last_one_of_psrun a_workers_state a_workers_history psds_history psds_events a_workers_events the_endpoint_file; do
+a_checkpoint_over_the_limit() {
+    local said status=0
+    serve "$dir/state"
+    train
+    prlimit --pid "$psd_pid" --fsize=1024: # as `ulimit -S -f 1` before its start
+    said=$("$psctl" --socket "$dir/state/psd.sock" checkpoint 2>&1) || status=$?
+    prlimit --pid "$psd_pid" --fsize=unlimited:
+    "$psctl" --socket "$dir/state/psd.sock" drain >/dev/null || said="no drain without the limit"
+    end_of "$psd_pid"
+    row "a checkpoint over \`ulimit -f\`" "psctl $status, psd $code" "psctl 1, psd 0" "$said" "File too large"
+}
+
+a_workers_state_over_the_limit() {
+    serve "$dir/state"
+    local status=0
+    # Its log is a pipe: a file would have the same limit.
+    (
+        ulimit -S -f 1
+        "$psworker" --server "@$dir/endpoint" --net linear --data digits --batch 16 --steps 20 --state "$disk/w.state" 2>&1
+        echo "exit status $?"
+    ) | cat >"$dir/psworker.log"
+    status=$(sed -n 's/^exit status //p' "$dir/psworker.log")
+    "$psctl" --socket "$dir/state/psd.sock" drain >/dev/null
+    end_of "$psd_pid"
+    row "a worker's last state over \`ulimit -f\`" "psworker $status, psd $code" "psworker 1, psd 0" \
+        "$(in_log psworker.log state.not_saved); $(in_log psworker.log state.lost)" "File too large" "is not saved"
+}
+
+for save in a_checkpoint the_last_one the_last_one_of_psrun a_workers_state a_workers_history psds_history psds_events a_workers_events the_endpoint_file \
+    a_checkpoint_over_the_limit a_workers_state_over_the_limit; do
     "$save"
     rm -rf "${disk:?}"/* "$dir/state" "$dir/endpoint"
 done

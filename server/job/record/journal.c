@@ -211,6 +211,19 @@ bool psd_journal_has(const struct psd_job *job, uint64_t change)
     return atomic_load_explicit(&job->journal.written, memory_order_acquire) >= change;
 }
 
+bool psd_journal_has_saved(const struct psd_job *job, uint64_t change)
+{
+    return atomic_load_explicit(&job->journal.saved, memory_order_acquire) >= change;
+}
+
+int psd_journal_failure(const struct psd_job *job, uint64_t change)
+{
+    const struct psd_journal *j = &job->journal;
+    if (atomic_load_explicit(&j->tried, memory_order_acquire) < change || psd_journal_has_saved(job, change))
+        return 0;
+    return atomic_load(&j->failure);
+}
+
 bool psd_journal_has_names(struct psd_job *job)
 {
     struct psd_journal *j = &job->journal;
@@ -266,6 +279,10 @@ static void bring_up_to_date(struct psd_job *job, struct writer *w, uint64_t cha
         rc = psd_job_file_sync(&j->file);
         w->synced_s = ps_now_s();
     }
+    atomic_store(&j->failure, rc);
+    if (rc == 0 && !j->file.unsynced)
+        atomic_store_explicit(&j->saved, change, memory_order_release);
+    atomic_store_explicit(&j->tried, change, memory_order_release);
     log_result(job, w, rc);
 }
 

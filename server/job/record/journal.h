@@ -36,6 +36,9 @@ struct psd_journal {
     bool stop;
     uint64_t asked;                 /* number of changes so far; the loop's */
     _Atomic uint64_t written;       /* changes that are in the file, or could not be written */
+    _Atomic uint64_t saved;         /* changes that are in the file and synced */
+    _Atomic uint64_t tried;         /* changes that were written and synced, or failed */
+    _Atomic int failure;            /* -errno of the last write and sync; 0: none */
     _Atomic uint32_t names_written; /* names_to of the record in the file */
     const _Atomic uint64_t *version;
     uv_async_t news; /* `written` has increased */
@@ -60,6 +63,10 @@ uint32_t psd_journal_generation(const struct psd_job *job);
 /* A worker takes part in this run: from now on the record describes it. */
 void psd_journal_wake(struct psd_job *job);
 bool psd_journal_has(const struct psd_job *job, uint64_t change);
+/* Whether the change is on disk. It may still come there after a failure: the thread tries again. */
+bool psd_journal_has_saved(const struct psd_job *job, uint64_t change);
+/* -errno: the change could not be saved so far; 0: it is on disk, or on the way. */
+int psd_journal_failure(const struct psd_job *job, uint64_t change);
 /* Sends Begun to clients that are in the file by now, or have waited long enough. */
 void psd_journal_tell_begun(struct psd_job *job);
 /* Whether another incarnation may be given out; requests more in time. */

@@ -455,6 +455,8 @@ START_TEST(set_changes_one_key)
     ck_assert_str_eq(cfg.state_dir, "a=b");
     ck_assert_int_eq(psd_config_set(&cfg, "advertise=", &err), 0);
     ck_assert_str_eq(cfg.advertise, "");
+    ck_assert_int_eq(psd_config_set(&cfg, "state_dir='#1'", &err), 0);
+    ck_assert_str_eq(cfg.state_dir, "#1");
 }
 END_TEST
 
@@ -465,6 +467,10 @@ static const struct {
     {"period", {"--set: ", "'period'", "KEY=VALUE"}},
     {"=3", {"--set: ", "KEY=VALUE"}},
     {"period=", {"parameters.period: ", "no value"}},
+    {"period= ", {"--set: parameters.period: found nothing after '='", "in quotes"}},
+    {"advertise=#1", {"--set: advertise: found nothing after '='", "begins with # in quotes"}},
+    {"schedule= # none", {"--set: parameters.schedule: found nothing"}},
+    {"schedule=---", {"--set: parameters.schedule: found nothing"}},
     {"period=0", {"--set: parameters.period: found 0; "}},
     {"parameters.perod=0",
      {"--set: parameters: ", "'perod'; did you mean parameters.period?", "pipeline_warmup_epochs, schedule"}},

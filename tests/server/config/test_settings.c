@@ -35,6 +35,8 @@ static const struct {
     {"learning_rate", "set: found 'learning_rate'; allowed is KEY=VALUE"},
     {"period=4\n\n", "allowed is KEY=VALUE"},
     {"=4", "allowed is KEY=VALUE"},
+    {"period= ", "set: parameters.period: found nothing after '='; allowed is KEY=VALUE"},
+    {"period=4\nadvertise=# no", "set: advertise: found nothing after '='; allowed is KEY=VALUE"},
     {"period=0", "set: parameters.period: found 0; allowed is"},
     {"period=4\r\n", "a control character"},
     {"period=\x1b[2J", "a control character"},

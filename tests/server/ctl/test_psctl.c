@@ -40,7 +40,7 @@ struct script {
     const char *config, *history, *metrics, *evict, *reload;
     int evict_status, reload_status;
     char evicted[32]; /* what was asked for */
-    char set[200];
+    char set[2048];
     int checkpoint_status;
     size_t asked;
     bool gone; /* drained: stop the server */
@@ -194,7 +194,7 @@ static int run_line(const char *line, char *text, size_t size)
 /* Runs psctl with these arguments; its exit status. What it wrote, to either stream, is in text. */
 static int run_psctl(const char *arguments, char *text, size_t size)
 {
-    char line[512];
+    char line[4096];
     snprintf(line, sizeof line, "%s %s 2>&1", PSCTL, arguments);
     return run_line(line, text, size);
 }
@@ -204,7 +204,7 @@ static int run_psctl(const char *arguments, char *text, size_t size)
 static int run_with(struct script *script, const char *arguments, char *text, size_t size)
 {
     struct server s;
-    char patient[400];
+    char patient[3000];
     snprintf(patient, sizeof patient, "--timeout 600 %s", arguments);
     start(&s, script);
     int status = run_psctl(patient, text, size);
@@ -547,6 +547,57 @@ START_TEST(set_carries_every_line)
 }
 END_TEST
 
+/* A reload has nothing to save: the file has it. */
+START_TEST(what_is_set_but_not_saved_is_no_success)
+{
+    static const char *const fails[] = {
+        "{\"generation\":3,\"reload\":{\"last_error\":null,\"set_recorded\":false,\"record_error\":null}}",
+        "{\"generation\":3,\"reload\":{\"last_error\":null,\"set_recorded\":false,\"record_error\":\"Full\"}"
+        "}",
+        NULL};
+    struct script script = {.reload = "{\"set\":\"started\",\"method\":\"diloco\",\"generation\":3}",
+                            .reload_status = 202,
+                            .statuses = fails};
+    char text[4096];
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock set period=4", text, sizeof text), 1);
+    ck_assert_str_eq(text, "psctl: in force, but not saved in the state directory: Full\n");
+    script.reload = "{\"reload\":\"started\",\"method\":\"diloco\",\"generation\":3}";
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock reload", text, sizeof text), 0);
+    ck_assert_str_eq(text, "reloaded: method diloco, generation 3\n");
+}
+END_TEST
+
+/* Requests whose URL is longer than 255 bytes, up to the longest that psctl allows: 2047 bytes of settings,
+ * each of which takes three in a URL. */
+START_TEST(long_requests_arrive_whole)
+{
+    static const char *const soon[] = {
+        "{\"generation\":3,\"reload\":{\"last_error\":null,\"set_recorded\":true}}", NULL};
+    struct script script = {.reload = "{\"set\":\"started\",\"method\":\"diloco\",\"generation\":3}",
+                            .reload_status = 202,
+                            .statuses = soon};
+    char text[4096], arguments[2400] = "--socket psd.sock set", lines[2048] = "";
+    for (size_t i = 0, used = strlen(arguments), n = 0; i < 12; i++) {
+        int len = snprintf(lines + n, sizeof lines - n, "%slimits.silence_s_%02zu=300", n > 0 ? "\n" : "", i);
+        used += (size_t)snprintf(arguments + used, sizeof arguments - used, " %s", lines + n + (n > 0));
+        n += (size_t)len;
+    }
+    ck_assert_int_eq(run_with(&script, arguments, text, sizeof text), 0);
+    ck_assert_str_eq(script.set, lines);
+
+    strcpy(lines, "x=");
+    memset(lines + 2, '+', sizeof lines - 3);
+    lines[sizeof lines - 1] = 0;
+    snprintf(arguments, sizeof arguments, "--socket psd.sock set '%s'", lines);
+    ck_assert_int_eq(run_with(&script, arguments, text, sizeof text), 0);
+    ck_assert_str_eq(script.set, lines);
+
+    snprintf(arguments, sizeof arguments, "--socket psd.sock set '%s+'", lines);
+    ck_assert_int_eq(run_psctl(arguments, text, sizeof text), 2);
+    assert_has(text, "psctl: set: the arguments are too long; allowed are 2047 bytes in total");
+}
+END_TEST
+
 START_TEST(evict_names_the_rank)
 {
     struct script script = {.evict = "{\"evicted\":12,\"name\":\"node:7\",\"incarnation\":3}",
@@ -835,6 +886,8 @@ int main(void)
     tcase_add_test(tc, metrics_come_as_they_are);
     tcase_add_test(tc, reload_waits_for_the_method);
     tcase_add_test(tc, set_carries_every_line);
+    tcase_add_test(tc, what_is_set_but_not_saved_is_no_success);
+    tcase_add_test(tc, long_requests_arrive_whole);
     tcase_add_test(tc, evict_names_the_rank);
     tcase_add_test(tc, top_prints_a_frame);
     tcase_add_test(tc, top_compares_nothing_with_a_psd_before_a_restart);

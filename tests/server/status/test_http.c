@@ -246,6 +246,9 @@ START_TEST(others_are_refused)
     ck_assert_int_eq(r.status, 405);
     ck_assert_int_eq(ask(NULL, "DELETE", "/status", 0, &r), CURLE_OK);
     ck_assert_int_eq(r.status, 405);
+    ck_assert_int_eq(ask(NULL, "B\377D", "/status", 0, &r), CURLE_OK);
+    ck_assert_int_eq(r.status, 405);
+    assert_has(r.body, "{\"error\":\"B?D is not allowed for /status; allowed: GET, HEAD");
     ask(NULL, "POST", "/drain", 64 * 1024 + 1, &r); /* curl may see the close before it has sent all */
     ck_assert_int_ne(r.status, 202);
     stop(&s);

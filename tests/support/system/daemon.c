@@ -248,7 +248,7 @@ static size_t collect(char *data, size_t size, size_t n, void *file)
 
 char *daemon_ask(const struct daemon *d, const char *method, const char *path)
 {
-    char url[200], *body = NULL;
+    char url[400], *body = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&body, &size);
     CURL *curl = curl_easy_init();

@@ -1,5 +1,6 @@
 /* What an operator does to a running job: evicts a worker, reads the configuration back, watches it in psctl
  * top on a terminal of its own. */
+#include <jansson.h>
 #include <pty.h>
 #include <poll.h>
 #include <signal.h>
@@ -7,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -186,6 +188,81 @@ START_TEST(bad_evictions_are_refused_by_psd)
         ck_assert_ptr_nonnull(body);
         ck_assert_msg(strstr(body, "evict needs the rank of a worker") != NULL, "%s: %s", paths[i], body);
         free(body);
+    }
+    daemon_remove(&d);
+}
+END_TEST
+
+/* A sentence may quote what is not UTF-8, or cut it inside a character. */
+START_TEST(what_is_not_utf_8_is_refused_in_a_sentence)
+{
+#define O10 "%c3%b6%c3%b6%c3%b6%c3%b6%c3%b6%c3%b6%c3%b6%c3%b6%c3%b6%c3%b6"
+    static const char *const paths[] = {"/evict?rank=%ff", "/set?lines=%ff", "/set?lines=x%c3=1",
+                                        "/unset?keys=%ff", "/unset?keys=x" O10 O10 O10 O10 O10};
+#undef O10
+    struct daemon d;
+    start(&d);
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        char *body = daemon_ask(&d, "POST", paths[i]);
+        ck_assert_ptr_nonnull(body);
+        json_t *answer = json_loads(body, 0, NULL);
+        const char *error = json_string_value(json_object_get(answer, "error"));
+        ck_assert_msg(error != NULL && strchr(error, '?') != NULL, "%s: '%s'", paths[i], body);
+        json_decref(answer);
+        free(body);
+    }
+    daemon_remove(&d);
+}
+END_TEST
+
+static void limit_files(const struct daemon *d, rlim_t bytes)
+{
+    const struct rlimit limit = {bytes, RLIM_INFINITY};
+    ck_assert_int_eq(prlimit(d->pid, RLIMIT_FSIZE, &limit, NULL), 0);
+}
+
+/* psd's state directory takes no byte more for a while. */
+START_TEST(settings_that_are_not_saved_are_no_success)
+{
+    struct daemon d;
+    char text[8192];
+    start(&d);
+    limit_files(&d, 0);
+    ck_assert_msg(psctl(&d, "set learning_rate=0.5", text, sizeof text) == 1, "psctl set: %s", text);
+    ck_assert_str_eq(text, "psctl: in force, but not saved in the state directory: File too large\n");
+    ck_assert(daemon_number(&d, "/config", "parameters.learning_rate") == 0.5);
+    limit_files(&d, RLIM_INFINITY);
+    ck_assert_msg(psctl(&d, "set learning_rate=0.25", text, sizeof text) == 0, "psctl set: %s", text);
+    daemon_remove(&d);
+}
+END_TEST
+
+static const struct {
+    const char *options, *says;
+} ports[] = {
+    {"--listen tcp://0.0.0.0:5 --port 7", "psd: listen: tcp://0.0.0.0:7 can be reached"},
+    {"--port 7 --listen tcp://0.0.0.0:5", "psd: listen: tcp://0.0.0.0:7 can be reached"},
+    {"--port 7 --set listen=tcp://0.0.0.0:5", "psd: listen: tcp://0.0.0.0:7 can be reached"},
+    {"--listen ipc://x --port 7", "psd: --port 7: ipc://x has no port"},
+    {"--port 7 --listen ipc://x", "psd: --port 7: ipc://x has no port"},
+    {"--port x --listen tcp://0.0.0.0:5", "psd: --port 'x': a port is a number"},
+};
+
+/* psd names the URL that results. */
+START_TEST(a_port_is_of_the_listen_url_in_either_order)
+{
+    struct daemon d;
+    char command[800], line[300] = "";
+    ck_assert_int_eq(daemon_prepare(&d, NULL, settings), 0);
+    for (size_t i = 0; i < sizeof ports / sizeof *ports; i++) {
+        snprintf(command, sizeof command, "cd %s && %s %s --check-config 2>&1", d.dir, d.program,
+                 ports[i].options);
+        FILE *pipe = popen(command, "r");
+        ck_assert_ptr_nonnull(pipe);
+        ck_assert_ptr_nonnull(fgets(line, sizeof line, pipe));
+        int status = pclose(pipe);
+        ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 2, "%s: %s", ports[i].options, line);
+        ck_assert_msg(strstr(line, ports[i].says) != NULL, "%s: %s", ports[i].options, line);
     }
     daemon_remove(&d);
 }
@@ -405,6 +482,9 @@ int main(void)
         bad_evictions_are_refused_by_psd,
         what_happens_to_a_job_is_in_its_history,
         a_checkpoint_is_as_new_as_promised,
+        what_is_not_utf_8_is_refused_in_a_sentence,
+        settings_that_are_not_saved_are_no_success,
+        a_port_is_of_the_listen_url_in_either_order,
         options_are_taken_as_they_are,
         config_is_read_back,
 #ifdef PSCTL_HAS_SCREEN
