@@ -39,11 +39,11 @@ static int backward(struct cnn_dnnl *d, struct cnn_dnnl_layer *l, const float *x
     return 0;
 }
 
-/* A layer that is fused into a neighbour needs nothing. */
+/* A layer that is fused into a neighbour needs nothing, and writes nothing. */
 static void needs(const struct cnn_dnnl *d, const struct cnn_dnnl_layer *l, struct cnn_needs *n)
 {
     (void)d;
-    n->passes_value = l->is_deferred;
+    n->passes_value = n->passes_gradient = l->is_deferred;
     n->back_reads_out = l->is_deferred ? CNN_READS_NOTHING : CNN_READS_SIGN;
     n->can_overwrite = n->keeps_sign = n->can_overwrite_back = true;
 }

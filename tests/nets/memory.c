@@ -147,12 +147,13 @@ static void go_back(struct shadow *s, size_t i)
     size_t taken_over = i;
 
     /* Where the layers behind pass their gradient, what is read is that of the last of them. */
-    while (!cnn_is_loss(l) && s->m->gradient_at[taken_over + 1] == s->m->gradient_at[taken_over + 2] &&
-           taken_over + 2 < s->plan->n_values && s->needs[taken_over + 1].passes_gradient)
+    while (!cnn_is_loss(l) && taken_over + 2 < s->plan->n_values &&
+           s->needs[taken_over + 1].passes_gradient &&
+           s->m->gradient_at[taken_over + 1] == s->m->gradient_at[taken_over + 2])
         taken_over++;
-    if (!cnn_is_loss(l) && taken_over == i && !n->passes_value)
-        read_cells(s, s->m->gradient_at[i + 1], bytes_of(s, i + 1), gradient_tag(s, i + 1), l->spec->name,
-                   "the gradient of its output");
+    if (!cnn_is_loss(l) && !n->passes_gradient)
+        read_cells(s, s->m->gradient_at[taken_over + 1], bytes_of(s, taken_over + 1),
+                   gradient_tag(s, taken_over + 1), l->spec->name, "the gradient of its output");
     if (cnn_is_loss(l))
         read_value(s, l->inputs[0].value, l->spec->name, "its logits");
     else {
