@@ -140,6 +140,8 @@ int psc_call_start(struct psc *c, const struct psc_call *h, uint64_t *ticket);
 int psc_call_find_tensor(struct psc *c, const struct psc_call *h, const struct ps_tensor **out);
 /* PSC_EINVAL: what the call sends and its answer, of n floats, share memory. */
 int psc_call_check_overlap(struct psc *c, const struct psc_call *h, uint64_t n);
+/* PSC_EINVAL: a message of a key that is frozen. */
+int psc_call_check_moves(struct psc *c, const struct psc_call *h, const struct ps_tensor *t);
 /* Checks the call, and makes its transfer. */
 int psc_call_make(struct psc *c, const struct psc_call *h, struct psc_transfer *out);
 /* The call of one process, which has the session. */
@@ -153,7 +155,7 @@ int psc_group_call(struct psc *c, const struct psc_call *h);
  * this member's result). *samples, which may be NULL: this member's, then the sum of all. PSC_ECLIQUE names
  * both sides. */
 int psc_group_agree_on_call(struct psc *c, const char *what, int rc, float *samples);
-/* psc_pushpull without a server: the sum over the members of the clique. */
+/* psc_pushpull without a server: the sum over the members of the clique, but for frozen values. */
 int psc_local_pushpull(struct psc *c, const struct psc_call *h);
 /* What it would find wrong. */
 int psc_local_check(struct psc *c, const struct psc_call *h);

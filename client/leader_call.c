@@ -173,17 +173,41 @@ int psc_group_call(struct psc *c, const struct psc_call *h)
     return shared == PSC_OK ? rc : shared;
 }
 
+/* The first values of r between frozen ones; count 0: there are none. */
+static struct ps_range first_moving(const struct psc *c, struct ps_range r)
+{
+    struct ps_range found = {r.begin + r.count, 0};
+    for (struct ps_role_run p = ps_role_run_first(c->manifest, r); r.count > 0 && p.range.count > 0;
+         p = ps_role_run_next(p, r)) {
+        bool moves = p.segment->role != PS_ROLE_FROZEN;
+        if (!moves && found.count > 0)
+            break;
+        if (moves && found.count == 0)
+            found.begin = p.range.begin;
+        found.count += moves ? p.range.count : 0;
+    }
+    return found;
+}
+
+static struct ps_range next_moving(const struct psc *c, struct ps_range r, struct ps_range before)
+{
+    uint64_t end = before.begin + before.count;
+    return first_moving(c, (struct ps_range){end, r.begin + r.count - end});
+}
+
 static int check_finite(struct psc *c, const struct psc_call *h, struct ps_range r)
 {
-    uint64_t bad;
-    int rc = psc_vector_search(c, h->send, r.count, &bad);
-    if (rc != PSC_OK)
-        return rc;
-    return bad == UINT64_MAX
-               ? PSC_OK
-               : ps_fail(&c->error, PSC_EVALUE,
-                         "the message[%" PRIu64 "], in tensor '%s', is not finite: nothing was sent", bad,
-                         ps_manifest_tensor(c->manifest, r.begin + bad)->name);
+    for (struct ps_range p = first_moving(c, r); p.count > 0; p = next_moving(c, r, p)) {
+        uint64_t bad;
+        int rc = psc_vector_search(c, h->send + (p.begin - r.begin), p.count, &bad);
+        if (rc != PSC_OK)
+            return rc;
+        if (bad != UINT64_MAX)
+            return ps_fail(&c->error, PSC_EVALUE,
+                           "the message[%" PRIu64 "], in tensor '%s', is not finite: nothing was sent",
+                           p.begin - r.begin + bad, ps_manifest_tensor(c->manifest, p.begin + bad)->name);
+    }
+    return PSC_OK;
 }
 
 static int check_local(struct psc *c, const struct psc_call *h, struct ps_range *r)
@@ -195,7 +219,8 @@ static int check_local(struct psc *c, const struct psc_call *h, struct ps_range 
     if ((rc = psc_call_find_tensor(c, h, &tensor)) != PSC_OK)
         return rc;
     *r = psc_tensor_scope(c, tensor);
-    if ((rc = psc_call_check_overlap(c, h, r->count)) != PSC_OK)
+    if ((rc = psc_call_check_overlap(c, h, r->count)) != PSC_OK ||
+        (rc = psc_call_check_moves(c, h, tensor)) != PSC_OK)
         return rc;
     return check_finite(c, h, *r);
 }
@@ -221,8 +246,11 @@ int psc_local_pushpull(struct psc *c, const struct psc_call *h)
     if (rc != PSC_OK)
         return rc;
     c->error.text[0] = 0;
-    psc_copy(&c->work, h->answer, h->send, r.count);
-    if (c->group.size > 1)
-        rc = psc_group_sum(c, PSC_ALLREDUCE, h->answer, r.count);
+    for (struct ps_range p = first_moving(c, r); rc == PSC_OK && p.count > 0; p = next_moving(c, r, p)) {
+        float *answer = h->answer + (p.begin - r.begin);
+        psc_copy(&c->work, answer, h->send + (p.begin - r.begin), p.count);
+        if (c->group.size > 1)
+            rc = psc_group_sum(c, PSC_ALLREDUCE, answer, p.count);
+    }
     return psc_work_end(c, rc);
 }

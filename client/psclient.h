@@ -434,7 +434,8 @@ int psc_push(struct psc *c, const char *tensor, const float *message, size_t n_s
 
 /* The same, and answer receives the rule's answer: for elastic the center before the move, for sgd after it.
  * Its frozen values are not written. The caller applies the answer, for elastic x <- x - alpha (x - answer)
- * (Zhang et al. 2015, eq. 5). message and answer must not overlap: PSC_EINVAL. */
+ * (Zhang et al. 2015, eq. 5). message and answer must not overlap: PSC_EINVAL. Without a server the answer is
+ * the sum of the members' messages; a frozen tensor is PSC_EINVAL there, too. */
 int psc_pushpull(struct psc *c, const char *tensor, const float *message, float *answer, size_t n_samples);
 
 /* The same for a list of n_keys keys, in any order, each once, with a vector for each. Everything is checked

@@ -51,6 +51,14 @@ int psc_call_check_overlap(struct psc *c, const struct psc_call *h, uint64_t n)
     return ps_fail(&c->error, PSC_EINVAL, "%s: message and answer overlap", h->call);
 }
 
+int psc_call_check_moves(struct psc *c, const struct psc_call *h, const struct ps_tensor *t)
+{
+    return t == NULL || t->role != PS_ROLE_FROZEN || !psc_call_is_message(h)
+               ? PSC_OK
+               : ps_fail(&c->error, PSC_EINVAL, "%s: tensor '%s' is frozen: no rule moves it", h->call,
+                         t->name);
+}
+
 /* Whether the job is of one clique, whose members move x among themselves. */
 static int check_method(struct psc *c, const struct psc_call *h)
 {
@@ -88,12 +96,9 @@ int psc_call_make(struct psc *c, const struct psc_call *h, struct psc_transfer *
                                  .target = h->answer};
     if (h->answer != NULL)
         out->landed = h->kind == PS_FRAME_PULL ? psc_land_all : psc_land_moved;
-    rc = psc_call_check_overlap(c, h, psc_tensor_scope(c, t).count);
-    if (rc != PSC_OK)
+    if ((rc = psc_call_check_overlap(c, h, psc_tensor_scope(c, t).count)) != PSC_OK ||
+        (rc = psc_call_check_moves(c, h, t)) != PSC_OK)
         return rc;
-    if (t != NULL && t->role == PS_ROLE_FROZEN && psc_transfer_moves(out))
-        return ps_fail(&c->error, PSC_EINVAL, "%s: tensor '%s' is frozen: no rule moves it", h->call,
-                       t->name);
     if (psc_call_is_message(h) && (rc = psc_key_round_check(c, h->call, t, h->started)) != PSC_OK)
         return rc;
     c->error.text[0] = 0;

@@ -1,6 +1,7 @@
 /* Sums over a clique leave out what is frozen, and give the bits of sums of everything. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "client/internal.h"
@@ -247,6 +248,119 @@ START_TEST(a_leader_neither_takes_nor_gives_frozen_values)
 }
 END_TEST
 
+/* Calls without a server, by a single worker and in a clique. */
+static const struct {
+    unsigned set;
+    int members;
+    size_t sums; /* of the whole vector: one of each range between frozen ones */
+} called[] = {{LEADING, 3, 1}, {EACH_OTHER, 3, 3}, {TRAILING, 2, 1},
+              {0, 3, 1},       {MIDDLE, 1, 0},     {LEADING, 1, 0}};
+
+static const float untouched = -7;
+
+static bool is_frozen_at(int i)
+{
+    return (frozen >> (rig_tensor_at((size_t)i) - rig_model) & 1) != 0;
+}
+
+/* The members' numbers, beside values of frozen tensors that nobody reads. */
+static void prepare_call(struct member *m, float *answer)
+{
+    for (int i = 0; i < N; i++) {
+        m->g[i] = is_frozen_at(i) ? NAN : (float)(m->rank + 1);
+        answer[i] = untouched;
+    }
+}
+
+/* -1000 - i: value i of the answer is wrong. */
+static int add_up(struct member *m)
+{
+    int members = m->run->members, rc;
+    float answer[N], sum = (float)(members * (members + 1) / 2);
+    prepare_call(m, answer);
+    if ((rc = psc_pushpull(m->c, NULL, m->g, answer, 1)) != PSC_OK)
+        return rc;
+    for (int i = 0; i < N; i++)
+        if (answer[i] != (is_frozen_at(i) ? untouched : sum))
+            return -1000 - i;
+    return PSC_OK;
+}
+
+START_TEST(without_a_server_frozen_values_are_not_summed)
+{
+    size_t calls, moves = 0;
+    freeze(called[_i].set);
+    struct run *r = run_with(freezing, "d-sync", called[_i].members);
+    r->steps = 0;
+    r->after = add_up;
+    run_go(r);
+    for (int i = 0; i < N; i++)
+        moves += !is_frozen_at(i);
+    ck_assert_uint_eq(floats_of(circle_log(), PSC_ALLREDUCE, &calls), called[_i].sums > 0 ? moves : 0);
+    ck_assert_uint_eq(calls, called[_i].sums);
+}
+END_TEST
+
+static bool is_refused(const struct member *m, int rc, int wanted, const char *says)
+{
+    return rc == wanted && strstr(psc_error(m->c), says) != NULL;
+}
+
+/* -1000 - k: a call of key k is not refused as it is with a server. */
+static int call_frozen_keys(struct member *m)
+{
+    float answer[N];
+    prepare_call(m, answer);
+    for (int k = 0; k < RIG_TENSORS; k++) {
+        const char *name = freezing[k].name, *says = "is frozen: no rule moves it";
+        const float *message = m->g + freezing[k].offset;
+        float *to = answer;
+        if ((frozen >> k & 1) != 0 &&
+            (!is_refused(m, psc_pushpull(m->c, name, message, to, 1), PSC_EINVAL, says) ||
+             !is_refused(m, psc_pushpull_start(m->c, name, message, to, 1, NULL), PSC_EINVAL, says) ||
+             !is_refused(m, psc_pushpull_keys(m->c, &name, 1, &message, &to, 1), PSC_EINVAL, says)))
+            return -1000 - k;
+    }
+    for (int i = 0; i < N; i++)
+        if (answer[i] != untouched)
+            return -2000 - i;
+    return add_up(m);
+}
+
+START_TEST(without_a_server_frozen_keys_are_refused)
+{
+    freeze(called[_i].set);
+    struct run *r = run_with(freezing, "d-sync", called[_i].members);
+    r->steps = 0;
+    r->after = call_frozen_keys;
+    run_go(r);
+}
+END_TEST
+
+/* Behind frozen values it is counted from the message's begin. */
+static int send_nan(struct member *m)
+{
+    float answer[N];
+    prepare_call(m, answer);
+    m->g[8005] = NAN;
+    if (!is_refused(m, psc_pushpull(m->c, NULL, m->g, answer, 1), PSC_EVALUE,
+                    "message[8005], in tensor 'fc.weight'") ||
+        !is_refused(m, psc_pushpull(m->c, "fc.weight", m->g + 8000, answer, 1), PSC_EVALUE,
+                    "message[5], in tensor 'fc.weight'"))
+        return -1000;
+    return add_up(m);
+}
+
+START_TEST(without_a_server_the_place_of_a_nan_is_the_messages)
+{
+    freeze(EACH_OTHER);
+    struct run *r = run_with(freezing, "d-sync", _i + 1);
+    r->steps = 0;
+    r->after = send_nan;
+    run_go(r);
+}
+END_TEST
+
 /* With two members a stripe is of 2048 floats. Of the rig's model 3900 to 8000 are frozen. */
 static int look_at_parts(struct member *m)
 {
@@ -310,6 +424,9 @@ int main(void)
     tcase_add_loop_test(tc, nor_at_psd, 0, ROWS(led));
     tcase_add_loop_test(tc, frozen_stripes_and_buckets_are_not_sent, 0, ROWS(sizes));
     tcase_add_loop_test(tc, a_leader_neither_takes_nor_gives_frozen_values, 0, LED_SIZES);
+    tcase_add_loop_test(tc, without_a_server_frozen_values_are_not_summed, 0, ROWS(called));
+    tcase_add_loop_test(tc, without_a_server_frozen_keys_are_refused, 0, ROWS(called));
+    tcase_add_loop_test(tc, without_a_server_the_place_of_a_nan_is_the_messages, 0, 2);
     tcase_add_test(tc, what_is_left_consists_of_whole_stripes);
     tcase_add_test(tc, members_that_froze_others_are_told_so);
     suite_add_tcase(suite, tc);
