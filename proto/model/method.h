@@ -119,8 +119,10 @@ enum ps_clique_mode {
 /* Whether all workers of the job form one clique. */
 bool ps_method_is_one_clique(const struct ps_rule_info *rule, enum ps_clique_mode mode);
 
+enum { PS_N_RULES = 13 };
+
 /* NULL: unknown. The tables end with a row whose name is NULL. */
-extern const struct ps_rule_info ps_rules[];
+extern const struct ps_rule_info ps_rules[PS_N_RULES + 1];
 extern const struct ps_admission_info ps_admissions[];
 extern const struct ps_optimizer_info ps_optimizers[];
 extern const struct ps_averaging ps_averagings[];

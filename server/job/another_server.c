@@ -59,6 +59,7 @@ void psd_method_change_make(struct psd_job *job)
     }
     if (!job->reload.untold)
         psd_history_tell_method(job, &w->next, job->cfg->method, w->generation);
+    psd_stats_rule_ends(job);
     *job->cfg = w->next;
     atomic_store_explicit(&job->lanes->shared.generation, w->generation, memory_order_relaxed);
     psd_layers_apply(job, &w->layers, &w->next);

@@ -111,6 +111,7 @@ struct psd_job {
     uint32_t names_before;  /* incarnations up to this one were given out by earlier runs */
     bool has_left;          /* a worker of this run, by itself or because it was lost */
     uint32_t shares_since;  /* generation with which the workers' parts in the center began; 0: not known */
+    uint64_t applied[PS_N_RULES]; /* under rules that were in force before: see psd_stats_applied */
     struct psd_journal journal;
     struct psd_loss loss;
     uint32_t lanes_filled, lanes_unfilled, lanes_released;

@@ -228,6 +228,7 @@ static void finish(struct psd_job *job)
     snprintf(was, sizeof was, "%s", job->cfg->method);
     bool keeps_shares =
         strcmp(job->cfg->rule, w->next.rule) == 0 && job->cfg->hyper.workers == w->next.hyper.workers;
+    psd_stats_rule_ends(job);
     *job->cfg = w->next;
     job->reload.layers = w->layers;
     ps_log_set_lowest((enum ps_log_level)ps_log_level_parse(job->cfg->log_level));

@@ -4,10 +4,23 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static void head(FILE *f, const char *name, const char *type, const char *help)
 {
     fprintf(f, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+/* A counter stays where it is when the method changes: each rule has its own. */
+static void applied(FILE *f, const struct psd_status *status)
+{
+    head(f, "psd_updates_applied_total", "counter",
+         "Exchanges applied by every lane, by the rule that was in force.");
+    for (size_t k = 0; k < PS_N_RULES; k++) {
+        uint64_t n = psd_stats_applied(status->job, k);
+        if (n > 0 || strcmp(ps_rules[k].name, status->cfg->rule) == 0)
+            fprintf(f, "psd_updates_applied_total{rule=\"%s\"} %" PRIu64 "\n", ps_rules[k].name, n);
+    }
 }
 
 static void rejected(FILE *f, const struct psd_totals *t)
@@ -96,11 +109,10 @@ static void norms(FILE *f, const struct psd_status *status)
     }
 }
 
-static void one(FILE *f, const char *name, const char *type, const char *help, const char *labels,
-                uint64_t value)
+static void one(FILE *f, const char *name, const char *type, const char *help, uint64_t value)
 {
     head(f, name, type, help);
-    fprintf(f, "%s%s %" PRIu64 "\n", name, labels, value);
+    fprintf(f, "%s %" PRIu64 "\n", name, value);
 }
 
 static void by_transport(FILE *f, const struct psd_status *status, const char *name, const char *help,
@@ -115,9 +127,9 @@ static void by_transport(FILE *f, const struct psd_status *status, const char *n
 static void swaps(FILE *f, const struct psd_status *status)
 {
     const struct psd_reloader *r = &status->job->reload;
-    one(f, "psd_generation", "gauge", "Number of changes of the method.", "",
+    one(f, "psd_generation", "gauge", "Number of changes of the method.",
         atomic_load_explicit(&status->lanes->shared.generation, memory_order_relaxed));
-    one(f, "psd_swaps_total", "counter", "Changes of the method in this run of psd.", "",
+    one(f, "psd_swaps_total", "counter", "Changes of the method in this run of psd.",
         status->job->method_change.n_changes);
     head(f, "psd_reloads_total", "counter", "Reloads of the configuration, by result.");
     fprintf(f,
@@ -142,7 +154,7 @@ static void stops(FILE *f, const struct psd_status *status)
 
 char *psd_metrics_text(struct psd_status *status)
 {
-    char *text = NULL, labels[96];
+    char *text = NULL;
     size_t size;
     struct psd_totals t;
     FILE *f = open_memstream(&text, &size);
@@ -151,35 +163,33 @@ char *psd_metrics_text(struct psd_status *status)
     psd_stats_totals(status->job, &t);
     head(f, "psd_build_info", "gauge", "Version and vector kernels of this psd.");
     fprintf(f, "psd_build_info{version=\"%s\",kernels=\"%s\"} 1\n", PSD_VERSION, ps_vec_best()->name);
-    snprintf(labels, sizeof labels, "{rule=\"%s\"}", status->cfg->rule);
-    one(f, "psd_updates_applied_total", "counter", "Exchanges applied by every lane.", labels,
-        psd_version(status->lanes) - status->job->resumed_version);
-    one(f, "psd_center_version", "gauge", "Exchanges applied to the center.", "", psd_version(status->lanes));
+    applied(f, status);
+    one(f, "psd_center_version", "gauge", "Exchanges applied to the center.", psd_version(status->lanes));
     struct psd_lost lost = psd_loss_told(status->job);
     gauge(f, "psd_lost_updates",
           "Updates lost when this psd was resumed from a checkpoint, upper bound; absent: unknown.",
           lost.kind != PSD_LOSS_UNKNOWN ? (double)lost.most : NAN);
     one(f, "psd_lost_updates_least", "gauge",
-        "Updates lost when this psd was resumed from a checkpoint, lower bound.", "", lost.least);
+        "Updates lost when this psd was resumed from a checkpoint, lower bound.", lost.least);
     psd_cluster_metrics(f, status->cluster);
     swaps(f, status);
     rejected(f, &t);
     one(f, "psd_updates_dropped_total", "counter",
-        "Exchanges that were too late for their round (admissions backup and quorum).", "",
+        "Exchanges that were too late for their round (admissions backup and quorum).",
         status->job->partial_rounds.dropped);
-    one(f, "psd_chunks_applied_total", "counter", "Chunks applied.", "", t.chunks);
-    one(f, "psd_replays_total", "counter", "Retried chunks that had landed before.", "", t.replays);
+    one(f, "psd_chunks_applied_total", "counter", "Chunks applied.", t.chunks);
+    one(f, "psd_replays_total", "counter", "Retried chunks that had landed before.", t.replays);
     staleness(f, &t);
     by_transport(f, status, "psd_received_bytes_total", "Payload received.", t.bytes_in);
     by_transport(f, status, "psd_sent_bytes_total", "Payload sent.", t.bytes_out);
     workers(f, status);
-    one(f, "psd_checkpoint_failures_total", "counter", "Checkpoints that could not be written.", "",
+    one(f, "psd_checkpoint_failures_total", "counter", "Checkpoints that could not be written.",
         status->job->checkpointer.failures);
     one(f, "psd_last_checkpoint_timestamp_seconds", "gauge",
-        "When the last checkpoint was taken; 0: none yet.", "", status->job->checkpointer.last_unix_s);
+        "When the last checkpoint was taken; 0: none yet.", status->job->checkpointer.last_unix_s);
     stops(f, status);
     one(f, "psd_log_lines_dropped_total", "counter",
-        "Log lines that were not read in time, or could not be written.", "", ps_log_count().dropped);
+        "Log lines that were not read in time, or could not be written.", ps_log_count().dropped);
     gauge(f, "psd_test_accuracy", "Accuracy of the center in the last report of an observer.",
           status->job->evaluation.accuracy);
     gauge(f, "psd_test_loss", "Loss of the center in the last report of an observer.",
@@ -188,7 +198,7 @@ char *psd_metrics_text(struct psd_status *status)
           status->job->checkpointer.best.accuracy);
     gauge(f, "psd_center_norm", "Euclidean norm of the center.", psd_stats_center_norm(status->job));
     norms(f, status);
-    one(f, "psd_nonfinite_seen", "gauge", "1: a worker had a value that is not finite; /status names it.", "",
+    one(f, "psd_nonfinite_seen", "gauge", "1: a worker had a value that is not finite; /status names it.",
         status->job->nonfinite.seen);
     fclose(f);
     return text;

@@ -121,6 +121,35 @@ void psd_stats_totals(const struct psd_job *job, struct psd_totals *t)
                                                      (uint64_t)psd_sessions_count(job->sessions, true));
 }
 
+uint64_t psd_stats_applied_sum(const struct psd_job *job)
+{
+    return psd_version(job->lanes) - job->resumed_version;
+}
+
+/* Whatever no earlier rule has applied. */
+static uint64_t applied_lately(const struct psd_job *job)
+{
+    uint64_t n = psd_stats_applied_sum(job);
+    for (size_t k = 0; k < PS_N_RULES; k++)
+        n -= job->applied[k];
+    return n;
+}
+
+static size_t present_rule(const struct psd_job *job)
+{
+    return (size_t)(ps_rule_find(job->cfg->rule) - ps_rules);
+}
+
+uint64_t psd_stats_applied(const struct psd_job *job, size_t rule)
+{
+    return job->applied[rule] + (rule == present_rule(job) ? applied_lately(job) : 0);
+}
+
+void psd_stats_rule_ends(struct psd_job *job)
+{
+    job->applied[present_rule(job)] += applied_lately(job);
+}
+
 uint64_t psd_stats_memory_bytes(const struct psd_totals *t)
 {
     return t->center_bytes + t->snapshot_bytes + t->state_bytes + t->average_bytes + t->window_bytes +

@@ -1,4 +1,4 @@
-/* stats.h: sums over lanes. Loop's thread. */
+/* stats.h: sums over lanes, and over rules. Loop's thread. */
 #ifndef PSD_JOB_RECORD_STATS_H
 #define PSD_JOB_RECORD_STATS_H
 
@@ -18,6 +18,11 @@ struct psd_totals {
     uint64_t registered_bytes; /* clients' own memory that lanes access in place */
 };
 void psd_stats_totals(const struct psd_job *job, struct psd_totals *t);
+/* Exchanges applied in this run of psd: in all; while the rule of this row of ps_rules was in force. */
+uint64_t psd_stats_applied_sum(const struct psd_job *job);
+uint64_t psd_stats_applied(const struct psd_job *job, size_t rule);
+/* Call right before another method is in force, when the lanes have released the center. */
+void psd_stats_rule_ends(struct psd_job *job);
 /* The total that counts against limits.memory_gib. */
 uint64_t psd_stats_memory_bytes(const struct psd_totals *t);
 /* Tells the lanes how much of limits.memory_gib clients may register. */

@@ -286,6 +286,48 @@ START_TEST(what_is_set_before_a_worker_comes_is_what_it_finds)
 }
 END_TEST
 
+/* What /metrics says of the rule; -1: it has no line. */
+static double applied(const struct daemon *d, const char *rule)
+{
+    char sample[80];
+    snprintf(sample, sizeof sample, "\npsd_updates_applied_total{rule=\"%s\"} ", rule);
+    char *text = daemon_ask(d, "GET", "/metrics");
+    ck_assert_ptr_nonnull(text);
+    const char *at = strstr(text, sample);
+    double n = at != NULL ? strtod(at + strlen(sample), NULL) : -1;
+    free(text);
+    return n;
+}
+
+/* A counter never falls: updates of another rule are not the present one's. A restart begins with 0. */
+START_TEST(applied_updates_stay_with_their_rule)
+{
+    struct daemon d;
+    struct crew_worker crew[WORKERS];
+    start(&d, "method: async-sgd\nparameters: {learning_rate: 1}\n");
+    start_crew(&d, crew);
+    ask(&d, "method downpour learning_rate=1 period=2", 0, "set: method downpour");
+    double sgd = applied(&d, "sgd");
+    ck_assert_double_ge(sgd, 2 * WORKERS);
+    assert_go_on(&d, crew, "downpour");
+    ck_assert_double_eq(applied(&d, "sgd"), sgd);
+    ask(&d, "method async-sgd learning_rate=1 period=preset", 0, "set: method async-sgd");
+    double add = applied(&d, "add");
+    ck_assert_double_gt(add, 0);
+    assert_go_on(&d, crew, "async-sgd again");
+    stop_all(crew);
+    ck_assert_double_gt(applied(&d, "sgd"), sgd);
+    ck_assert_double_eq(applied(&d, "add"), add);
+    ck_assert_double_eq(applied(&d, "elastic"), -1);
+    ck_assert_double_eq(applied(&d, "sgd") + add, daemon_number(&d, "/status", "center.updates_applied"));
+    ck_assert_int_eq(daemon_stop(&d, SIGTERM, WAIT_S), 0);
+    ck_assert_int_eq(daemon_start(&d, "--resume"), 0);
+    ck_assert_double_eq(applied(&d, "sgd"), 0);
+    ck_assert_double_eq(applied(&d, "add"), -1);
+    daemon_remove(&d);
+}
+END_TEST
+
 static void start_servers(struct servers *t, int n, const char *const *with)
 {
     ck_assert_int_eq(servers_prepare(t, n, NULL, with), 0);
@@ -331,8 +373,12 @@ START_TEST(no_update_is_lost_by_what_is_set_at_several_servers)
     assert_alike(&t);
     stop_all(crew);
     assert_sum(&t.d[0], crew);
-    for (int i = 0; i < t.n; i++)
+    for (int i = 0; i < t.n; i++) {
+        double sgd = applied(&t.d[i], "sgd"), add = applied(&t.d[i], "add");
+        ck_assert_msg(sgd > 0 && add > 0, "server %d has applied %g and %g", i, sgd, add);
+        ck_assert_double_eq(sgd + add, daemon_number(&t.d[i], "/status", "center.updates_applied"));
         ck_assert_uint_eq(daemon_logged(&t.d[i], "ERROR"), 0);
+    }
     ck_assert(servers_end(&t, WAIT_S));
     servers_remove(&t);
 }
@@ -657,6 +703,7 @@ int main(void)
     tcase_add_test(c, what_is_refused_is_refused_by_name_and_changes_nothing);
     tcase_add_test(c, no_update_is_lost_by_what_is_set);
     tcase_add_test(c, what_is_set_before_a_worker_comes_is_what_it_finds);
+    tcase_add_test(c, applied_updates_stay_with_their_rule);
     suite_add_tcase(suite, c);
     c = tcase_create("servers");
     tcase_set_timeout(c, test_slow_s(500));
