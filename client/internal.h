@@ -8,6 +8,7 @@
 #ifndef PSC_INTERNAL_H
 #define PSC_INTERNAL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -39,6 +40,7 @@ struct psc {
     bool pulled;            /* something other than its own steps has moved x since this was cleared */
 
     struct ps_buffer buffers[PS_MAX_BUFFERS];    /* worker/memory.c; base NULL: free */
+    atomic_uint has_buffers;                     /* bitmap: those that are there */
     struct psc_memory *memories[PS_MAX_BUFFERS]; /* owners that free them instead of psc_close; NULL: none */
     struct psc_team *team;                       /* NULL: the caller's thread makes passes alone */
     const struct ps_vec *vec;    /* of the host, for what is in its memory: encoding, sums of a clique */
@@ -131,6 +133,21 @@ static inline bool psc_call_is_message(const struct psc_call *h)
 static inline struct ps_range psc_tensor_scope(const struct psc *c, const struct ps_tensor *t)
 {
     return t != NULL ? ps_tensor_range(t) : ps_shard_whole(&c->shard);
+}
+
+/* The buffers of the handle. The caller's thread makes one, perhaps while the async thread opens links, which
+ * then know it or not. -ENOMEM. */
+static inline int psc_buffer_make(struct psc *c, uint32_t at, size_t bytes, struct ps_error *err)
+{
+    int rc = ps_buffer_alloc(bytes, &c->buffers[at], err);
+    if (rc == 0)
+        atomic_fetch_or_explicit(&c->has_buffers, 1u << at, memory_order_release);
+    return rc;
+}
+
+static inline bool psc_has_buffer(const struct psc *c, uint32_t at)
+{
+    return (atomic_load_explicit(&c->has_buffers, memory_order_acquire) >> at & 1) != 0;
 }
 
 /* push_pull.c. Makes the call and waits for it; or starts it. */

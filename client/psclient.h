@@ -300,10 +300,12 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
  * update it in place, without a copy; messages of other exchanges that are in it, as a gradient may be, are
  * copied by the server's lanes side by side, if the machine has cores for them. Otherwise it is ordinary
  * memory. psc_close frees it. A handle has at most 3 such vectors; of a GPU any number. Call it before
- * psc_begin, whose x it may be. Values that are exchanged in place are checked while they move: after
- * PSC_EVALUE, finite ones may have been applied. If the server is killed during an exchange, or stopped for
- * longer than timeout_ms (PSC_EGONE), a chunk in progress may have been applied in part. Once the call has
- * returned, the server no longer writes to x. Errors: PSC_EINVAL, PSC_ENOMEM. */
+ * psc_begin, whose x it may be: the server maps the vectors that are there when its lanes are connected, and
+ * one that is allocated later is ordinary memory until they are connected again. Values that are exchanged in
+ * place are checked while they move: after PSC_EVALUE, finite ones may have been applied. If the server is
+ * killed during an exchange, or stopped for longer than timeout_ms (PSC_EGONE), a chunk in progress may have
+ * been applied in part. Once the call has returned, the server no longer writes to x. Errors: PSC_EINVAL,
+ * PSC_ENOMEM. */
 int psc_alloc(struct psc *c, size_t n_floats, float **x);
 
 /* Copies n_floats values of a vector to an array of the host, or back, behind all work that was put into

@@ -188,14 +188,15 @@ static unsigned scope_flag(const struct psc_transfer *t)
     return t->tensor != NULL ? PS_FLAG_TENSOR : is_fragment ? PS_FLAG_FRAGMENT : 0;
 }
 
-/* Whether the bytes lie in one buffer that another process can map. */
+/* Whether the bytes lie in one buffer that the lanes have mapped: links know no buffer that came later. */
 static bool is_shared(const struct psc *c, const void *begin, size_t bytes)
 {
+    unsigned registered = psc_links_registered(c);
     uintptr_t at = (uintptr_t)begin;
     for (uint32_t i = 0; i < PS_MAX_BUFFERS; i++) {
-        uintptr_t base = (uintptr_t)c->buffers[i].base;
-        if (base != 0 && c->buffers[i].kind == PS_BUFFER_SHARED && at >= base &&
-            at + bytes <= base + c->buffers[i].bytes)
+        const struct ps_buffer *b = &c->buffers[i];
+        if ((registered >> i & 1) != 0 && b->kind == PS_BUFFER_SHARED && at >= (uintptr_t)b->base &&
+            at + bytes <= (uintptr_t)b->base + b->bytes)
             return true;
     }
     return false;

@@ -8,6 +8,8 @@
  * now, but one may later. PSC_ESYSTEM; PSC_EUNSUPPORTED: the transport that the caller asked for does not
  * work. */
 int psc_links_open(struct psc *c);
+/* The buffers that the links know, as a bitmap. */
+unsigned psc_links_registered(const struct psc *c);
 /* Before links are closed: takes back in-place pieces that no lane has begun. False: lanes are still working
  * in the vector; call it again after taking their answers. True: links.cut is known. */
 bool psc_links_settle(struct psc *c);

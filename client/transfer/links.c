@@ -58,7 +58,7 @@ static void part_from_vector(struct psc *c)
     close_hubs(&c->transfer_state.links); /* they have registered the old memory */
     for (uint32_t i = 0; i < PS_MAX_BUFFERS; i++) {
         struct ps_buffer *b = &c->buffers[i];
-        bool holds = b->base != NULL && at >= (uintptr_t)b->base && at < (uintptr_t)b->base + b->bytes;
+        bool holds = psc_has_buffer(c, i) && at >= (uintptr_t)b->base && at < (uintptr_t)b->base + b->bytes;
         if (holds && psc_stage_renew(c, b, &err) < 0)
             psc_session_say(&c->session, err.text);
     }
@@ -116,7 +116,7 @@ static int register_buffers(struct psc *c, struct psc_hub *h, struct ps_error *e
     const struct ps_transport *t = h->transport;
     for (uint32_t i = 0; i < PS_MAX_BUFFERS; i++) {
         const struct ps_buffer *b = &c->buffers[i];
-        if (b->base == NULL || (h->registered >> i & 1) != 0)
+        if (!psc_has_buffer(c, i) || (h->registered >> i & 1) != 0)
             continue;
         int rc = t->hub_register != NULL ? t->hub_register(h->hub, b, err) : -ENOTSUP;
         if (rc == -ENOTSUP && b->kind == PS_BUFFER_DEVICE)
@@ -125,6 +125,15 @@ static int register_buffers(struct psc *c, struct psc_hub *h, struct ps_error *e
             return rc;
         h->registered |= 1u << i;
     }
+    return 0;
+}
+
+unsigned psc_links_registered(const struct psc *c)
+{
+    const struct psc_links *l = &c->transfer_state.links;
+    for (uint32_t i = 0; i < l->n_hubs; i++)
+        if (l->hubs[i].transport == l->transport)
+            return l->hubs[i].registered;
     return 0;
 }
 

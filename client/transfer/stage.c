@@ -36,7 +36,7 @@ static int make_mirror(struct psc *c, struct ps_error *err)
 {
     struct ps_buffer *b = &c->buffers[PSC_BUFFER_OWN];
     size_t bytes = c->shard.n_floats * sizeof(float);
-    if (ps_buffer_alloc(bytes, b, err) < 0)
+    if (psc_buffer_make(c, PSC_BUFFER_OWN, bytes, err) < 0)
         return PSC_ENOMEM;
     int rc = c->memory.kind->pin(c->memory.device, b->base, bytes, err);
     if (rc == 0)

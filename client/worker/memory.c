@@ -25,12 +25,12 @@ int psc_alloc(struct psc *c, size_t n_floats, float **x)
             *x = device;
         return psc_device_result(rc);
     }
-    while (at < PS_MAX_BUFFERS && c->buffers[at].base != NULL)
+    while (at < PS_MAX_BUFFERS && psc_has_buffer(c, at))
         at++;
     if (at == PS_MAX_BUFFERS)
         return ps_fail(&c->error, PSC_EINVAL, "psc_alloc: the handle has %d vectors already",
                        PS_MAX_BUFFERS - 1);
-    if (ps_buffer_alloc(n_floats * sizeof **x, &c->buffers[at], &c->error) < 0)
+    if (psc_buffer_make(c, at, n_floats * sizeof **x, &c->error) < 0)
         return PSC_ENOMEM;
     *x = c->buffers[at].base;
     return PSC_OK;

@@ -12,7 +12,7 @@ static float *own_x(struct psc *c)
 {
     struct ps_buffer *b = &c->buffers[PSC_BUFFER_OWN];
     size_t bytes = c->shard.n_floats * sizeof(float);
-    if (b->base == NULL && ps_buffer_alloc(bytes, b, &c->error) < 0)
+    if (b->base == NULL && psc_buffer_make(c, PSC_BUFFER_OWN, bytes, &c->error) < 0)
         return NULL;
     return memset(b->base, 0, bytes);
 }

@@ -626,6 +626,63 @@ START_TEST(lanes_that_never_were_are_not_waited_for)
 }
 END_TEST
 
+/* The same as join, but x is allocated when the links are open. */
+static int join_first(struct fake *f, struct psc **c, float **x)
+{
+    static float start[N];
+    int rc = open_only(f, "shm", 60000, c);
+    if (rc == PSC_OK)
+        rc = psc_begin(*c, &model, 1, start);
+    if (rc == PSC_OK)
+        rc = psc_alloc(*c, N, x);
+    for (int i = 0; rc == PSC_OK && i < N; i++)
+        (*x)[i] = 8;
+    return rc;
+}
+
+/* The lane cannot reach the vector, and gets a copy at once: sent in place, it would leave only after
+ * retry_ms, over new links. */
+START_TEST(memory_that_came_after_the_links_is_copied)
+{
+    struct fake f = {.on_exchange = serve_exchange, .retry_ms = NO_RETRY_MS};
+    struct psc *c = NULL;
+    float *x;
+    fake_open(&f);
+    ck_assert_msg(join_first(&f, &c, &x) == PSC_OK, "%s", psc_error(c));
+    ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c));
+    fake_stop(&f);
+    assert_moved_once(&f, x);
+    ck_assert_int_eq(f.in_place, 0);
+    ck_assert_int_ge(f.staged, N / CHUNK);
+    psc_close(c);
+    fake_close(&f);
+}
+END_TEST
+
+/* The next links know it. */
+START_TEST(memory_that_came_after_the_links_is_reached_over_the_next)
+{
+    struct fake f = {.on_exchange = die, .on_turn = restart_server};
+    struct psc *c = NULL;
+    struct psc_info before = {.size = sizeof before}, after = {.size = sizeof after};
+    float *x;
+    fake_open(&f);
+    ck_assert_msg(join_first(&f, &c, &x) == PSC_OK, "%s", psc_error(c));
+    ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c));
+    ck_assert_int_eq(f.in_place, 0);
+    psc_info(c, &before);
+    ck_assert_msg(psc_step(c, x, g, 1) == PSC_OK, "%s", psc_error(c));
+    psc_info(c, &after);
+    fake_stop(&f);
+    if (after.retries == before.retries) { /* else it took longer than retry_ms */
+        ck_assert_int_eq(f.in_place, N / CHUNK);
+        assert_moved_once(&f, x);
+    }
+    psc_close(c);
+    fake_close(&f);
+}
+END_TEST
+
 /* No transport of ours reaches a GPU's memory, and nobody copies from there. */
 START_TEST(a_devices_memory_is_never_copied_from)
 {
@@ -661,6 +718,8 @@ int main(void)
     tcase_add_test(tc, what_was_lost_with_psd_is_told_to_the_next);
     tcase_add_test(tc, lanes_that_stay_away_end_the_wait);
     tcase_add_test(tc, lanes_that_never_were_are_not_waited_for);
+    tcase_add_test(tc, memory_that_came_after_the_links_is_copied);
+    tcase_add_test(tc, memory_that_came_after_the_links_is_reached_over_the_next);
     tcase_add_test(tc, a_devices_memory_is_never_copied_from);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
