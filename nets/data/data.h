@@ -32,6 +32,10 @@ struct cnn_data_options {
      * threads if it does not exist. NULL: none. */
     const char *cache;
     uint32_t height, width, threads;
+    /* Called by any thread while the cache is created or waited for. False ends that with -EINTR. May be
+     * NULL. */
+    bool (*go_on)(void *arg);
+    void *go_on_arg;
 };
 
 enum { CNN_MAX_DAMAGED = 100 }; /* default of max_damaged */

@@ -210,7 +210,7 @@ static int plan(const struct cnn_worker_args *args, const struct cnn_job *probe,
  * memory near to them. */
 int cnn_worker_run_partitions(const struct cnn_worker_args *args, struct cnn_stop *stop)
 {
-    struct cnn_job probe = {.args = args};
+    struct cnn_job probe = {.args = args, .stop = stop};
     struct cnn_partitions all;
     struct ps_error err;
     if (cnn_model_read(args->net, &probe.model, &err) != 0) {
@@ -218,7 +218,7 @@ int cnn_worker_run_partitions(const struct cnn_worker_args *args, struct cnn_sto
         return CNN_EXIT_USAGE;
     }
     int rc = cnn_job_open_data(&probe);
-    if (rc != CNN_EXIT_OK) {
+    if (rc != CNN_EXIT_OK || probe.stopped) {
         cnn_data_close(probe.data);
         return rc;
     }

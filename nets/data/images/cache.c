@@ -25,6 +25,8 @@ enum { SIDE_AT = 8, TRAIN_AT = 16, TEST_AT = 24, KEY_AT = 32, LEN_AT = 40, INDEX
 
 enum { UNSEEN, GOOD, DAMAGED };
 
+enum { LOCK_EVERY_US = 50000 };
+
 uint64_t cnn_cache_sum(const uint8_t *bytes, size_t len)
 {
     return XXH3_64bits(bytes, len);
@@ -198,8 +200,15 @@ static bool is_to_be_made(int rc)
     return rc == -ENOENT || rc == -ESTALE || rc == -EBADMSG;
 }
 
+int cnn_cache_goes_on(const struct cnn_data_options *opt, struct ps_error *err)
+{
+    if (opt->go_on == NULL || opt->go_on(opt->go_on_arg))
+        return 0;
+    return ps_fail(err, -EINTR, "ended before it was complete");
+}
+
 static int write_and_rename(struct cnn_images *set, const char *path, const struct cnn_cache_wish *wish,
-                            uint32_t threads, struct ps_error *err)
+                            const struct cnn_data_options *opt, struct ps_error *err)
 {
     char new[PATH_MAX + 4];
     uint32_t n_left_out = 0;
@@ -209,8 +218,8 @@ static int write_and_rename(struct cnn_images *set, const char *path, const stru
     if (fd < 0)
         return ps_fail(err, -errno, "%.200s: cannot be created: %s", new, strerror(errno));
     ps_log(PS_LOG_INFO, "data.cache", "%s: decoding %" PRIu64 " images into it, with %u thread%s", path,
-           wish->n_train + wish->n_test, threads, threads == 1 ? "" : "s");
-    int rc = cnn_cache_write(set, fd, wish, threads, &n_left_out, err);
+           wish->n_train + wish->n_test, opt->threads, opt->threads == 1 ? "" : "s");
+    int rc = cnn_cache_write(set, fd, wish, opt, &n_left_out, err);
     if (rc == 0 && fsync(fd) != 0)
         rc = ps_fail(err, -errno, "cannot be written: %s", strerror(errno));
     close(fd);
@@ -225,31 +234,43 @@ static int write_and_rename(struct cnn_images *set, const char *path, const stru
 }
 
 /* Checks again under the lock: another process may have created the file. */
-static int make(struct cnn_images *set, const char *path, const struct cnn_cache_wish *wish, uint32_t threads,
-                struct cnn_cache **out, struct ps_error *err)
+static int make(struct cnn_images *set, const char *path, const struct cnn_cache_wish *wish,
+                const struct cnn_data_options *opt, struct cnn_cache **out, struct ps_error *err)
 {
     int rc = map(path, wish, out, err);
     if (!is_to_be_made(rc))
         return rc;
     if (rc != -ENOENT)
         ps_log(PS_LOG_WARN, "data.cache", "%s: %s: it is rebuilt", path, err->text);
-    rc = write_and_rename(set, path, wish, threads, err);
+    rc = write_and_rename(set, path, wish, opt, err);
     return rc == 0 ? map(path, wish, out, err) : rc;
 }
 
-/* Waits for another process that has the lock. */
-static int lock(int fd, const char *path)
+/* Waits for another process that has the lock. It asks for the lock again and again: the signals that may end
+ * the wait go to another thread, and do not interrupt flock. */
+static int lock(int fd, const char *path, const char *lock_path, const struct cnn_data_options *opt,
+                struct ps_error *err)
 {
-    int rc = flock(fd, LOCK_EX | LOCK_NB);
-    if (rc != 0 && errno == EWOULDBLOCK)
-        ps_log(PS_LOG_INFO, "data.cache", "%s: another process is creating it: waiting", path);
-    while (rc != 0 && (errno == EWOULDBLOCK || errno == EINTR))
-        rc = flock(fd, LOCK_EX);
-    return rc == 0 ? 0 : -errno;
+    int rc = 0;
+    bool is_told = false;
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return ps_fail(err, -errno,
+                           "%.200s: cannot be locked: %s; allowed: a file system with locks, such as a local "
+                           "disk",
+                           lock_path, strerror(errno));
+        if (!is_told)
+            ps_log(PS_LOG_INFO, "data.cache", "%s: another process is creating it: waiting", path);
+        is_told = true;
+        if ((rc = cnn_cache_goes_on(opt, err)) != 0)
+            return rc;
+        ps_sleep_us(LOCK_EVERY_US);
+    }
+    return 0;
 }
 
 static int make_locked(struct cnn_images *set, const char *path, const struct cnn_cache_wish *wish,
-                       uint32_t threads, struct cnn_cache **out, struct ps_error *err)
+                       const struct cnn_data_options *opt, struct cnn_cache **out, struct ps_error *err)
 {
     char beside[PATH_MAX];
     if (snprintf(beside, sizeof beside, "%s.lock", path) >= (int)sizeof beside)
@@ -257,18 +278,14 @@ static int make_locked(struct cnn_images *set, const char *path, const struct cn
     int fd = open(beside, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
         return ps_fail(err, -errno, "%.200s: cannot be opened: %s", beside, strerror(errno));
-    int rc = lock(fd, path);
+    int rc = lock(fd, path, beside, opt, err);
     if (rc == 0)
-        rc = make(set, path, wish, threads, out, err);
-    else
-        ps_fail(err, rc,
-                "%.200s: cannot be locked: %s; allowed: a file system with locks, such as a local disk",
-                beside, strerror(-rc));
+        rc = make(set, path, wish, opt, out, err);
     close(fd);
     return rc;
 }
 
-int cnn_cache_open(struct cnn_images *set, const char *path, uint32_t side, uint32_t threads,
+int cnn_cache_open(struct cnn_images *set, const struct cnn_data_options *opt, uint32_t side,
                    struct cnn_cache **out, struct ps_error *err)
 {
     struct ps_error why = {""};
@@ -278,11 +295,11 @@ int cnn_cache_open(struct cnn_images *set, const char *path, uint32_t side, uint
                                   .n_train = set->list.of[CNN_TRAIN].n,
                                   .n_test = set->list.of[CNN_TEST].n,
                                   .key = key_of(set, &why, &rc)};
-    if (rc == 0 && (rc = ps_file_resolve(path, file, sizeof file)) < 0)
+    if (rc == 0 && (rc = ps_file_resolve(opt->cache, file, sizeof file)) < 0)
         ps_fail(&why, rc, "%s", strerror(-rc));
     if (rc == 0)
         rc = map(file, &wish, out, &why);
     if (is_to_be_made(rc))
-        rc = make_locked(set, file, &wish, threads, out, &why);
-    return rc != 0 ? ps_fail(err, rc, "cache %.160s: %.300s", path, why.text) : 0;
+        rc = make_locked(set, file, &wish, opt, out, &why);
+    return rc != 0 ? ps_fail(err, rc, "cache %.160s: %.300s", opt->cache, why.text) : 0;
 }

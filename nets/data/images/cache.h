@@ -38,15 +38,19 @@ int cnn_cache_check(const uint8_t *bytes, uint64_t len, const struct cnn_cache_w
  * logged once. Any thread. */
 bool cnn_cache_picture(struct cnn_cache *c, enum cnn_split split, uint32_t index, struct cnn_picture *out);
 
-/* Opens the set's cache in `path`. It is created with `threads` threads if it does not exist, is stale or
- * damaged. A file that is not a cache is not changed: -EINVAL. Errors name the file. */
-int cnn_cache_open(struct cnn_images *set, const char *path, uint32_t side, uint32_t threads,
+/* Opens the set's cache in opt->cache. It is created with opt->threads threads if it does not exist, is stale
+ * or damaged. A file that is not a cache is not changed: -EINVAL. -EINTR: opt->go_on ended it, and nothing is
+ * left of what was written. Errors name the file. */
+int cnn_cache_open(struct cnn_images *set, const struct cnn_data_options *opt, uint32_t side,
                    struct cnn_cache **out, struct ps_error *err);
 void cnn_cache_close(struct cnn_cache *c);
 
-/* Writes the cache of the set to a descriptor. *n_left_out: images that could not be read. */
-int cnn_cache_write(struct cnn_images *set, int fd, const struct cnn_cache_wish *wish, uint32_t threads,
-                    uint32_t *n_left_out, struct ps_error *err);
+/* Writes the cache of the set to a descriptor, as opt says. *n_left_out: images that could not be read. */
+int cnn_cache_write(struct cnn_images *set, int fd, const struct cnn_cache_wish *wish,
+                    const struct cnn_data_options *opt, uint32_t *n_left_out, struct ps_error *err);
+
+/* -EINTR with a sentence if opt->go_on asks to end. */
+int cnn_cache_goes_on(const struct cnn_data_options *opt, struct ps_error *err);
 
 /* The format of the file's parts, and their checksum. */
 uint64_t cnn_cache_sum(const uint8_t *bytes, size_t len);

@@ -11,6 +11,7 @@
 
 struct writer {
     const struct cnn_images *set;
+    const struct cnn_data_options *opt;
     int fd;
     uint32_t side;
     pthread_mutex_t lock;
@@ -84,7 +85,9 @@ static void *decode_thread(void *arg)
         pthread_mutex_unlock(&w->lock);
         if (i == w->n)
             break;
-        int rc = do_image(w, s, i, &why);
+        int rc = cnn_cache_goes_on(w->opt, &why);
+        if (rc == 0)
+            rc = do_image(w, s, i, &why);
         if (rc != 0)
             give_up(w, rc, &why);
     }
@@ -112,12 +115,13 @@ static int run_threads(struct writer *w, uint32_t threads)
     return w->rc;
 }
 
-int cnn_cache_write(struct cnn_images *set, int fd, const struct cnn_cache_wish *wish, uint32_t threads,
-                    uint32_t *n_left_out, struct ps_error *err)
+int cnn_cache_write(struct cnn_images *set, int fd, const struct cnn_cache_wish *wish,
+                    const struct cnn_data_options *opt, uint32_t *n_left_out, struct ps_error *err)
 {
     uint8_t header[CNN_CACHE_HEADER];
     uint64_t n = wish->n_train + wish->n_test, index_bytes = n * CNN_CACHE_ROW;
     struct writer w = {.set = set,
+                       .opt = opt,
                        .fd = fd,
                        .side = wish->side,
                        .n = n,
@@ -127,7 +131,7 @@ int cnn_cache_write(struct cnn_images *set, int fd, const struct cnn_cache_wish 
     if (w.index == NULL)
         return ps_fail(err, -ENOMEM, "no memory for an index of %llu images", (unsigned long long)n);
     pthread_mutex_init(&w.lock, NULL);
-    int rc = run_threads(&w, threads > 0 ? threads : 1);
+    int rc = run_threads(&w, opt->threads > 0 ? opt->threads : 1);
     if (rc == 0 && ftruncate(fd, (off_t)w.end) != 0) /* extends the file if no pixels were written */
         rc = ps_fail(err, -errno, "cannot be written: %s", strerror(errno));
     cnn_cache_pack_header(wish, w.end, cnn_cache_sum(w.index, index_bytes), header);

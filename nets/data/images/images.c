@@ -58,7 +58,7 @@ static int open_set(struct cnn_images *set, const struct cnn_data_options *opt, 
     }
     if (opt->cache != NULL) {
         uint32_t side = cnn_looks_side(&set->looks, opt->width, opt->height);
-        rc = cnn_cache_open(set, opt->cache, side, opt->threads, &set->cache, err);
+        rc = cnn_cache_open(set, opt, side, &set->cache, err);
         if (rc != 0)
             return rc;
     }

@@ -56,7 +56,8 @@ int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args,
                  const struct cnn_partition *partition, struct cnn_stop *stop, bool *drained);
 void cnn_job_close(struct cnn_job *job);
 
-/* Opens job->data, for job->model, and reads its info. An enum cnn_exit, after logging the cause. */
+/* Opens job->data, for job->model, and reads its info. An enum cnn_exit, after logging the cause.
+ * job->stopped: a signal came while a cache was created or waited for; there is no data then. */
 int cnn_job_open_data(struct cnn_job *job);
 
 /* Joins the clique of processes that the arguments name, if any, into job->clique. An enum cnn_exit, after

@@ -52,6 +52,18 @@ static struct cnn_data *common_data(const struct cnn_job *job)
     return job->partition != NULL ? job->partition->all->data : NULL;
 }
 
+static bool no_stop_asked(void *job)
+{
+    return !cnn_stop_asked(((struct cnn_job *)job)->stop);
+}
+
+/* A process that has not joined is stopped by a signal: it exits with success. */
+static void note_stop(struct cnn_job *job)
+{
+    job->stopped = true;
+    ps_log(PS_LOG_INFO, "join.stopped", "a signal asked to stop: this process had not joined yet");
+}
+
 int cnn_job_open_data(struct cnn_job *job)
 {
     struct ps_error err;
@@ -61,11 +73,17 @@ int cnn_job_open_data(struct cnn_job *job)
                                    .cache = job->args->cache,
                                    .height = m->height,
                                    .width = m->width,
-                                   .threads = (uint32_t)job->args->data_threads};
+                                   .threads = (uint32_t)job->args->data_threads,
+                                   .go_on = no_stop_asked,
+                                   .go_on_arg = job};
     int rc = 0;
     job->data = common_data(job);
     if (job->data == NULL)
         rc = cnn_data_open_with(job->args->data, &opt, &job->data, &err);
+    if (rc == -EINTR) {
+        note_stop(job);
+        return CNN_EXIT_OK;
+    }
     if (rc == 0)
         rc = cnn_data_fits(job->data, m, &err);
     if (rc != 0) {
@@ -194,13 +212,11 @@ static int may_wait(void *arg)
     return cnn_stop_asked_before(job->stop, LAST_ROUND_S) ? PSC_GO_ON_UNLESS_HELD : 1;
 }
 
-/* Whether a signal ended the wait to join, or arrived while the clique did not form. The process then exits
- * with success. */
+/* Whether a signal ended the wait to join, or arrived while the clique did not form. */
 static bool was_stopped(struct cnn_job *job, int rc)
 {
-    job->stopped = rc == PSC_EINTERRUPTED || (rc == PSC_ECLIQUE && cnn_stop_asked(job->stop));
-    if (job->stopped)
-        ps_log(PS_LOG_INFO, "join.stopped", "a signal asked to stop: this process had not joined yet");
+    if (rc == PSC_EINTERRUPTED || (rc == PSC_ECLIQUE && cnn_stop_asked(job->stop)))
+        note_stop(job);
     return job->stopped;
 }
 
@@ -316,6 +332,8 @@ int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args,
         rc = cnn_output_check("confusion", "confusion.failed", args->confusion);
     if (rc == CNN_EXIT_OK)
         rc = cnn_job_open_data(job);
+    if (job->stopped)
+        return rc;
     if (rc == CNN_EXIT_OK)
         rc = open_model(job);
     if (rc == CNN_EXIT_OK)

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +34,8 @@ int flock(int fd, int how)
     return -1;
 }
 
+static bool (*go_on)(void *arg); /* NULL: never ended */
+
 static int open_set(const char *view, bool has_cache, uint32_t threads, struct cnn_data **data,
                     struct ps_error *err)
 {
@@ -42,7 +45,8 @@ static int open_set(const char *view, bool has_cache, uint32_t threads, struct c
                                    .cache = has_cache ? cache_path : NULL,
                                    .height = VIEW,
                                    .width = VIEW,
-                                   .threads = threads};
+                                   .threads = threads,
+                                   .go_on = go_on};
     snprintf(spec, sizeof spec, "images:%s", image_folder());
     return cnn_data_open_with(spec, &opt, data, err);
 }
@@ -81,6 +85,7 @@ static void remove_all(void)
     unlink(lock);
     image_folder_remove();
     has_no_locks = false;
+    go_on = NULL;
 }
 
 static void read_views(const struct cnn_data *data, uint8_t out[BYTES])
@@ -233,18 +238,23 @@ START_TEST(another_file_is_left_alone)
 }
 END_TEST
 
+static void expect_no_file(void)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s.new", cache_path);
+    ck_assert(access(path, F_OK) != 0 && access(cache_path, F_OK) != 0);
+}
+
 /* Several processes would write it at once. One that is there is used. */
 START_TEST(a_file_system_without_locks)
 {
-    char path[160];
     struct cnn_data *data = NULL;
     struct ps_error err = {""};
     write_set();
     has_no_locks = true;
     ck_assert_int_eq(open_set("crop", true, 1, &data, &err), -ENOSYS);
     assert_says(err.text, ".cache.lock: cannot be locked: Function not implemented; allowed: a file system");
-    snprintf(path, sizeof path, "%s.new", cache_path);
-    ck_assert(access(path, F_OK) != 0 && access(cache_path, F_OK) != 0);
+    expect_no_file();
     has_no_locks = false;
     cnn_data_close(open_well("crop", true));
     has_no_locks = true;
@@ -255,7 +265,6 @@ END_TEST
 /* What could not be written is not left behind, and what could not be decoded is as without a cache. */
 START_TEST(a_full_disk)
 {
-    char path[160];
     struct cnn_data *data = NULL;
     struct ps_error err = {""};
     write_set();
@@ -267,8 +276,71 @@ START_TEST(a_full_disk)
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     ck_assert_int_eq(rc, -EFBIG);
     assert_says(err.text, "cannot be written: File too large");
-    snprintf(path, sizeof path, "%s.new", cache_path);
-    ck_assert(access(path, F_OK) != 0 && access(cache_path, F_OK) != 0);
+    expect_no_file();
+}
+END_TEST
+
+static atomic_uint asked;
+
+static bool until_the_third(void *arg)
+{
+    (void)arg;
+    return atomic_fetch_add(&asked, 1) < 3;
+}
+
+START_TEST(its_creation_can_be_ended)
+{
+    struct cnn_data *data = NULL;
+    struct ps_error err = {""};
+    write_set();
+    go_on = until_the_third;
+    for (uint32_t threads = 1; threads <= 3; threads++) {
+        atomic_store(&asked, 0);
+        ck_assert_int_eq(open_set("crop", true, threads, &data, &err), -EINTR);
+        assert_says(err.text, ".cache: ended before it was complete");
+        ck_assert_uint_le(atomic_load(&asked), 3 + threads);
+        expect_no_file();
+    }
+    go_on = NULL;
+    cnn_data_close(open_well("crop", true));
+}
+END_TEST
+
+static int taken; /* a descriptor of FILE.lock, locked */
+
+static void take_lock(void)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s.lock", cache_path);
+    taken = open(path, O_RDWR | O_CREAT, 0666);
+    ck_assert_int_ge(taken, 0);
+    ck_assert_int_eq(flock(taken, LOCK_EX), 0);
+}
+
+static bool until_it_is_free(void *arg)
+{
+    (void)arg;
+    if (atomic_fetch_add(&asked, 1) == 1)
+        close(taken);
+    return true;
+}
+
+/* While another process has the lock. */
+START_TEST(waiting_for_it_can_be_ended)
+{
+    struct cnn_data *data = NULL;
+    struct ps_error err = {""};
+    write_set();
+    take_lock();
+    go_on = until_the_third;
+    atomic_store(&asked, 0);
+    ck_assert_int_eq(open_set("crop", true, 1, &data, &err), -EINTR);
+    assert_says(err.text, ".cache: ended before it was complete");
+    expect_no_file();
+    go_on = until_it_is_free;
+    atomic_store(&asked, 0);
+    cnn_data_close(open_well("crop", true));
+    ck_assert_uint_ge(atomic_load(&asked), 2);
 }
 END_TEST
 
@@ -361,6 +433,8 @@ int main(void)
     tcase_add_test(tc, another_file_is_left_alone);
     tcase_add_test(tc, a_file_system_without_locks);
     tcase_add_test(tc, a_full_disk);
+    tcase_add_test(tc, its_creation_can_be_ended);
+    tcase_add_test(tc, waiting_for_it_can_be_ended);
     tcase_add_test(tc, damaged_files_are_left_out_as_without);
     tcase_add_test(tc, views_of_another_side_are_refused);
     tcase_add_test(tc, workers_share_one);

@@ -1,6 +1,9 @@
 /* psworker on photographs: trains, goes on where it was, is evaluated, and says what it cannot read. */
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "nets/worker/run.h"
@@ -158,6 +161,32 @@ START_TEST(a_failure_of_the_data_keeps_the_steps_before)
 }
 END_TEST
 
+/* Another process has the cache's lock, and never ends. */
+START_TEST(a_signal_ends_the_wait_for_a_cache)
+{
+    static const char *const parts[] = {"", " --partitions 2"};
+    char cache[128], lock[160], rest[256];
+    sigset_t term;
+    write_set();
+    snprintf(cache, sizeof cache, "%s.cache", image_folder());
+    snprintf(lock, sizeof lock, "%s.lock", cache);
+    int fd = open(lock, O_RDWR | O_CREAT, 0666);
+    ck_assert_int_eq(flock(fd, LOCK_EX), 0);
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &term, NULL);
+    for (size_t i = 0; i < ROWS(parts); i++) {
+        kill(getpid(), SIGTERM); /* waits until the worker's thread takes it */
+        snprintf(rest, sizeof rest, "--cache %s%s", cache, parts[i]);
+        ck_assert_int_eq(run_worker(rest), CNN_EXIT_OK);
+        ck_assert_uint_eq(fake_seen.steps, 0);
+    }
+    ck_assert(access(cache, F_OK) != 0);
+    close(fd);
+    unlink(lock);
+}
+END_TEST
+
 START_TEST(a_view_must_fit)
 {
     write_set();
@@ -177,6 +206,7 @@ int main(void)
     tcase_add_test(tc, test_images_that_cannot_be_read_are_no_result);
     tcase_add_test(tc, more_damage_than_allowed_is_status_5);
     tcase_add_test(tc, a_failure_of_the_data_keeps_the_steps_before);
+    tcase_add_test(tc, a_signal_ends_the_wait_for_a_cache);
     tcase_add_test(tc, a_view_must_fit);
     return run_case(tc, "worker_images");
 }
