@@ -160,6 +160,7 @@ class Training(PsdCase):
         x = floats(1, 2, 3, 4, 5)
         worker = self.join(psd, x)
         os.kill(psd.process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, psd.process.pid, os.WSTOPPED)  # all its threads stand still
         self.addCleanup(os.kill, psd.process.pid, signal.SIGCONT)  # before it is closed
         out = np.empty(5, np.float32)
         there = weakref.ref(out)

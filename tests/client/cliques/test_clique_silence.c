@@ -12,6 +12,7 @@
 #include "client/cliques/ring/ring.h"
 #include "proto/clock.h"
 #include "tests/client/cliques/clique_crowd.h"
+#include "tests/support/pause.h"
 
 enum { TIMEOUT_MS = 1200 };
 
@@ -271,9 +272,7 @@ START_TEST(a_stopped_process_is_named_by_all)
     crowd_start(&r, 0);
     crowd_start(&r, 2);
     await_calls(5);
-    kill(pid, SIGSTOP);
-    ck_assert_int_eq(waitpid(pid, &status, WUNTRACED), pid);
-    ck_assert(WIFSTOPPED(status));
+    pause_child(pid);
     crowd_drive();
     kill(pid, SIGKILL);
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include "tests/client/psd_fixture.h"
+#include "tests/support/pause.h"
 
 enum { N = 3000, PATIENCE = 3, ENDLESS = 1000000 };
 
@@ -178,7 +179,7 @@ START_TEST(a_message_that_is_not_held_is_waited_for)
     struct patience p;
     rig_start(&psd, (const char *[]){"method=async-easgd", "period=1", NULL});
     struct psc *c = join_unless_held(&p);
-    kill(psd.pid, SIGSTOP);
+    pause_child(psd.pid);
     p = (struct patience){.left = PATIENCE};
     ck_assert_int_eq(psc_step(c, x[0], g, 1), PSC_EINTERRUPTED);
     kill(psd.pid, SIGCONT);
@@ -223,7 +224,7 @@ START_TEST(an_offered_vector_is_waited_for)
                                   .test_loss = 1,
                                   .test_accuracy = 0.5,
                                   .vector = answer};
-    kill(psd.pid, SIGSTOP);
+    pause_child(psd.pid);
     p.left = PATIENCE;
     assert_interrupted(observer, psc_report(observer, &m), &p);
     kill(psd.pid, SIGCONT);

@@ -8,6 +8,7 @@
 
 #include "proto/wire/frame.h"
 #include "tests/client/psd_fixture.h"
+#include "tests/support/pause.h"
 #include "tests/support/system/raw_client.h"
 
 enum { N = RIG_N, PERIOD = 6, STEPS = 4 * PERIOD + 3 };
@@ -285,15 +286,6 @@ START_TEST(a_message_that_is_not_finite_is_not_begun)
 }
 END_TEST
 
-/* Returns when all of psd's threads stand still. */
-static void stop_still(void)
-{
-    int status;
-    ck_assert_int_eq(kill(psd.pid, SIGSTOP), 0);
-    ck_assert_int_eq(waitpid(psd.pid, &status, WUNTRACED), psd.pid);
-    ck_assert(WIFSTOPPED(status));
-}
-
 /* psd stands still from the moment that an exchange has begun: the worker makes its steps until it lands. */
 START_TEST(a_worker_waits_for_nothing_before_its_step)
 {
@@ -306,7 +298,7 @@ START_TEST(a_worker_waits_for_nothing_before_its_step)
         gradient(t);
         if (t == PERIOD - 1) {
             assert_ok(c, psc_wait(c, PSC_ALL));
-            stop_still();
+            pause_child(psd.pid);
         }
         assert_ok(c, psc_step(c, x, g, 1));
     }
@@ -438,7 +430,7 @@ static struct psc *live_through_death(int row)
     run_until(c, PERIOD + saved[row].known, true);
     assert_ok(c, psc_wait(c, PSC_ALL));
     ck_assert(daemon_checkpoint(&psd, UNIT_HANG_S));
-    stop_still();
+    pause_child(psd.pid);
     run_until(c, 2 * PERIOD, true); /* nobody hears of what begins here */
     daemon_stop(&psd, SIGKILL, UNIT_HANG_S);
     ck_assert_int_eq(daemon_start(&psd, "--resume"), 0);

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include "tests/client/psd_fixture.h"
+#include "tests/support/pause.h"
 #include "tests/support/system/proxy.h"
 #include "tests/support/system/raw_client.h"
 
@@ -52,15 +53,6 @@ static struct psc *begin(void)
     roll_start();
     rig_start(&psd, settings);
     return join();
-}
-
-/* Stops psd, every thread of it: what is sent from now on is not served. */
-static void freeze(void)
-{
-    int status;
-    kill(psd.pid, SIGSTOP);
-    ck_assert_int_eq(waitpid(psd.pid, &status, WUNTRACED), psd.pid);
-    ck_assert(WIFSTOPPED(status));
 }
 
 static size_t count_of(const struct psc_tensor *t)
@@ -234,7 +226,7 @@ START_TEST(closing_gives_up_what_was_started)
 {
     struct psc *c = begin();
     float *mine = calloc(N, sizeof *mine);
-    freeze();
+    pause_child(psd.pid);
     for (int i = 0; i < 20; i++)
         assert_ok(c, psc_pushpull_start(c, "conv.weight", mine, mine + 2500, 1, NULL));
     unit_nap_ms(20); /* the first are on their way by now, or else there is less to give up */
@@ -251,7 +243,7 @@ START_TEST(silence_fails_what_was_started)
     rig_start(&psd, settings);
     char says[32];
     struct psc *c = rig_join_hasty(&psd, rig_model, RIG_TENSORS, x, says);
-    freeze();
+    pause_child(psd.pid);
     fill(m, N, 1);
     for (int i = 0; i < PSC_MAX_STARTED + 10 && rc == PSC_OK; i++) /* the last ones wait for room */
         rc = psc_push_start(c, "conv.weight", m, 1, NULL);
@@ -301,7 +293,7 @@ START_TEST(started_transfers_survive_a_restart)
     start_many(c, 50, messages);
     assert_ok(c, psc_wait(c, PSC_ALL));
     ck_assert(daemon_checkpoint(&psd, UNIT_HANG_S));
-    freeze();
+    pause_child(psd.pid);
     start_many(c, 100, messages);
     unit_nap_ms(30); /* some are on their way by now, or else all of them still wait */
     daemon_stop(&psd, SIGKILL, UNIT_HANG_S);

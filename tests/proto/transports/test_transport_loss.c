@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include "tests/proto/transports/transport_fixture.h"
+#include "tests/support/pause.h"
 
 /* What the process that is to die shares with its test. */
 struct page {
@@ -105,7 +106,7 @@ static void port_dies(const struct ps_transport *t, int step)
 
     rig_client_open(&c, t, page->url, 0);
     if (step == UNREAD)
-        ck_assert_int_eq(kill(pid, SIGSTOP), 0);
+        pause_child(pid);
     rig_send(&c, 1, body, sizeof body);
     rig_send(&c, 2, body, sizeof body);
     if (step != UNREAD)

@@ -1,3 +1,4 @@
+#include "tests/support/pause.h"
 #include "tests/support/system/exchange_workers.h"
 
 #include <signal.h>
@@ -187,7 +188,10 @@ bool crew_is_held(const struct crew_worker *w, double seconds)
 
 void crew_signal(const struct crew_worker *w, int signal_number)
 {
-    kill(w->pid, signal_number);
+    if (signal_number == SIGSTOP)
+        pause_child(w->pid);
+    else
+        kill(w->pid, signal_number);
 }
 
 void crew_kill(struct crew_worker *w)

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/support/pause.h"
 #include "tests/support/suite.h"
 #include "tests/support/system/daemon.h"
 #include "tests/support/unit.h"
@@ -205,8 +206,7 @@ START_TEST(a_member_that_dies_meanwhile_keeps_nobody_waiting)
     int lost = r->members - 1, status;
     begin(r);
     train(r, ENDLESS, STEP_MS);
-    kill(ring.member[lost].pid, SIGSTOP);
-    ck_assert_int_eq(waitpid(ring.member[lost].pid, &status, WUNTRACED), ring.member[lost].pid);
+    pause_child(ring.member[lost].pid);
     ask_all_but(lost);
     kill(ring.member[lost].pid, SIGKILL);
     ck_assert_int_eq(waitpid(ring.member[lost].pid, &status, 0), ring.member[lost].pid);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/support/pause.h"
 #include "tests/support/system/daemon.h"
 #include "tests/support/system/exchange_workers.h"
 #include "tests/support/system/libc_faults.h"
@@ -208,7 +209,7 @@ START_TEST(workers_survive_a_stopped_psd)
     struct crew_worker crew[2];
     struct shim_page *page = start(&d);
     start_crew(&d, crew, 2);
-    kill(d.pid, SIGSTOP);
+    pause_child(d.pid);
     for (int i = 0; i < 2; i++)
         await_said(&crew[i], "the server is silent");
     atomic_fetch_add(&page->ahead_ms, 2 * SILENCE_S * 1000);
@@ -232,7 +233,7 @@ START_TEST(a_hello_said_twice_joins_once)
     struct daemon d;
     struct crew_worker w;
     start(&d);
-    kill(d.pid, SIGSTOP);
+    pause_child(d.pid);
     struct crew_task task = {.server = d.endpoint, .rank = 0, .floats = FLOATS, .heartbeat_ms = HEARTBEAT_MS};
     crew_start(&w, &task);
     test_nap_s(1.3); /* the library asks every second; a slow machine's may have asked once only */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "client/save_format.h"
+#include "tests/support/pause.h"
 #include "tests/support/suite.h"
 #include "tests/support/system/daemon.h"
 #include "tests/support/unit.h"
@@ -176,7 +177,7 @@ START_TEST(a_member_that_was_stopped_is_told)
     const struct row *r = &rows[0];
     start_server(r);
     start_members(r, "10"); /* the others answer within that on the slowest machine, too */
-    kill(ring.member[1].pid, SIGSTOP);
+    pause_child(ring.member[1].pid);
     ring_expect_exit(&ring, 0, 0);
     ring_expect_exit(&ring, 2, 0);
     expect_same_bits(r, 1);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "proto/model/fragment.h"
+#include "tests/support/pause.h"
 #include "tests/support/system/libc_faults.h"
 #include "tests/support/suite.h"
 #include "tests/support/unit.h"
@@ -181,7 +182,7 @@ START_TEST(psd_dies_while_one_is_stopped)
         for (int times = 0; times < 4; times++) {
             assert_goes_on(0, (uint64_t)(1 + times));
             ck_assert(waits(1));
-            kill(team[1].pid, SIGSTOP);
+            pause_child(team[1].pid);
             ck_assert(waits(0));
             daemon_stop(&psd, SIGKILL, TEST_HANG_S);
             ck_assert_int_eq(daemon_start(&psd, "--resume"), 0);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "tests/support/pause.h"
 #include "tests/support/system/daemon.h"
 #include "tests/support/system/exchange_workers.h"
 #include "tests/support/suite.h"
@@ -172,15 +173,6 @@ static void assert_sum(void)
     free(rest);
 }
 
-/* Returns when all of psd's threads stand still. */
-static void stop_still(void)
-{
-    int status;
-    ck_assert_int_eq(kill(psd.pid, SIGSTOP), 0);
-    ck_assert_int_eq(waitpid(psd.pid, &status, WUNTRACED), psd.pid);
-    ck_assert(WIFSTOPPED(status));
-}
-
 /* psd stands still when the exchange begins, so that nothing of it is heard until psd is killed: the psd that
  * comes back from its checkpoint gets it from the workers. */
 static void kill_psd(size_t row)
@@ -189,7 +181,7 @@ static void kill_psd(size_t row)
     start(rows[row].method, endless, 2 * period + steps);
     settle_all_at(WORKERS, 2 * period + steps); /* those of the second period have landed */
     ck_assert(daemon_checkpoint(&psd, WAIT_S));
-    stop_still();
+    pause_child(psd.pid);
     hold_all_at(WORKERS, 3 * period + steps - 1);
     daemon_stop(&psd, SIGKILL, WAIT_S);
     ck_assert_int_eq(daemon_start(&psd, "--resume"), 0);
@@ -253,7 +245,7 @@ static void change_method(size_t row)
         start(rows[row].method, endless, 2 * period + steps);
         settle_all_at(WORKERS, 2 * period + steps);
         if (!heard)
-            stop_still();
+            pause_child(psd.pid);
         hold_all_at(WORKERS, 3 * period + steps - 1);
         if (!heard)
             kill(psd.pid, SIGCONT);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "tests/support/pause.h"
 #include "tests/support/system/daemon.h"
 #include "tests/support/system/exchange_workers.h"
 #include "tests/support/clock.h"
@@ -533,7 +534,7 @@ START_TEST(a_server_lost_while_it_is_asked_has_it_refused)
 {
     struct servers t;
     start_servers(&t, 2, of_servers);
-    kill(t.d[1].pid, SIGSTOP);
+    pause_child(t.d[1].pid);
     post(&t.d[0], "/set?lines=method%3Ddownpour", "started");
     wait_for_swap(&t.d[0], "asking");
     restart(&t, 1);
@@ -575,7 +576,7 @@ START_TEST(a_server_lost_while_lanes_let_go_takes_it_later)
     start_servers(&t, 2, of_servers);
     begin_and_close(&t, &begun, &idle);
     send_until_taken(&begun, begun.n_lanes - 1, 0);
-    kill(t.d[1].pid, SIGSTOP);
+    pause_child(t.d[1].pid);
     snprintf(path, sizeof path, "/evict?rank=%u", begun.client);
     post(&t.d[0], path, "evicted");
     wait_for_swap(&t.d[0], "changing");

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "client/psclient.h"
+#include "tests/support/pause.h"
 #include "tests/support/system/browser.h"
 #include "tests/support/system/daemon.h"
 #include "tests/support/system/proxy.h"
@@ -240,7 +241,7 @@ START_TEST(the_job_is_drawn)
     kill(crew[1], SIGTERM);
     ck_assert_int_eq(psworker_wait(crew[1], 60), 0);
     will(&b, "/^ended: /.test(document.querySelector('#workers tr.ended td.state')?.textContent)");
-    kill(crew[0], SIGSTOP);
+    pause_child(crew[0]);
     check_silent(&b);
     kill(crew[0], SIGCONT);
     ck_assert_msg(b.complaints == 0, "%s", b.complaint);
