@@ -64,8 +64,8 @@ static void *ask(void *arg)
 }
 
 /* The result of getaddrinfo, or -ETIMEDOUT, which is not one of its values: the thread still uses the
- * question. */
-static int await(struct question *q, uint64_t until_ns, struct addrinfo **out)
+ * question. Otherwise it has ended: nothing of it is left when ps_resolve returns. */
+static int await(struct question *q, pthread_t thread, uint64_t until_ns, struct addrinfo **out)
 {
     int rc = 0;
     pthread_mutex_lock(&q->lock);
@@ -74,8 +74,11 @@ static int await(struct question *q, uint64_t until_ns, struct addrinfo **out)
     bool has_answer = q->has_answer;
     q->is_given_up = !has_answer;
     pthread_mutex_unlock(&q->lock);
-    if (!has_answer)
+    if (!has_answer) {
+        pthread_detach(thread);
         return -ETIMEDOUT;
+    }
+    pthread_join(thread, NULL);
     rc = q->rc;
     *out = q->found;
     q->found = NULL;
@@ -94,8 +97,7 @@ static int ask_in_time(const char *host, const char *port, const struct addrinfo
         question_free(q);
         return EAI_MEMORY;
     }
-    pthread_detach(thread);
-    return await(q, until_ns, out);
+    return await(q, thread, until_ns, out);
 }
 
 int ps_resolve(const char *host, const char *port, const struct addrinfo *hints, uint64_t until_ns,

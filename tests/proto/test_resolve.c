@@ -1,6 +1,7 @@
 /* Hosts are found, or not, in a bounded time: getaddrinfo is wrapped, and a name's answer comes when the test
  * says so. */
 #include <errno.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 
@@ -14,7 +15,15 @@ int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo
                        struct addrinfo **out);
 
 static sem_t name_server;
-static atomic_int asked, answered;
+static atomic_int asked, answered, ended; /* ended: the threads that asked */
+static pthread_key_t at_end;
+
+static void end_slowly(void *arg)
+{
+    (void)arg;
+    unit_nap_ms(50);
+    atomic_fetch_add(&ended, 1);
+}
 
 int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
                        struct addrinfo **out)
@@ -22,6 +31,7 @@ int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo
     if ((hints->ai_flags & AI_NUMERICHOST) != 0)
         return __real_getaddrinfo(host, port, hints, out);
     atomic_fetch_add(&asked, 1);
+    pthread_setspecific(at_end, &at_end);
     sem_wait(&name_server);
     struct addrinfo numeric = *hints;
     numeric.ai_flags |= AI_NUMERICHOST;
@@ -35,7 +45,8 @@ static const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI
 static void forget(unsigned answers)
 {
     sem_init(&name_server, 0, answers);
-    asked = answered = 0;
+    asked = answered = ended = 0;
+    pthread_key_create(&at_end, end_slowly);
 }
 
 static int look_up(const char *host, double seconds, struct ps_error *err)
@@ -65,6 +76,7 @@ START_TEST(names_are_asked_for)
     ck_assert_int_eq(look_up("nowhere", UNIT_HANG_S, &err), -EINVAL);
     assert_says(err.text, "'nowhere': ");
     ck_assert_int_eq(asked, 2);
+    ck_assert_int_eq(ended, 2); /* a library may be unloaded now */
 }
 END_TEST
 
