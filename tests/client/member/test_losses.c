@@ -414,8 +414,8 @@ START_TEST(a_clique_that_is_to_end_ends)
 }
 END_TEST
 
-/* Whether the file is of the steps that were made, without a sum that waits. */
-static bool is_of_steps_made(const char *path, const struct psc *c)
+/* Whether the file is of the steps that were made. `waits`: with means that the next steps apply. */
+static bool is_of_steps_made(const char *path, const struct psc *c, bool waits)
 {
     unsigned char head[PSC_STATE_HEAD_BYTES];
     struct psc_state_head h;
@@ -426,26 +426,92 @@ static bool is_of_steps_made(const char *path, const struct psc *c)
         f != NULL && stat(path, &st) == 0 && psc_state_parse(&h, head, n, (uint64_t)st.st_size, NULL) == 0;
     if (f != NULL)
         fclose(f);
-    return read && (h.flags & PSC_STATE_LANDED) == 0 && h.clock == psc_clock(c);
+    return read && ((h.flags & PSC_STATE_LANDED) != 0) == waits && h.clock == psc_clock(c);
 }
 
-/* What a sum has when its members fail is not theirs: it is neither saved nor applied. Without a pipeline the
- * state is that of the step before. */
+/* Waits for it without landing it. */
+static bool has_come(struct member *m, const struct psc_sum *s)
+{
+    bool come = s->rc == PSC_OK && s->left <= s->first;
+    come = psc_clique_wait(m->clique, s->words_ticket) == PSC_OK && come;
+    for (size_t i = 0; i < s->n_buckets; i++)
+        come = psc_clique_wait(m->clique, s->buckets[i].ticket) == PSC_OK && come;
+    return come;
+}
+
+/* The sums of the steps made that no step has applied. *failed: how many of them have failed: the ring may
+ * have had them or not when the member was lost. */
+static int sums_of_steps_made(struct member *m, int *failed)
+{
+    struct psc_group *p = &m->c->group;
+    int n = 0;
+    *failed = 0;
+    for (uint64_t k = p->sums_dropped; k < p->sums_begun; k++) {
+        const struct psc_sum *s = &p->sums[k % PSC_MAX_SUMS];
+        if (s->clock == psc_clock(m->c))
+            continue;
+        *failed += k < p->sums_landed ? s->rc != PSC_OK : !has_come(m, s);
+        n++;
+    }
+    return n;
+}
+
+static int saves_wrongly(struct member *m, const char *what)
+{
+    fprintf(stderr, "member %d, step %llu: %s: %s\n", m->rank, (unsigned long long)psc_clock(m->c), what,
+            psc_error(m->c));
+    return PSC_EINVAL;
+}
+
+/* The others find out that a member is lost before they make the next step. */
+static int learn_of_the_loss(struct member *m, int t)
+{
+    while (t == LOST_AT && psc_barrier(m->clique) == PSC_OK)
+        ;
+    return PSC_OK;
+}
+
+/* All sums that have begun come before the member is lost. */
+static int step_and_meet(struct member *m, size_t n)
+{
+    int rc = psc_step(m->c, m->x, m->g, n);
+    if (rc == PSC_OK && m->run->before == learn_of_the_loss && psc_clock(m->c) == LOST_AT) {
+        rc = m->c->rule->gather(m->c);
+        psc_barrier(m->clique);
+    }
+    return rc;
+}
+
+static atomic_int saved;
+
+/* What a sum has when its members fail is not theirs: it is neither saved nor applied. The state is that of
+ * the step before, unless it needs such a sum. */
 static int fail_then_save(struct member *m, size_t n)
 {
     static float before[MOST][N];
     char path[100];
-    int rc = psc_step(m->c, m->x, m->g, n), lost = m->run->local.method[0] == 'p' ? PSC_ECLIQUE : PSC_OK;
+    int failed, waiting_sums, rc = step_and_meet(m, n);
     if (rc != PSC_ECLIQUE)
         return rc;
+    waiting_sums = sums_of_steps_made(m, &failed);
+    int expected = failed > 0 ? PSC_ECLIQUE : PSC_OK;
+    if (m->run->before == learn_of_the_loss && failed > 0)
+        return saves_wrongly(m, "a sum that had come has failed");
     snprintf(path, sizeof path, "%s/state-%d", dir, m->rank);
     memcpy(before[m->rank], m->x, sizeof m->x);
-    for (int i = 0; i < 2; i++)
-        if (psc_save(m->c, path, m->x, NULL, 0) != lost || is_of_steps_made(path, m->c) != (lost == PSC_OK) ||
-            (unlink(path) == 0) != (lost == PSC_OK))
-            return PSC_EINVAL;
-    if (psc_wait(m->c, PSC_ALL) != lost || memcmp(before[m->rank], m->x, sizeof m->x) != 0)
-        return PSC_EINVAL;
+    for (int i = 0; i < 2; i++) {
+        if (psc_save(m->c, path, m->x, NULL, 0) != expected)
+            return saves_wrongly(m, "psc_save ended otherwise");
+        if (is_of_steps_made(path, m->c, waiting_sums > 0) != (expected == PSC_OK))
+            return saves_wrongly(m, "the file is of other steps");
+        if ((unlink(path) == 0) != (expected == PSC_OK))
+            return saves_wrongly(m, "there is a file, or none");
+    }
+    if (psc_wait(m->c, PSC_ALL) != expected)
+        return saves_wrongly(m, "psc_wait ended otherwise");
+    if ((memcmp(before[m->rank], m->x, sizeof m->x) != 0) != (expected == PSC_OK && waiting_sums > 0))
+        return saves_wrongly(m, "x has moved, or not");
+    atomic_fetch_add(&saved, 1);
     return rc;
 }
 
@@ -453,15 +519,18 @@ START_TEST(a_sum_that_failed_is_lost)
 {
     struct run *r = clique_of(_i > 0 ? "pipe-sgd" : "d-sync", 3, 2);
     r->on_loss = NULL;
+    r->before = _i > 2 ? learn_of_the_loss : NULL;
+    atomic_store(&saved, 0);
     r->step = fail_then_save;
     r->salt = 5;
     if (_i > 0)
-        r->local.pipeline = 1 + (uint32_t)_i;
+        r->local.pipeline = 2 + (uint32_t)(_i - 1) % 2;
     run_start(r);
     run_end(r);
     for (int i = 0; i < 2; i++)
         ck_assert_msg(r->member[i].rc == PSC_ECLIQUE, "member %d: %s: %s", i,
                       psc_result_name(r->member[i].rc), r->member[i].error);
+    ck_assert_int_eq(atomic_load(&saved), 2);
 }
 END_TEST
 
@@ -482,7 +551,7 @@ int main(void)
     tcase_add_loop_test(tcase, without_its_leader_a_clique_ends, 0, 2);
     tcase_add_loop_test(tcase, a_clique_that_cannot_is_refused, 0, 2);
     tcase_add_test(tcase, a_clique_that_is_to_end_ends);
-    tcase_add_loop_test(tcase, a_sum_that_failed_is_lost, 0, 3);
+    tcase_add_loop_test(tcase, a_sum_that_failed_is_lost, 0, 5);
     suite_add_tcase(suite, tcase);
     return unit_run(suite);
 }
