@@ -1,11 +1,13 @@
 /* The control socket: one ROUTER socket, unpacking, dispatch. handshake.c handles Hello. */
 #include "server/control/control.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <zmq.h>
 
+#include "proto/clock.h"
 #include "proto/transports/zmq/bind.h"
 #include "proto/wire/control.h"
 #include "proto/log.h"
@@ -461,6 +463,28 @@ static int set_options(void *socket)
            zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &max_bytes, sizeof max_bytes);
 }
 
+static int bind_to(struct psd_control *c, const char *url, struct ps_error *err)
+{
+    return ps_bind(c->sender->socket, url, c->url, sizeof c->url, &c->file, err);
+}
+
+/* After a restart psd listens where it listened before, as its peers know that address. Meanwhile another
+ * process may have got the port: a port that the kernel chose (port 0) it may also give to others. */
+static int bind_again(struct psd_control *c, const char *before, const char *configured, struct ps_error *err)
+{
+    enum { PATIENCE_MS = 5000, PAUSE_MS = 50 };
+    uint64_t until_ms = ps_now_ms() + PATIENCE_MS;
+    int rc;
+    while ((rc = bind_to(c, before, err)) == -EADDRINUSE && ps_now_ms() < until_ms)
+        ps_sleep_us(PAUSE_MS * 1000);
+    if (rc != -EADDRINUSE || (rc = bind_to(c, configured, err)) < 0)
+        return rc;
+    ps_log(PS_LOG_WARN, "start.moved",
+           "another process listens on %s, where psd listened before its restart; psd now listens on %s",
+           before, c->url);
+    return 0;
+}
+
 int psd_control_open(struct psd_control *control, const char *listen, struct ps_error *err)
 {
     struct psd_control *c = control;
@@ -472,15 +496,13 @@ int psd_control_open(struct psd_control *control, const char *listen, struct ps_
     if ((rc = psd_endpoint_listen(control->cfg, url, sizeof url, err)) < 0 ||
         (rc = psd_endpoint_directory(control->cfg, url, err)) < 0)
         return rc;
-    if (listen[0] != 0)
-        snprintf(url, sizeof url, "%s", listen);
     if ((c->context = ps_zmq_context_new(1)) == NULL ||
         (socket = control->sender->socket = zmq_socket(c->context, ZMQ_ROUTER)) == NULL ||
         set_options(socket) != 0)
         return ps_fail(err, -zmq_errno(), "cannot create the control socket: %s", zmq_strerror(zmq_errno()));
     if ((rc = psd_auth_guard_control(control->auth, c->context, socket, &c->watch, err)) < 0)
         return rc;
-    if ((rc = ps_bind(socket, url, c->url, sizeof c->url, &c->file, err)) < 0)
+    if ((rc = listen[0] != 0 ? bind_again(c, listen, url, err) : bind_to(c, url, err)) < 0)
         return rc;
     if (zmq_getsockopt(socket, ZMQ_FD, &fd, &fd_size) != 0)
         return ps_fail(err, -zmq_errno(), "cannot watch the control socket: %s", zmq_strerror(zmq_errno()));

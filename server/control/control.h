@@ -39,7 +39,8 @@ struct psd_control {
     struct ps_log_limit reconnected; /* a link may come and go all the time */
 };
 
-/* listen: "": as configured. */
+/* listen: where psd listened before a restart in place; "": as configured. If another process has taken that
+ * address, waits up to 5 s for it, and then listens as configured. -errno with a sentence. */
 int psd_control_open(struct psd_control *control, const char *listen, struct ps_error *err);
 /* All servers have joined: handles the Hellos that arrived before. */
 void psd_control_take_early(struct psd_control *control);
