@@ -144,33 +144,34 @@ static void on_tick(struct psd_timer *timer)
     tell_manager(d);
 }
 
-static void on_signal(uv_signal_t *handle, int signal_number)
+static void on_stop(void *arg, int number)
 {
-    struct psd *d = handle->data;
+    struct psd *d = arg;
     d->job.n_stops++;
     if (!psd_is_head(&d->cfg)) {
-        psd_follower_stop(&d->cluster, signal_number == SIGTERM ? "SIGTERM" : "SIGINT");
+        psd_follower_stop(&d->cluster, number == SIGTERM ? "SIGTERM" : "SIGINT");
         return;
     }
-    psd_job_drain(&d->job, signal_number == SIGTERM ? "SIGTERM" : "SIGINT");
+    psd_job_drain(&d->job, number == SIGTERM ? "SIGTERM" : "SIGINT");
     if (d->job.n_stops > 1)
         ps_log(PS_LOG_WARN, "job.stopping", "a second signal: checkpoint and exit at once");
     stop_when_possible(d);
 }
 
-static void on_hangup(uv_signal_t *handle, int signal_number)
+static void on_hangup(void *arg, int number)
 {
-    (void)signal_number;
-    psd_reload(&((struct psd *)handle->data)->job, &(struct ps_error){""});
+    struct psd *d = arg;
+    (void)number;
+    psd_reload(&d->job, &(struct ps_error){""});
 }
 
 /* The same as psctl checkpoint, for a batch system that can only signal the process. Of several servers the
  * head alone decides: lanes of another one would wait for a command of the head that never comes. */
-static void on_checkpoint(uv_signal_t *handle, int signal_number)
+static void on_checkpoint(void *arg, int number)
 {
-    struct psd *d = handle->data;
+    struct psd *d = arg;
     struct ps_error err;
-    (void)signal_number;
+    (void)number;
     if (!psd_is_head(&d->cfg))
         ps_log(PS_LOG_WARN, "checkpoint.refused",
                "SIGUSR1: this is server %u of %u: signal server 0, the head, which saves all parts",
@@ -178,6 +179,9 @@ static void on_checkpoint(uv_signal_t *handle, int signal_number)
     else if (psd_checkpointer_start(&d->job, &err) < 0)
         ps_log(PS_LOG_WARN, "checkpoint.refused", "SIGUSR1: %s", err.text);
 }
+
+static const struct psd_signal_row signal_rows[] = {
+    {SIGTERM, on_stop}, {SIGINT, on_stop}, {SIGHUP, on_hangup}, {SIGUSR1, on_checkpoint}};
 
 static void log_skipped(const char *sentence)
 {
@@ -393,20 +397,24 @@ static int open_sockets(struct psd *d, const struct psd_start *start)
     return PSD_EXIT_OK;
 }
 
-static void start_timers(struct psd *d)
+static int fail_signals(int rc)
 {
-    d->sigterm.data = d->sigint.data = d->sighup.data = d->sigusr1.data = d;
+    ps_log(PS_LOG_ERROR, "start.signals", "cannot wait for signals: %s", strerror(-rc));
+    return PSD_EXIT_SYSTEM;
+}
+
+/* Returns an exit code. */
+static int start_timers_and_signals(struct psd *d)
+{
+    static const int ends_psd[2] = {SIGTERM, SIGINT};
     d->job.checked_ms = psd_loop_now_ms(&d->loop);
     psd_timer_init(&d->loop, &d->tick, d);
     psd_timer_start(&d->tick, on_tick, PSD_TICK_MS, PSD_TICK_MS);
-    uv_signal_init(&d->loop, &d->sigterm);
-    uv_signal_start(&d->sigterm, on_signal, SIGTERM);
-    uv_signal_init(&d->loop, &d->sigint);
-    uv_signal_start(&d->sigint, on_signal, SIGINT);
-    uv_signal_init(&d->loop, &d->sighup);
-    uv_signal_start(&d->sighup, on_hangup, SIGHUP);
-    uv_signal_init(&d->loop, &d->sigusr1);
-    uv_signal_start(&d->sigusr1, on_checkpoint, SIGUSR1);
+    int rc = psd_signals_keep(ends_psd, 2);
+    if (rc == 0)
+        rc = psd_signals_start(&d->signals, &d->loop, signal_rows, sizeof signal_rows / sizeof *signal_rows,
+                               d);
+    return rc < 0 ? fail_signals(rc) : PSD_EXIT_OK;
 }
 
 /* Other servers also find the head by its endpoint file. A worker that connects before all servers have
@@ -560,10 +568,10 @@ static int run_once(const struct psd_config *cfg, struct psd_start *start, struc
         code = open_sockets(d, start);
     if (code == PSD_EXIT_OK)
         code = open_tensorboard(d);
-    if (code == PSD_EXIT_OK) {
-        start_timers(d);
+    if (code == PSD_EXIT_OK)
+        code = start_timers_and_signals(d);
+    if (code == PSD_EXIT_OK)
         code = write_endpoint(d);
-    }
     if (code == PSD_EXIT_OK) {
         if (!psd_has_cluster(&d->cfg))
             announce(d);
@@ -599,7 +607,10 @@ int psd_run(const struct psd_config *given_cfg, const struct psd_start *given)
     struct psd_start start = *given;
     struct psd_config cfg = *given_cfg;
     struct psd_restart_request again = {.due = false};
-    int code = PSD_EXIT_OK;
+    static const int from_now_on[2] = {SIGHUP, SIGUSR1}; /* the others may end a psd that starts */
+    int code = PSD_EXIT_OK, rc = psd_signals_keep(from_now_on, 2);
+    if (rc < 0)
+        return fail_signals(rc);
     ps_memory_keep_buffers();
     start.version = UINT64_MAX;
     start.listen[0] = 0;

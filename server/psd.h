@@ -17,6 +17,7 @@
 #include "server/control/control.h"
 #include "server/job/job.h"
 #include "server/lanes/lanes.h"
+#include "server/loop/signals.h"
 #include "server/loop/timer.h"
 #include "server/session/send.h"
 #include "server/status/status.h"
@@ -34,7 +35,7 @@ struct psd {
     struct psd_status status;
     int state_lock; /* checkpoint/state_dir.h */
     struct psd_timer tick;
-    uv_signal_t sigterm, sigint, sighup, sigusr1;
+    struct psd_signals signals;
 };
 
 /* wire.c. Sets each part's configuration, the parts below it, and its hooks, through which it calls the parts
