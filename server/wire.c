@@ -41,6 +41,11 @@ static bool others_saved(const struct psd *d)
     return psd_cluster_has_saved(&d->cluster);
 }
 
+static bool others_unsaved(const struct psd *d)
+{
+    return psd_cluster_is_unsaved(&d->cluster);
+}
+
 static bool common(const struct psd *d, uint64_t *version)
 {
     return psd_cluster_common(&d->cluster, version);
@@ -85,6 +90,7 @@ static const struct psd_job_hooks job_hooks = {.welcome_all = welcome_all,
                                                .saved = saved,
                                                .save_others = save_others,
                                                .others_saved = others_saved,
+                                               .others_unsaved = others_unsaved,
                                                .common = common,
                                                .check_others = check_others,
                                                .try_others = try_others,

@@ -148,6 +148,8 @@ void psd_cluster_close(struct psd_cluster *cluster);
 bool psd_cluster_is_complete(const struct psd_cluster *cluster);
 /* The newest version that another server has reported. */
 uint64_t psd_cluster_newest(const struct psd_cluster *cluster);
+/* Whether a connected server is at a version of which it has no checkpoint. */
+bool psd_cluster_is_unsaved(const struct psd_cluster *cluster);
 void psd_cluster_news(struct psd_cluster *cluster, const struct psd_peer *peer, const Ps__News *m);
 /* Sends a command to one lane, or, with NULL, to all lanes of the other servers. */
 void psd_cluster_notify(struct psd_cluster *cluster, const struct psd_lane *lane,

@@ -80,6 +80,16 @@ uint64_t psd_cluster_newest(const struct psd_cluster *cluster)
     return version;
 }
 
+bool psd_cluster_is_unsaved(const struct psd_cluster *cluster)
+{
+    for (uint32_t i = 1; psd_has_cluster(cluster->cfg) && i < cluster->cfg->servers.count; i++) {
+        const struct psd_server *s = &cluster->head.servers[i];
+        if (s->here && !psd_cluster_server_has_saved(s, s->version))
+            return true;
+    }
+    return false;
+}
+
 void psd_cluster_send(struct psd_cluster *cluster, const struct psd_server *s, const Ps__ToClient *m)
 {
     psd_send_now(cluster->sender, s->peer, s->peer_bytes, m);

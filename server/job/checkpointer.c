@@ -438,15 +438,24 @@ void psd_checkpointer_resumed(struct psd_job *job)
     v->last_unix_s = job->resumed.saved_at_s;
 }
 
+/* Without rounds, exchanges of named tensors may have moved another server's part alone. Under rounds every
+ * server takes part in each, and its version may differ from its checkpoint's, which is the head's. */
+static bool has_changed(const struct psd_job *job)
+{
+    const struct psd_checkpointer *v = &job->checkpointer;
+    return v->last_path[0] == 0 || psd_version(job->lanes) != v->last_version ||
+           (psd_has_cluster(job->cfg) && !job->center->admission->rounds &&
+            job->hooks.others_unsaved(job->psd));
+}
+
 void psd_checkpointer_check_due(struct psd_job *job)
 {
     uint64_t every_ms = (uint64_t)job->cfg->checkpoint.every_s * 1000;
     if (every_ms == 0 || job->state != PSD_STATE_READY || job->checkpointer.busy ||
         psd_loop_now_ms(job->loop) - job->checkpointer.last_ms < every_ms)
         return;
-    if (psd_version(job->lanes) == job->checkpointer.last_version && job->checkpointer.last_path[0] != 0)
-        return; /* nothing has changed */
-    psd_checkpointer_start(job, NULL);
+    if (has_changed(job))
+        psd_checkpointer_start(job, NULL);
 }
 
 static void answer_offer(struct psd_job *job, const struct psd_evaluation *e, bool wanted)

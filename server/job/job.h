@@ -71,10 +71,12 @@ struct psd_job_hooks {
     /* Sends a Welcome to every client with a session. */
     void (*welcome_all)(struct psd *psd);
     /* saved: the checkpoint was written, or failed. save_others: the other servers write theirs.
-     * others_saved: whether they have. common: the newest version that all servers have; false: none. */
+     * others_saved: whether they have. others_unsaved: whether one is at a version of which it has no
+     * checkpoint. common: the newest version that all servers have; false: none. */
     void (*saved)(struct psd *psd);
     void (*save_others)(struct psd *psd, const Ps__Snapshot *snapshot, uint64_t round);
     bool (*others_saved)(const struct psd *psd);
+    bool (*others_unsaved)(const struct psd *psd);
     bool (*common)(const struct psd *psd, uint64_t *version);
     /* check_others: whether all other servers are connected; -EAGAIN with a sentence: one is not. try_others:
      * they try the change of the method with this generation; psd_method_change_tried reports the result.

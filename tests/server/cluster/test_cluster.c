@@ -6,6 +6,7 @@
 
 #include "proto/wire/control.h"
 #include "server/admissions/admissions.h"
+#include "server/cluster/internal.h"
 #include "tests/server/cluster/cluster_fixture.h"
 #include "tests/support/driven_clock.h"
 
@@ -478,6 +479,35 @@ START_TEST(a_server_without_its_head_waits_for_no_round)
 }
 END_TEST
 
+/* Named tensors may lie at other servers alone: then the head's own version stays. */
+START_TEST(what_only_another_server_has_is_saved_when_it_is_due)
+{
+    struct psd_center *center = make_center();
+    struct psd_checkpointer *own = &p.head.job.checkpointer, *others = &p.other.job.checkpointer;
+    center->admission = psd_admission_find("fcfs");
+    p.head.cfg.checkpoint.every_s = 2;
+    snprintf(own->last_path, sizeof own->last_path, "center-0");
+    snprintf(others->last_path, sizeof others->last_path, "center-0");
+    PAIR_WHILE(&p, !psd_cluster_server_has_saved(server(), 0), "the head does not learn of the first one");
+    pair_pass_ms(&p, 3000);
+    psd_checkpointer_check_due(&p.head.job);
+    ck_assert(!own->busy); /* nothing has changed */
+    atomic_store(&p.other.lanes.shared.version, 5);
+    PAIR_WHILE(&p, server()->version != 5, "the head does not learn of the updates");
+    psd_checkpointer_check_due(&p.head.job);
+    ck_assert(own->busy);
+    ck_assert_uint_eq(p.head.cluster.head.snapshots, 1);
+    own->busy = false;
+    others->last_version = 5;
+    PAIR_WHILE(&p, !psd_cluster_server_has_saved(server(), 5), "the head does not learn that it has written");
+    pair_pass_ms(&p, 3000);
+    psd_checkpointer_check_due(&p.head.job);
+    ck_assert(!own->busy);
+    p.head.job.center = NULL;
+    free(center);
+}
+END_TEST
+
 /* The other server has a center, which is not looked at, and writes checkpoints when the test says so. */
 static struct psd_center *give_center_to_other(void)
 {
@@ -578,6 +608,7 @@ int main(void)
     tcase_add_test(c, a_job_that_goes_on_waits_for_the_lost_servers_lanes);
     tcase_add_test(c, a_server_without_its_head_waits_for_no_round);
     tcase_add_test(c, a_checkpoint_of_version_0_is_one_that_all_have);
+    tcase_add_test(c, what_only_another_server_has_is_saved_when_it_is_due);
     tcase_add_test(c, a_server_that_still_writes_has_not_saved);
     tcase_add_test(c, a_server_that_is_back_is_not_waited_for);
     suite_add_tcase(suite, c);
