@@ -89,6 +89,11 @@ size_t psd_config_line(const char *path, const struct psd_config_key *key);
 int psd_config_set_as(const char *place, struct psd_config *cfg, const char *assignment,
                       struct ps_error *err);
 
+/* The same. *keys: allocated lines KEY=VALUE with full names, one for each key that the assignment sets: the
+ * mapping of a group may set several, or none. */
+int psd_config_set_keys(const char *place, struct psd_config *cfg, const char *assignment, char **keys,
+                        struct ps_error *err);
+
 /* Parses a scalar into the row's member of cfg. `quoted`: it was quoted, so it is a string whatever it looks
  * like. -EINVAL: "found …; allowed is …", without the place and the key. */
 int psd_config_value_read(const struct psd_config_key *key, const char *text, size_t len, bool quoted,

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/config/keys.h"
@@ -60,6 +61,21 @@ static int check_length(const char *text, struct ps_error *err)
                : ps_fail(err, -E2BIG, "set: found %zu bytes; allowed are %d", len, PSD_SETTINGS_BYTES - 1);
 }
 
+/* Replaces the assignment of the line's key. */
+static int put(char settings[PSD_SETTINGS_BYTES], const char *line, struct ps_error *err)
+{
+    const struct psd_config_key *row = psd_config_key_find(line, strcspn(line, "="));
+    drop(settings, row);
+    size_t used = strlen(settings);
+    if (used + strlen(line) + 1 >= PSD_SETTINGS_BYTES)
+        return ps_fail(err, -E2BIG,
+                       "set: no room for %s beside the present settings, %zu bytes of %d; put it into "
+                       "the configuration file, and psctl unset",
+                       row->name, used, PSD_SETTINGS_BYTES - 1);
+    snprintf(settings + used, PSD_SETTINGS_BYTES - used, "%s\n", line);
+    return 0;
+}
+
 int psd_settings_add(const char *now, const char *more, char next[PSD_SETTINGS_BYTES], struct ps_error *err)
 {
     char line[PSD_SETTINGS_BYTES];
@@ -73,21 +89,14 @@ int psd_settings_add(const char *now, const char *more, char next[PSD_SETTINGS_B
         return rc;
     snprintf(next, PSD_SETTINGS_BYTES, "%s", now);
     psd_config_defaults(&scratch);
-    while (next_line(&more, line, sizeof line)) {
-        if ((rc = psd_config_set_as("set", &scratch, line, err)) < 0)
-            return rc;
-        const char *equals = strchr(line, '=');
-        const struct psd_config_key *row = psd_config_key_short(line, (size_t)(equals - line));
-        drop(next, row);
-        size_t used = strlen(next);
-        if (used + strlen(row->name) + strlen(equals) + 1 >= PSD_SETTINGS_BYTES)
-            return ps_fail(err, -E2BIG,
-                           "set: no room for %s beside the present settings, %zu bytes of %d; put it into "
-                           "the configuration file, and psctl unset",
-                           row->name, used, PSD_SETTINGS_BYTES - 1);
-        snprintf(next + used, PSD_SETTINGS_BYTES - used, "%s%s\n", row->name, equals);
+    while (rc == 0 && next_line(&more, line, sizeof line)) {
+        char *keys = NULL;
+        rc = psd_config_set_keys("set", &scratch, line, &keys, err);
+        for (const char *at = keys; rc == 0 && next_line(&at, line, sizeof line);)
+            rc = put(next, line, err);
+        free(keys);
     }
-    return 0;
+    return rc;
 }
 
 int psd_settings_check_method(const char *lines, struct ps_error *err)

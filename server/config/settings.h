@@ -1,6 +1,7 @@
 /* settings.h: the settings made while the job runs (psctl set, psctl method): lines KEY=VALUE with full key
  * names, each ending in a newline. They override the file and psd's options, as options override the file.
- * There is at most one line for each key, the last one given. */
+ * There is at most one line for each key, the last one given. A group's mapping becomes a line for each key
+ * that it names. */
 #ifndef PSD_CONFIG_SETTINGS_H
 #define PSD_CONFIG_SETTINGS_H
 

@@ -26,6 +26,7 @@ struct reader {
     yaml_document_t *doc;
     struct psd_config *cfg;
     struct ps_error *err;
+    FILE *keys;                          /* psd_config_set_keys: NULL otherwise */
     const struct psd_config_key *sought; /* psd_config_line: NULL otherwise */
     size_t line;                         /* of the sought key, from 1; 0: not found yet */
 };
@@ -144,6 +145,15 @@ static bool is_empty(const yaml_node_t *node)
            node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
 }
 
+/* Writes the assignment in one line. No value has control characters. */
+static void write_key(FILE *f, const struct psd_config_key *key, const char *value, bool quoted)
+{
+    fprintf(f, "%s=%s", key->name, quoted ? "\"" : "");
+    for (const char *at = value; *at != 0; at++)
+        fprintf(f, "%s%c", quoted && (*at == '"' || *at == '\\') ? "\\" : "", *at);
+    fputs(quoted ? "\"\n" : "\n", f);
+}
+
 static int read_node(struct reader *r, const struct psd_config_key *key, const yaml_node_t *node)
 {
     struct ps_error sentence;
@@ -160,9 +170,13 @@ static int read_node(struct reader *r, const struct psd_config_key *key, const y
                  allowed);
         return fail_at(r, node->start_mark, key->name, text);
     }
-    int rc = psd_config_value_read(key, (const char *)node->data.scalar.value, node->data.scalar.length,
-                                   node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE, r->cfg, &sentence);
-    return rc < 0 ? fail_at(r, node->start_mark, key->name, sentence.text) : 0;
+    const char *value = (const char *)node->data.scalar.value;
+    bool quoted = node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
+    if (psd_config_value_read(key, value, node->data.scalar.length, quoted, r->cfg, &sentence) < 0)
+        return fail_at(r, node->start_mark, key->name, sentence.text);
+    if (r->keys != NULL)
+        write_key(r->keys, key, value, quoted);
+    return 0;
 }
 
 static int fail_unknown(const struct reader *r, yaml_mark_t mark, const char *group, const char *name)
@@ -340,14 +354,11 @@ size_t psd_config_line(const char *path, const struct psd_config_key *key)
     return read_file(&r) < 0 ? 0 : r.line;
 }
 
-int psd_config_set(struct psd_config *cfg, const char *assignment, struct ps_error *err)
+/* keys: NULL, or where the assignments of the single keys are written. */
+static int set(const char *place, struct psd_config *cfg, const char *assignment, FILE *keys,
+               struct ps_error *err)
 {
-    return psd_config_set_as("--set", cfg, assignment, err);
-}
-
-int psd_config_set_as(const char *place, struct psd_config *cfg, const char *assignment, struct ps_error *err)
-{
-    struct reader r = {.place = place, .lines = false, .cfg = cfg, .err = err};
+    struct reader r = {.place = place, .lines = false, .cfg = cfg, .err = err, .keys = keys};
     const yaml_mark_t nowhere = {0};
     const char *equals = strchr(assignment, '=');
     char name[128], group[128] = "", several[200];
@@ -372,13 +383,44 @@ int psd_config_set_as(const char *place, struct psd_config *cfg, const char *ass
         return fail_unknown(&r, nowhere, group, group[0] != 0 ? dot + 1 : name);
     }
     struct ps_error why;
-    if (equals[1] == 0 && row->type == PSD_CONFIG_STRING)
-        return psd_config_value_read(row, "", 0, true, cfg, &why) < 0
-                   ? fail_at(&r, nowhere, row->name, why.text)
-                   : 0;
+    if (equals[1] == 0 && row->type == PSD_CONFIG_STRING) {
+        if (psd_config_value_read(row, "", 0, true, cfg, &why) < 0)
+            return fail_at(&r, nowhere, row->name, why.text);
+        if (keys != NULL)
+            write_key(keys, row, "", false);
+        return 0;
+    }
     if (equals[1] == 0)
         return fail_at(&r, nowhere, row->name, "found no value after '='");
     r.key = row->name;
     r.value = equals + 1;
     return read_text(&r, row, equals + 1, strlen(equals + 1));
+}
+
+int psd_config_set(struct psd_config *cfg, const char *assignment, struct ps_error *err)
+{
+    return psd_config_set_as("--set", cfg, assignment, err);
+}
+
+int psd_config_set_as(const char *place, struct psd_config *cfg, const char *assignment, struct ps_error *err)
+{
+    return set(place, cfg, assignment, NULL, err);
+}
+
+int psd_config_set_keys(const char *place, struct psd_config *cfg, const char *assignment, char **keys,
+                        struct ps_error *err)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (f == NULL)
+        return ps_fail(err, -ENOMEM, "%s: no memory to read it", place);
+    int rc = set(place, cfg, assignment, f, err);
+    if (fclose(f) != 0 && rc == 0)
+        rc = ps_fail(err, -ENOMEM, "%s: no memory to read it", place);
+    if (rc == 0)
+        *keys = text;
+    else
+        free(text);
+    return rc;
 }

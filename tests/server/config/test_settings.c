@@ -14,16 +14,31 @@ static const struct {
     {"parameters.period=4\nmethod=diloco\n", "period=8", "method=diloco\nparameters.period=8\n"},
     {"", "period=4\nparameters.period=8", "parameters.period=8\n"},
     {"parameters.schedule.kind=step\nmethod=eamsgd\n", "schedule={kind: constant}",
-     "method=eamsgd\nparameters.schedule={kind: constant}\n"},
+     "method=eamsgd\nparameters.schedule.kind=constant\n"},
+    /* A group's keys, each by itself: others of the group stay. */
+    {"checkpoint.keep=5\n", "checkpoint={every_s: 10}", "checkpoint.keep=5\ncheckpoint.every_s=10\n"},
+    {"", "codec={message: int8}\ncodec={answer: fp16}", "codec.message=int8\ncodec.answer=fp16\n"},
+    {"parameters.period=4\n",
+     "parameters={learning_rate: 0.1, schedule: {kind: step, milestones: \"10, 20\"}}",
+     "parameters.period=4\nparameters.learning_rate=0.1\nparameters.schedule.kind=step\n"
+     "parameters.schedule.milestones=\"10, 20\"\n"},
+    {"checkpoint.keep=5\n", "checkpoint={}", "checkpoint.keep=5\n"},
+    {"", "status={socket: 'it''s \"\\', http: none}", "status.socket=\"it's \\\"\\\\\"\nstatus.http=none\n"},
+    {"advertise=host\n", "advertise=", "advertise=\n"},
+    {"checkpoint={keep: 5, every_s: 9}\n", "checkpoint={every_s: 10}", /* of a psd before this one */
+     "checkpoint={keep: 5, every_s: 9}\ncheckpoint.every_s=10\n"},
     {"parameters.momentum=0.9\n", "momentum=preset", "parameters.momentum=preset\n"},
 };
 
 START_TEST(the_last_word_on_a_key_is_kept)
 {
     char next[PSD_SETTINGS_BYTES];
+    struct psd_config cfg;
     struct ps_error err;
     ck_assert_msg(psd_settings_add(added[_i].now, added[_i].more, next, &err) == 0, "%s", err.text);
     ck_assert_str_eq(next, added[_i].next);
+    psd_config_defaults(&cfg);
+    ck_assert_msg(psd_settings_apply(next, &cfg, &err) == 0, "%s", err.text);
 }
 END_TEST
 
