@@ -59,6 +59,11 @@ void psd_config_clique_settle(struct psd_config *cfg)
         strcpy(cfg->admission, "fcfs");
 }
 
+const char *psd_config_clique_admission(const struct psd_config *cfg)
+{
+    return cfg->clique.mode == PS_CLIQUE_VECTORS ? "sync" : cfg->admission; /* check_vectors takes no other */
+}
+
 int psd_config_clique_change(const struct psd_config *now, const struct psd_config *next,
                              struct ps_error *err)
 {

@@ -30,6 +30,8 @@ int psd_config_codec_check(const struct psd_config *cfg, const struct ps_rule_in
 /* With clique.mode vectors the members' sum is the round, and psd only receives copies, in order of arrival:
  * sets admission fcfs. Call after the checks. */
 void psd_config_clique_settle(struct psd_config *cfg);
+/* The admission as it was before, for output that can be read again. */
+const char *psd_config_clique_admission(const struct psd_config *cfg);
 
 /* Writes a warning if the moving rate is above the stability bound, or if workers of a rule with shares may
  * begin at different centers; else leaves *warning alone. */

@@ -2,6 +2,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +45,8 @@ static json_t *value_to_json(const struct psd_config_key *key, const struct psd_
 
     if (!key->off && !psd_config_key_used(key, cfg))
         return json_string("preset");
+    if (key->offset == offsetof(struct psd_config, admission))
+        at = psd_config_clique_admission(cfg);
     switch (key->type) {
     case PSD_CONFIG_GROUP:
         return json_object();

@@ -288,6 +288,28 @@ START_TEST(json_is_read_again)
 }
 END_TEST
 
+/* As psctl config prints it: psd has settled what it runs with. */
+START_TEST(json_of_a_clique_in_vectors_mode_is_read_again)
+{
+    static const char given[] = "method: sync-easgd\nclique: {mode: vectors}\n";
+    struct psd_config cfg, again;
+    struct ps_error err;
+    psd_config_defaults(&cfg);
+    ck_assert_int_eq(psd_config_read_text(&cfg, "given", given, strlen(given), &err), 0);
+    ck_assert_msg(psd_config_settle(&cfg, &err, NULL) == 0, "%s", err.text);
+    ck_assert_str_eq(cfg.admission, "fcfs");
+    char *text = psd_config_json(&cfg);
+    ck_assert_ptr_nonnull(text);
+    unquote_words(text);
+    psd_config_defaults(&again);
+    ck_assert_msg(psd_config_read_text(&again, "json", text, strlen(text), &err) == 0, "%s", err.text);
+    ck_assert_msg(psd_config_settle(&again, &err, NULL) == 0, "%s", err.text);
+    ck_assert_mem_eq(&again.hyper, &cfg.hyper, sizeof cfg.hyper);
+    ck_assert_str_eq(again.admission, cfg.admission);
+    free(text);
+}
+END_TEST
+
 /* How far rounds of sync EASGD grow, with period 1, curvature 1 and p workers that start at different places:
  * the size of the state (x_1 ... x_p, center) after many, or once it tells. */
 static double sync_growth(double eta, double alpha, int p)
@@ -761,6 +783,7 @@ int main(void)
     tcase_add_loop_test(tc, schedules_are_read_from_their_lists, 0, sizeof schedules / sizeof *schedules);
     tcase_add_test(tc, mix_keeps_what_it_uses);
     tcase_add_test(tc, json_is_read_again);
+    tcase_add_test(tc, json_of_a_clique_in_vectors_mode_is_read_again);
     tcase_add_test(tc, sync_bound_is_where_rounds_grow);
     tcase_add_loop_test(tc, check_between_keys, 0, ROWS(checks));
     tcase_add_test(tc, parts_make_a_method);
