@@ -417,14 +417,14 @@ static int start_timers_and_signals(struct psd *d)
     return rc < 0 ? fail_signals(rc) : PSD_EXIT_OK;
 }
 
-/* Other servers also find the head by its endpoint file. A worker that connects before all servers have
- * joined waits. */
+/* Other servers also find the head by its endpoint file, and leave it to the head if it is theirs, too. A
+ * worker that connects before all servers have joined waits. */
 static int write_endpoint(struct psd *d)
 {
     struct ps_error err;
     char url[320];
     psd_endpoint_advertised(d->control.url, d->cfg.advertise, url, sizeof url);
-    if (d->cfg.endpoint_file[0] == 0 ||
+    if (d->cfg.endpoint_file[0] == 0 || psd_endpoint_is_of_head(&d->cfg) ||
         psd_endpoint_write(d->cfg.endpoint_file, url, psd_auth_public_key(&d->auth), &err) == 0)
         return PSD_EXIT_OK;
     ps_log(PS_LOG_ERROR, "start.endpoint_file", "%s", err.text);

@@ -117,6 +117,30 @@ int psd_endpoint_read(const char *path, char *url, size_t size, struct ps_error 
     return got && url[0] != 0 ? 0 : ps_fail(err, -EINVAL, "endpoint file '%s' holds no URL", path);
 }
 
+/* Whether the folders that the files lie in are one. */
+static bool share_folder(const char *a, const char *b)
+{
+    char first[320], second[320];
+    struct stat one, other;
+    snprintf(first, sizeof first, "%s", a);
+    snprintf(second, sizeof second, "%s", b);
+    return stat(dirname(first), &one) == 0 && stat(dirname(second), &other) == 0 &&
+           one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+bool psd_endpoint_is_of_head(const struct psd_config *cfg)
+{
+    const char *own = cfg->endpoint_file, *head = cfg->servers.head + 1;
+    return cfg->servers.head[0] == '@' &&
+           (strcmp(own, head) == 0 || (strcmp(name_of(own), name_of(head)) == 0 && share_folder(own, head)));
+}
+
 int psd_endpoint_write(const char *path, const char *url, const char *curve_key, struct ps_error *err)
 {
     char temp[320];

@@ -2,6 +2,7 @@
 #ifndef PSD_CONFIG_ENDPOINT_H
 #define PSD_CONFIG_ENDPOINT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "proto/error.h"
@@ -22,6 +23,10 @@ void psd_endpoint_advertised(const char *bound, const char *advertise, char *url
 
 /* Reads the first line of an endpoint file. -errno or -EINVAL with a sentence. */
 int psd_endpoint_read(const char *path, char *url, size_t size, struct ps_error *err);
+
+/* Whether servers.head names the endpoint_file, by this path or another: then the head writes it, and this
+ * server only reads it. */
+bool psd_endpoint_is_of_head(const struct psd_config *cfg);
 
 /* Writes the URL as a line to `path`, followed by "curve: KEY" unless the key is "". Uses a temporary file
  * and a rename, so that a reader never sees a partial file. */

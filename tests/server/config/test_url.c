@@ -120,6 +120,32 @@ START_TEST(an_endpoint_file_is_made_by_its_writer)
 }
 END_TEST
 
+static const struct {
+    const char *own, *head;
+    bool same;
+} files[] = {
+    {"endpoint", "@endpoint", true},
+    {"endpoint", "@./endpoint", true},
+    {"/tmp/endpoint", "@/tmp/../tmp//endpoint", true},
+    {"/no/such/folder/endpoint", "@/no/such/folder/endpoint", true},
+    {"endpoint", "@/proc/endpoint", false},
+    {"/tmp/endpoint1", "@/tmp/endpoint", false},
+    {"/no/such/folder/endpoint", "@/no/such/endpoint", false},
+    {"endpoint", "ipc:///endpoint", false},
+    {"", "@endpoint", false},
+    {"one", "none", false},
+};
+
+START_TEST(the_heads_endpoint_file_is_known_by_any_path)
+{
+    struct psd_config cfg;
+    psd_config_defaults(&cfg);
+    snprintf(cfg.endpoint_file, sizeof cfg.endpoint_file, "%s", files[_i].own);
+    snprintf(cfg.servers.head, sizeof cfg.servers.head, "%s", files[_i].head);
+    ck_assert(psd_endpoint_is_of_head(&cfg) == files[_i].same);
+}
+END_TEST
+
 START_TEST(what_is_no_file_is_not_replaced)
 {
     char dir[] = "/tmp/psd-test-endpoint-XXXXXX", path[64];
@@ -144,6 +170,7 @@ int main(void)
     tcase_add_loop_test(tc, url_is_taken_apart, 0, (int)(sizeof urls / sizeof *urls));
     tcase_add_test(tc, host_fits_or_is_refused);
     tcase_add_loop_test(tc, an_endpoint_file_is_made_by_its_writer, 0, 2);
+    tcase_add_loop_test(tc, the_heads_endpoint_file_is_known_by_any_path, 0, ROWS(files));
     tcase_add_test(tc, what_is_no_file_is_not_replaced);
     suite_add_tcase(suite, tc);
     return unit_run(suite);

@@ -134,13 +134,18 @@ void daemon_show_log(const struct daemon *d)
         fclose(f);
 }
 
+void daemon_spawn(struct daemon *d, const char *extra)
+{
+    d->pid = fork();
+    if (d->pid == 0)
+        run_child(d, extra);
+}
+
 int daemon_start(struct daemon *d, const char *extra)
 {
     double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
     unlink(d->endpoint + 1);
-    d->pid = fork();
-    if (d->pid == 0)
-        run_child(d, extra);
+    daemon_spawn(d, extra);
     while (d->pid > 0 && test_now_s() < deadline && access(d->endpoint + 1, R_OK) != 0) {
         if (waitpid(d->pid, NULL, WNOHANG) != 0) {
             d->pid = 0;
@@ -181,9 +186,7 @@ int daemon_stop(struct daemon *d, int signal_number, double seconds)
 
 int daemon_run(struct daemon *d, const char *extra, double seconds)
 {
-    d->pid = fork();
-    if (d->pid == 0)
-        run_child(d, extra);
+    daemon_spawn(d, extra);
     int status = daemon_wait_exit(d, seconds);
     return status >= 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }

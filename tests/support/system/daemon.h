@@ -24,6 +24,8 @@ struct daemon {
 int daemon_prepare(struct daemon *d, const char *psd, const char *const *settings);
 /* Writes the configuration file, which psd reads at its start and when it reloads. */
 bool daemon_write_config(const struct daemon *d, const char *text);
+/* Starts psd, and does not wait for it. extra: as for daemon_start. */
+void daemon_spawn(struct daemon *d, const char *extra);
 /* Starts psd and waits for its endpoint file. extra: one more option such as "--resume", or NULL. 0, or -1
  * with the tail of the log on stderr. */
 int daemon_start(struct daemon *d, const char *extra);

@@ -565,6 +565,29 @@ START_TEST(a_server_that_does_not_fit_is_refused_by_name)
 }
 END_TEST
 
+/* Servers share their configuration, and with it the endpoint file, by which the others find the head. */
+START_TEST(the_heads_endpoint_file_is_the_heads)
+{
+    static const char *const settings[] = {"method=async-sgd", "servers.wait_s=600", NULL};
+    struct servers t;
+    char url[100], found[100] = "";
+    ck_assert_int_eq(servers_prepare(&t, 2, NULL, settings), 0);
+    ck_assert_int_eq(daemon_start(&t.d[0], NULL), 0);
+    ck_assert(daemon_text(&t.d[0], "/status", "listen", url, sizeof url));
+    snprintf(t.d[1].endpoint, sizeof t.d[1].endpoint, _i == 0 ? "@%s/endpoint" : "@%s/./endpoint",
+             t.d[0].dir);
+    daemon_spawn(&t.d[1], NULL);
+    ck_assert(daemon_will_log(&t.d[0], "server.complete", WAIT_S));
+    FILE *file = fopen(t.d[0].endpoint + 1, "re");
+    ck_assert(file != NULL && fgets(found, sizeof found, file) != NULL);
+    fclose(file);
+    found[strcspn(found, "\n")] = 0;
+    ck_assert_str_eq(found, url);
+    end(&t);
+    servers_remove(&t);
+}
+END_TEST
+
 START_TEST(a_head_waits_for_others_as_long_as_it_says)
 {
     static const char *const settings[] = {"method=async-sgd", "servers.wait_s=1", NULL};
@@ -669,6 +692,7 @@ int main(void)
     tcase_add_test(c, parts_merge_into_one_checkpoint_that_one_psd_goes_on_from);
     tcase_add_test(c, a_signal_to_any_server_ends_the_job_at_all);
     tcase_add_loop_test(c, a_server_that_does_not_fit_is_refused_by_name, 0, ROWS(misfits));
+    tcase_add_loop_test(c, the_heads_endpoint_file_is_the_heads, 0, 2);
     tcase_add_test(c, a_head_waits_for_others_as_long_as_it_says);
     tcase_add_test(c, a_hello_that_comes_early_is_answered_when_all_servers_are_here);
     tcase_add_test(c, a_place_is_one_servers);
