@@ -22,6 +22,8 @@ static int broadcast_x(struct psc *c, const struct psc_leader_message *o, float 
 static int give(struct psc *c, struct psc_leader_message *o, float *x)
 {
     int rc = psc_leader_message_send(c, o);
+    if (rc == PSC_OK && o->mean_follows)
+        rc = broadcast(c, c->group.sum);
     if (rc == PSC_OK && o->welcome_follows)
         rc = psc_leader_message_send_welcome(c);
     if (rc == PSC_OK && o->x_follows)
@@ -44,6 +46,7 @@ static int lead(struct psc *c, float *x, int gathered)
     uint32_t generation = c->generation;
     int rc = gathered;
     c->pulled = false;
+    c->group.own_step = (struct psc_own_step){.lacks_mean = psc_group_sums_to_leader(c)};
     psc_group_busy(c);
     if (rc == PSC_OK) {
         psc_gather_buffers(c, x, c->group.sum);
@@ -51,7 +54,10 @@ static int lead(struct psc *c, float *x, int gathered)
     }
     psc_group_idle(c);
     psc_leader_message_fill(c, &o, rc);
-    o.has_stepped = c->worker.clock > clock;
+    o.has_stepped = c->optimizer->step != NULL && c->worker.clock > clock;
+    o.own_step = c->group.own_step.is_due;
+    o.own_rate = c->group.own_step.rate;
+    o.mean_follows = o.own_step && c->group.own_step.lacks_mean;
     o.welcome_follows = c->generation != generation; /* whatever became of the step under the new method */
     o.x_follows = o.welcome_follows || (rc >= 0 && c->pulled);
     o.v_follows = o.welcome_follows && c->worker.vectors[PSC_VECTOR_V] != NULL;
@@ -91,6 +97,17 @@ static int take_vectors(struct psc *c, const struct psc_leader_message *o, float
     return rc;
 }
 
+/* Under whichever method the leader has made it: the state of the program's optimizer cannot be sent. */
+static int follow_own_step(struct psc *c, float *x, const struct psc_leader_message *o)
+{
+    int rc = o->mean_follows ? broadcast(c, c->group.sum) : PSC_OK;
+    if (rc != PSC_OK || !o->own_step || c->opt.own_step == NULL)
+        return rc;
+    psc_gather_buffers(c, x, c->group.sum);
+    psc_external_step(c, x, c->group.sum, o->own_rate);
+    return PSC_OK;
+}
+
 /* The leader's steps, repeated with the same mean, give the same bits. After a change of method the leader
  * sends its vectors instead. */
 static int follow(struct psc *c, float *x, int gathered)
@@ -98,6 +115,8 @@ static int follow(struct psc *c, float *x, int gathered)
     struct psc_leader_message o = {.rc = PSC_OK};
     int rc = psc_leader_message_receive(c, &o), taken = PSC_OK;
     bool fails = rc < 0 || gathered < 0;
+    if (rc == o.rc && (taken = follow_own_step(c, x, &o)) != PSC_OK)
+        return taken;
     if (rc != o.rc || (fails && !o.welcome_follows)) {
         diverge(c, rc);
         return rc;
