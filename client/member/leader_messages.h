@@ -15,6 +15,7 @@ struct psc_leader_message {
     uint32_t generation;
     uint32_t has_stepped;     /* the library's optimizer has made its step */
     uint32_t own_step;        /* the program's has, at own_rate */
+    uint32_t own_step_next;   /* it is made with what follows; then the step's last message comes */
     uint32_t mean_follows;    /* ... by a mean that only the leader has: it follows before all else */
     uint32_t x_follows;       /* something else has moved x, too: x follows this message */
     uint32_t v_follows;       /* ... and the velocity follows x */

@@ -161,6 +161,8 @@ struct psc_group {
     uint64_t n_filled;
     struct psc_losses losses;
     struct psc_own_step own_step;
+    void (*own_step_begins)(struct psc *c, float *x); /* leader_step.c: x has moved before it */
+    uint32_t told_generation;                         /* of the method that the other members have */
 };
 
 /* Takes over the caller's clique and checks that all members have the same library and the same method.

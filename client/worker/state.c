@@ -260,6 +260,8 @@ void psc_own_step(struct psc *c, float *at, const float *g)
         struct psc_own_step *own = &c->group.own_step;
         own->is_due = true;
         own->rate = psc_rate(c);
+        if (c->pulled && c->group.size > 1 && !c->rule->collective)
+            c->group.own_step_begins(c, at);
         psc_external_step(c, at, g, own->rate);
         return;
     }

@@ -792,7 +792,7 @@ static int change_and_change_back(struct member *m, int t)
     return change_to(m, there ? own_change->second : own_change->first) ? PSC_OK : PSC_EINVAL;
 }
 
-/* The program's own step, whose state is v. */
+/* The program's own step, whose state is v, with a decay that depends on the x that it sees. */
 static void step_with_momentum(void *member, float *x, const float *g, double rate)
 {
     struct member *m = member;
@@ -800,7 +800,7 @@ static void step_with_momentum(void *member, float *x, const float *g, double ra
         ck_assert(change_to(m, own_change->second));
     for (size_t i = 0; i < N; i++)
         if (rig_tensor_at(i)->role == PSC_PARAM) {
-            m->v[i] = 0.5f * m->v[i] + g[i];
+            m->v[i] = 0.5f * m->v[i] + g[i] + 0.25f * x[i];
             x[i] -= (float)rate * m->v[i];
         }
     m->own_steps++;
@@ -834,6 +834,30 @@ START_TEST(members_make_the_programs_step_whenever_their_leader_does)
 }
 END_TEST
 
+static const char *const own_jobs[][4] = {
+    {"method=async-easgd", "parameters.period=2"},
+    {"method=async-easgd", "parameters.period=2", "parameters.overlap=true"},
+    {"method=async-easgd", "parameters.period=4", "parameters.overlap=3"},
+    {"method=sync-easgd", "parameters.period=1"},
+    {"method=downpour", "parameters.period=2"},
+    {"method=diloco", "parameters.period=4", "parameters.fragments=2"},
+    {"method=diloco", "parameters.period=4", "parameters.overlap=2"},
+};
+
+/* Where an exchange moves x before the step, and where one does after it. */
+START_TEST(members_make_the_programs_step_from_the_same_x)
+{
+    static float center[N];
+    const char *const *job = own_jobs[_i];
+    struct run *r = run_of("", 3);
+    own_change = NULL;
+    r->salt = 8;
+    r->own_step = step_with_momentum;
+    train(SETTINGS("optimizer=external", job[0], job[1], job[2] != NULL ? job[2] : "lanes=3"), &r, 1, center);
+    assert_same_own_steps(r, STEPS);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-group-psd");
@@ -857,6 +881,7 @@ int main(void)
     tcase_add_loop_test(tc, members_follow_into_a_method_whose_first_step_fails, 0, ROWS(followers));
     tcase_add_test(tc, members_take_the_method_that_their_leader_has);
     tcase_add_loop_test(tc, members_make_the_programs_step_whenever_their_leader_does, 0, ROWS(own_changes));
+    tcase_add_loop_test(tc, members_make_the_programs_step_from_the_same_x, 0, ROWS(own_jobs));
     tcase_add_loop_test(tc, where_all_are_one_clique_another_method_ends_it, 0, ROWS(cliques_of_all));
     tcase_add_test(tc, by_hand_a_clique_moves_values_together);
     tcase_add_loop_test(tc, a_pull_into_another_array_changes_no_member, 0, ROWS(momenta));
