@@ -185,6 +185,8 @@ int psc_pull_alone(struct psc *c, float *x);
 int psc_group_step(struct psc *c, float *x);
 /* Changes to the method of the leader's welcome, which has arrived. */
 int psc_group_adopt_method(struct psc *c);
+/* psc_group.own_step_begins: sends what has moved x, so that all make the program's step from the same x. */
+void psc_group_own_step_begins(struct psc *c, float *x);
 /* psc_pull of the whole vector, where the leader pulls for the clique. */
 int psc_group_pull(struct psc *c, float *x);
 /* The leader's message after a call that is no step, with the new method if that has changed since

@@ -22,6 +22,8 @@ static int broadcast_x(struct psc *c, const struct psc_leader_message *o, float 
 static int give(struct psc *c, struct psc_leader_message *o, float *x)
 {
     int rc = psc_leader_message_send(c, o);
+    if (rc == PSC_OK && o->mean_follows)
+        rc = broadcast(c, c->group.sum);
     if (rc == PSC_OK && o->welcome_follows)
         rc = psc_leader_message_send_welcome(c);
     if (rc == PSC_OK && o->x_follows)
@@ -29,6 +31,39 @@ static int give(struct psc *c, struct psc_leader_message *o, float *x)
     if (rc == PSC_OK && o->v_follows)
         rc = broadcast(c, c->worker.vectors[PSC_VECTOR_V]);
     return rc;
+}
+
+static void fill_own_step(const struct psc *c, struct psc_leader_message *o)
+{
+    const struct psc_own_step *own = &c->group.own_step;
+    o->own_step = own->is_due;
+    o->own_rate = own->rate;
+    o->mean_follows = own->is_due && own->lacks_mean;
+}
+
+/* Sends the message with what has changed since the last one. */
+static int share(struct psc *c, struct psc_leader_message *o, float *x)
+{
+    o->welcome_follows =
+        c->generation != c->group.told_generation; /* whatever became of the step under the new method */
+    o->x_follows = o->welcome_follows || (o->rc >= 0 && c->pulled);
+    o->v_follows = o->welcome_follows && c->worker.vectors[PSC_VECTOR_V] != NULL;
+    c->group.told_generation = c->generation;
+    c->pulled = false;
+    return give(c, o, x);
+}
+
+/* If the clique fails here, it does at the end of the step, too. */
+void psc_group_own_step_begins(struct psc *c, float *x)
+{
+    struct psc_leader_message o;
+    psc_group_idle(c);
+    psc_leader_message_fill(c, &o, PSC_OK);
+    o.own_step_next = true;
+    fill_own_step(c, &o);
+    c->group.own_step.is_due = false;
+    share(c, &o, x);
+    psc_group_busy(c);
 }
 
 /* After a vector that is not finite the next step restarts from where the caller continues. */
@@ -41,9 +76,10 @@ static int lead(struct psc *c, float *x, int gathered)
 {
     struct psc_leader_message o;
     uint64_t clock = c->worker.clock;
-    uint32_t generation = c->generation;
     int rc = gathered;
     c->pulled = false;
+    c->group.told_generation = c->generation;
+    c->group.own_step = (struct psc_own_step){.lacks_mean = psc_group_sums_to_leader(c)};
     psc_group_busy(c);
     if (rc == PSC_OK) {
         psc_gather_buffers(c, x, c->group.sum);
@@ -51,12 +87,10 @@ static int lead(struct psc *c, float *x, int gathered)
     }
     psc_group_idle(c);
     psc_leader_message_fill(c, &o, rc);
-    o.has_stepped = c->worker.clock > clock;
-    o.welcome_follows = c->generation != generation; /* whatever became of the step under the new method */
-    o.x_follows = o.welcome_follows || (rc >= 0 && c->pulled);
-    o.v_follows = o.welcome_follows && c->worker.vectors[PSC_VECTOR_V] != NULL;
+    o.has_stepped = c->optimizer->step != NULL && c->worker.clock > clock;
+    fill_own_step(c, &o);
     c->group.losses.step_rc = rc;
-    int given = give(c, &o, x);
+    int given = share(c, &o, x);
     diverge(c, rc);
     return given == PSC_OK ? rc : given;
 }
@@ -91,29 +125,55 @@ static int take_vectors(struct psc *c, const struct psc_leader_message *o, float
     return rc;
 }
 
+/* Takes what follows the leader's message. */
+static int take(struct psc *c, const struct psc_leader_message *o, float *x)
+{
+    int rc = o->welcome_follows ? take_method(c) : PSC_OK;
+    if (rc != PSC_OK)
+        return rc;
+    psc_own_x(c, x);
+    c->worker.clock = o->clock;
+    return take_vectors(c, o, x);
+}
+
+/* Under whichever method the leader makes it, and from the same x: the state of the program's optimizer
+ * cannot be sent. */
+static int follow_own_step(struct psc *c, float *x, const struct psc_leader_message *o)
+{
+    int rc = o->mean_follows ? broadcast(c, c->group.sum) : PSC_OK;
+    if (rc == PSC_OK && o->own_step_next)
+        rc = take(c, o, x);
+    else if (rc == PSC_OK && o->own_step)
+        psc_gather_buffers(c, x, c->group.sum);
+    if (rc == PSC_OK && o->own_step)
+        psc_external_step(c, x, c->group.sum, o->own_rate);
+    return rc;
+}
+
 /* The leader's steps, repeated with the same mean, give the same bits. After a change of method the leader
  * sends its vectors instead. */
 static int follow(struct psc *c, float *x, int gathered)
 {
     struct psc_leader_message o = {.rc = PSC_OK};
     int rc = psc_leader_message_receive(c, &o), taken = PSC_OK;
+    if (rc == o.rc && (taken = follow_own_step(c, x, &o)) != PSC_OK)
+        return taken;
+    if (rc == o.rc && o.own_step_next)
+        rc = psc_leader_message_receive(c, &o);
     bool fails = rc < 0 || gathered < 0;
     if (rc != o.rc || (fails && !o.welcome_follows)) {
         diverge(c, rc);
         return rc;
     }
     psc_refresh(c);
-    if (o.welcome_follows && (taken = take_method(c)) != PSC_OK)
-        return taken;
-    psc_own_x(c, x);
     if (!o.welcome_follows && o.has_stepped) {
+        psc_own_x(c, x);
         c->worker.clock = o.clock - 1;
         psc_gather_buffers(c, x, c->group.sum);
         psc_gradient_decay(c, x, c->group.sum);
         psc_own_step(c, x, c->group.sum);
     }
-    c->worker.clock = o.clock;
-    taken = take_vectors(c, &o, x);
+    taken = take(c, &o, x);
     diverge(c, rc);
     return taken == PSC_OK ? rc : taken;
 }

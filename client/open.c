@@ -490,6 +490,7 @@ int psc_begin(struct psc *c, const struct psc_tensor *tensors, size_t n_tensors,
     if (rc == PSC_OK)
         rc = psc_losses_begin(c);
     c->group.losses.adopt_method = psc_group_adopt_method;
+    c->group.own_step_begins = psc_group_own_step_begins;
     if (rc == PSC_OK)
         rc = psc_group_share_x(c, x);
     if (rc == PSC_OK)

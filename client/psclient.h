@@ -191,8 +191,9 @@ struct psc_options {
      * gradient g. x: [n_floats], the array that was passed to psc_step. g: [n_floats], the gradient that was
      * passed to psc_step, or in a clique the mean over the members; without the method's weight decay.
      * learning_rate: the method's at this step; it may be ignored. psc_step calls it in the caller's thread:
-     * after an elastic exchange, but before an exchange that sends the sum of the steps. It must not call the
-     * library. NULL: jobs with such a method are PSC_EUNSUPPORTED. */
+     * after an elastic exchange, but before an exchange that sends the sum of the steps. In a clique that
+     * shares x it is called at every member, with the same x and g, and must move x alike. It must not call
+     * the library. NULL: jobs with such a method are PSC_EUNSUPPORTED. */
     void (*own_step)(void *own_step_arg, float *x, const float *g, double learning_rate);
     void *own_step_arg;
     /* Called about every tenth of a second in the thread of a call that waits for the server. If it returns

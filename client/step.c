@@ -37,6 +37,11 @@ int psc_step_prepare(struct psc *c)
                        "the job's optimizer is %s: tensor '%.60s' has %g of the learning rate, but the "
                        "program makes the step itself; allowed: 1",
                        c->optimizer->name, own_rate->name, ps_rate_of(own_rate->rate_ppm));
+    if (c->optimizer->step == NULL && c->clique_shrinks && psc_sums_gradients(c))
+        return ps_fail(&c->error, PSC_EUNSUPPORTED,
+                       "clique.on_loss: found shrink, but the optimizer is %s: a member that takes the x of "
+                       "another after a loss cannot take the state of its program's optimizer; allowed: end",
+                       c->optimizer->name);
     if (c->worker.hyper.pipeline_warmup_epochs > 0 && c->opt.samples_per_epoch == 0 && c->rule->begin != NULL)
         return ps_fail(
             &c->error, PSC_EUNSUPPORTED,

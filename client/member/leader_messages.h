@@ -13,13 +13,17 @@ struct psc_leader_message {
     int32_t rc;       /* result of the leader's call; PSC_WAITING: it has not ended */
     uint32_t workers; /* clients of the job */
     uint32_t generation;
-    uint32_t has_stepped;     /* the optimizer has made its step */
+    uint32_t has_stepped;     /* the library's optimizer has made its step */
+    uint32_t own_step;        /* the program's has, at own_rate */
+    uint32_t own_step_next;   /* it is made with what follows; then the step's last message comes */
+    uint32_t mean_follows;    /* ... by a mean that only the leader has: it follows before all else */
     uint32_t x_follows;       /* something else has moved x, too: x follows this message */
     uint32_t v_follows;       /* ... and the velocity follows x */
-    uint32_t welcome_follows; /* the method has changed: the welcome follows first */
+    uint32_t welcome_follows; /* the method has changed: the welcome follows before x */
     uint32_t next_key;        /* of the round of keys, which may begin again */
     uint64_t clock;           /* after the step */
     uint64_t save_version;
+    double own_rate;
     struct psc_counts counts;
     struct ps_hyper hyper;
     char sentence[400]; /* of an error */

@@ -120,6 +120,13 @@ struct psc_wish {
     uint64_t first_sum; /* the first that carries the wish */
 };
 
+/* The program's own step (psc_options.own_step), which the leader has made and the others are to make. */
+struct psc_own_step {
+    bool is_due;
+    bool lacks_mean; /* only the leader has received the sum */
+    double rate;
+};
+
 struct psc_group {
     struct psc_clique *q; /* the caller's; NULL: there is no other member */
     int rank, size;       /* 0 and 1 without a clique */
@@ -153,6 +160,9 @@ struct psc_group {
     struct psc_filled filled[PSC_MAX_FILLED];
     uint64_t n_filled;
     struct psc_losses losses;
+    struct psc_own_step own_step;
+    void (*own_step_begins)(struct psc *c, float *x); /* leader_step.c: x has moved before it */
+    uint32_t told_generation;                         /* of the method that the other members have */
 };
 
 /* Takes over the caller's clique and checks that all members have the same library and the same method.

@@ -41,7 +41,7 @@ struct service {
     uint64_t find_ms;                /* when the server's address is looked up again */
     struct psc_retry retry;
     bool waits;                 /* the caller was told that there is no answer yet */
-    struct ps_error unresolved; /* why the host name did not resolve then, or "" */
+    struct ps_error unresolved; /* why the host name did not resolve then, until the next Welcome, or "" */
     struct ps_error
         redirected; /* which server redirected us since the last Welcome, and where to; "": none */
 };
@@ -256,7 +256,7 @@ static void on_welcome(struct service *v, const Ps__ToClient *m)
     s->epoch++;
     s->heard++;
     psc_retry_reset(&v->retry);
-    v->redirected.text[0] = 0;
+    v->redirected.text[0] = v->unresolved.text[0] = s->trouble.text[0] = 0;
     s->period = swapped ? 0 : s->period;
     s->reconnects += again && !swapped;
     bool revived = m->welcome->revival != 0 && m->welcome->revival != s->revival;

@@ -245,16 +245,29 @@ static void step_piece(void *arg, uint64_t begin, uint64_t count)
     psc_passes_end(&c->work);
 }
 
-void psc_own_step(struct psc *c, float *at, const float *g)
+void psc_external_step(struct psc *c, float *at, const float *g, double rate)
 {
     double begin = ps_now_s();
-    struct own_pass w = {.c = c, .at = at, .g = g, .eta = (float)psc_rate(c)};
-    if (c->optimizer->step == NULL && c->memory.own_stream)
+    if (c->memory.own_stream)
         psc_work_end(c, PSC_OK); /* the caller sees x as it is now; the step's end tells a failure */
-    if (c->optimizer->step == NULL)
-        c->opt.own_step(c->opt.own_step_arg, at, g, psc_rate(c));
-    else
-        psc_team_run(c->team, c->shard.n_floats, step_piece, &w);
+    c->opt.own_step(c->opt.own_step_arg, at, g, rate);
+    c->worker.update_s += ps_now_s() - begin;
+}
+
+void psc_own_step(struct psc *c, float *at, const float *g)
+{
+    if (c->optimizer->step == NULL) {
+        struct psc_own_step *own = &c->group.own_step;
+        own->is_due = true;
+        own->rate = psc_rate(c);
+        if (c->pulled && c->group.size > 1 && !c->rule->collective)
+            c->group.own_step_begins(c, at);
+        psc_external_step(c, at, g, own->rate);
+        return;
+    }
+    double begin = ps_now_s();
+    struct own_pass w = {.c = c, .at = at, .g = g, .eta = (float)psc_rate(c)};
+    psc_team_run(c->team, c->shard.n_floats, step_piece, &w);
     c->worker.update_s += ps_now_s() - begin;
 }
 

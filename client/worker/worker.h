@@ -146,6 +146,8 @@ void psc_copy_moved(const struct psc *c, float *to, const float *from);
 float *psc_own_x(struct psc *c, float *at);
 /* Makes the optimizer's step with g. It moves parameters only. */
 void psc_own_step(struct psc *c, float *at, const float *g);
+/* The program's own step, at this learning rate. */
+void psc_external_step(struct psc *c, float *at, const float *g, double rate);
 /* Recomputes the caller's array within r, buffers included, from the worker's own x after an answer was
  * applied to that. */
 void psc_own_lookahead(struct psc *c, float *at, struct ps_range r);

@@ -23,6 +23,8 @@ static int open_member(struct member *m)
     opt.samples_per_epoch = m->run->samples_per_epoch;
     opt.retry_ms = RIG_RETRY_MS;
     opt.heartbeat_ms = RIG_HEARTBEAT_MS;
+    opt.own_step = m->run->own_step;
+    opt.own_step_arg = m;
     int rc = psc_open(&opt, &m->c);
     if (rc == PSC_OK)
         rc = psc_begin(m->c, m->run->model[m->rank] != NULL ? m->run->model[m->rank] : rig_model, RIG_TENSORS,

@@ -18,6 +18,8 @@ struct member {
     struct psc_clique *clique;
     struct psc *c;
     float x[N], g[N];
+    float v[N]; /* of run.own_step */
+    int own_steps;
     char error[600];
     pthread_t thread;
 };
@@ -42,6 +44,7 @@ struct run {
     int (*step)(struct member *m, size_t n_samples); /* NULL: psc_step */
     int (*before)(struct member *m, int t);          /* the step; a result that is not PSC_OK ends the run */
     int (*after)(struct member *m);
+    void (*own_step)(void *member, float *x, const float *g, double rate); /* psc_options.own_step */
     struct member member[MOST];
 };
 

@@ -756,6 +756,108 @@ START_TEST(members_take_the_method_that_their_leader_has)
 }
 END_TEST
 
+#define OWN         "optimizer: external\nparameters: {schedule: {kind: constant, warmup_steps: 0}, "
+#define ELASTIC     "method: async-easgd\n" OWN "period: 100, learning_rate: "
+#define DOWNPOUR(p) "method: downpour\n" OWN "period: " #p ", learning_rate: "
+
+/* The job is in turn of the first method, of the second and of the first. */
+static const struct own_change {
+    const char *first, *second;
+    bool within;   /* psd refuses the exchange that follows the program's step */
+    int own_steps; /* that the program makes */
+} own_changes[] = {
+    {ELASTIC "0.1}\n", ELASTIC "0.05}\n", false, STEPS},
+    {DOWNPOUR(100) "0.1}\n", DOWNPOUR(100) "0.05}\n", false, STEPS},
+    {DOWNPOUR(100) "0.1}\n", "method: eamsgd\nparameters: {period: 3}\n", false, STEPS - 3},
+    {"method: eamsgd\nparameters: {period: 3}\n", ELASTIC "0.1}\n", false, 3},
+    {DOWNPOUR(6) "0.1}\n", DOWNPOUR(6) "0.05}\n", true, STEPS},
+    {DOWNPOUR(6) "0.1}\n", "method: async-sgd\n", true, STEPS - 2},
+};
+static const struct own_change *own_change;
+
+static bool change_to(const struct member *m, const char *text)
+{
+    leader = m;
+    uint32_t before = generation_of(m);
+    reload(text);
+    return await_generation(before + 1);
+}
+
+/* Steps 5 to 7 are of the second method; if it changes within step 5, this is of the first. */
+static int change_and_change_back(struct member *m, int t)
+{
+    bool there = t == 5 && !own_change->within, back = t == 8;
+    if (m->rank != 0 || (!there && !back))
+        return PSC_OK;
+    return change_to(m, there ? own_change->second : own_change->first) ? PSC_OK : PSC_EINVAL;
+}
+
+/* The program's own step, whose state is v, with a decay that depends on the x that it sees. */
+static void step_with_momentum(void *member, float *x, const float *g, double rate)
+{
+    struct member *m = member;
+    if (own_change != NULL && own_change->within && m->rank == 0 && m->own_steps == 5)
+        ck_assert(change_to(m, own_change->second));
+    for (size_t i = 0; i < N; i++)
+        if (rig_tensor_at(i)->role == PSC_PARAM) {
+            m->v[i] = 0.5f * m->v[i] + g[i] + 0.25f * x[i];
+            x[i] -= (float)rate * m->v[i];
+        }
+    m->own_steps++;
+}
+
+static void assert_same_own_steps(const struct run *r, int n)
+{
+    run_assert_same_x(r);
+    for (int i = 0; i < r->members; i++) {
+        ck_assert_int_eq(r->member[i].own_steps, n);
+        ck_assert_mem_eq(r->member[0].v, r->member[i].v, sizeof r->member[0].v);
+    }
+}
+
+/* The state of a program's optimizer is not the library's to send. */
+START_TEST(members_make_the_programs_step_whenever_their_leader_does)
+{
+    own_change = &own_changes[_i];
+    ck_assert_int_eq(daemon_prepare(&swapped, NULL, without_checkpoints), 0);
+    ck_assert(daemon_write_config(&swapped, own_change->first));
+    ck_assert_int_eq(daemon_start(&swapped, NULL), 0);
+    struct run *r = run_of("", 3);
+    r->server = swapped.endpoint;
+    r->salt = 8;
+    r->own_step = step_with_momentum;
+    r->before = change_and_change_back;
+    r->after = draw;
+    run_go(r);
+    assert_same_own_steps(r, own_change->own_steps);
+    daemon_remove(&swapped);
+}
+END_TEST
+
+static const char *const own_jobs[][4] = {
+    {"method=async-easgd", "parameters.period=2"},
+    {"method=async-easgd", "parameters.period=2", "parameters.overlap=true"},
+    {"method=async-easgd", "parameters.period=4", "parameters.overlap=3"},
+    {"method=sync-easgd", "parameters.period=1"},
+    {"method=downpour", "parameters.period=2"},
+    {"method=diloco", "parameters.period=4", "parameters.fragments=2"},
+    {"method=diloco", "parameters.period=4", "parameters.overlap=2"},
+};
+
+/* Where an exchange moves x before the step, and where one does after it. */
+START_TEST(members_make_the_programs_step_from_the_same_x)
+{
+    static float center[N];
+    const char *const *job = own_jobs[_i];
+    struct run *r = run_of("", 3);
+    own_change = NULL;
+    r->salt = 8;
+    r->own_step = step_with_momentum;
+    train(SETTINGS("optimizer=external", job[0], job[1], job[2] != NULL ? job[2] : "lanes=3"), &r, 1, center);
+    assert_same_own_steps(r, STEPS);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-group-psd");
@@ -778,6 +880,8 @@ int main(void)
     tcase_add_test(tc, members_follow_their_leader_through_changes_of_the_method);
     tcase_add_loop_test(tc, members_follow_into_a_method_whose_first_step_fails, 0, ROWS(followers));
     tcase_add_test(tc, members_take_the_method_that_their_leader_has);
+    tcase_add_loop_test(tc, members_make_the_programs_step_whenever_their_leader_does, 0, ROWS(own_changes));
+    tcase_add_loop_test(tc, members_make_the_programs_step_from_the_same_x, 0, ROWS(own_jobs));
     tcase_add_loop_test(tc, where_all_are_one_clique_another_method_ends_it, 0, ROWS(cliques_of_all));
     tcase_add_test(tc, by_hand_a_clique_moves_values_together);
     tcase_add_loop_test(tc, a_pull_into_another_array_changes_no_member, 0, ROWS(momenta));

@@ -400,6 +400,51 @@ START_TEST(a_clique_that_cannot_is_refused)
 }
 END_TEST
 
+static void step_alone(void *member, float *x, const float *g, double rate)
+{
+    (void)member;
+    for (size_t i = 0; i < N; i++)
+        if (rig_tensor_at(i)->role == PSC_PARAM)
+            x[i] -= (float)rate * g[i];
+}
+
+static const char *const shared_by[] = {"method=async-easgd", "method=downpour", "method=d-sync",
+                                        "method=pipe-sgd"};
+
+/* A member that takes the x of another has not made that one's step, and its optimizer's state would differ.
+ */
+START_TEST(where_programs_step_a_clique_that_shares_x_cannot)
+{
+    struct run *r = clique_of("", 3, 2);
+    rig_start(&d, SETTINGS(shared_by[_i], "optimizer=external"));
+    r->server = d.endpoint;
+    r->own_step = step_alone;
+    run_start(r);
+    run_end(r);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_msg(r->member[i].rc == PSC_EUNSUPPORTED, "member %d: %s: %s", i,
+                      psc_result_name(r->member[i].rc), r->member[i].error);
+        assert_says(r->member[i].error, "clique.on_loss: found shrink, but the optimizer is external");
+    }
+    daemon_remove(&d);
+}
+END_TEST
+
+/* Each makes the steps of its own x, and a single worker has nobody to lose. */
+START_TEST(where_programs_step_members_with_an_own_x_go_on)
+{
+    static float center[N];
+    struct run *r = _i == 0 ? clique_of("", 3, 1) : run_of("", 1);
+    r->salt = 7;
+    r->own_step = step_alone;
+    r->after = pull;
+    train(SETTINGS("optimizer=external", _i == 0 ? "method=sync-easgd" : "method=async-easgd",
+                   _i == 0 ? "clique.mode=vectors" : "parameters.period=1", "clique.publish=1"),
+          r, center);
+    ck_assert_mem_eq(x_of_those_left(r), center, sizeof center);
+}
+END_TEST
+
 /* psd's key decides, not the ring's option. */
 START_TEST(a_clique_that_is_to_end_ends)
 {
@@ -550,6 +595,9 @@ int main(void)
     tcase_add_loop_test(tcase, a_member_that_loses_sums_saves_nothing, 0, 2);
     tcase_add_loop_test(tcase, without_its_leader_a_clique_ends, 0, 2);
     tcase_add_loop_test(tcase, a_clique_that_cannot_is_refused, 0, 2);
+    tcase_add_loop_test(tcase, where_programs_step_a_clique_that_shares_x_cannot, 0,
+                        sizeof shared_by / sizeof *shared_by);
+    tcase_add_loop_test(tcase, where_programs_step_members_with_an_own_x_go_on, 0, 2);
     tcase_add_test(tcase, a_clique_that_is_to_end_ends);
     tcase_add_loop_test(tcase, a_sum_that_failed_is_lost, 0, 5);
     suite_add_tcase(suite, tcase);

@@ -35,6 +35,7 @@ int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo
 
 static sem_t name_server;
 static atomic_int answered;
+static atomic_bool names_resolve;
 
 /* A name's answer comes when the test says so. */
 int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
@@ -44,7 +45,7 @@ int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo
         return __real_getaddrinfo(host, port, hints, out);
     sem_wait(&name_server);
     atomic_fetch_add(&answered, 1);
-    return EAI_AGAIN;
+    return atomic_load(&names_resolve) ? __real_getaddrinfo("127.0.0.1", port, hints, out) : EAI_AGAIN;
 }
 
 static sem_t name_server_of_zmq;
@@ -60,7 +61,7 @@ int getaddrinfo(const char *restrict host, const char *restrict port, const stru
         return real(host, port, hints, out);
     atomic_fetch_add(&asked_by_zmq, 1);
     sem_wait(&name_server_of_zmq);
-    return EAI_AGAIN;
+    return atomic_load(&names_resolve) ? real("127.0.0.1", port, hints, out) : EAI_AGAIN;
 }
 
 static void *bind_router(void *context, char *url, size_t size)
@@ -223,6 +224,108 @@ START_TEST(a_name_is_looked_up_until_the_timeout)
 }
 END_TEST
 
+static void resolve_from_now_on(void *arg, const char *sentence)
+{
+    (void)arg;
+    if (strstr(sentence, "does not resolve") != NULL)
+        atomic_store(&names_resolve, true);
+}
+
+static void welcome(void *socket, zmq_msg_t *id)
+{
+    char lane[] = "tcp://127.0.0.1:1", *lanes[] = {lane};
+    Ps__Schedule schedule = PS__SCHEDULE__INIT;
+    Ps__Method method = PS__METHOD__INIT;
+    Ps__Welcome w = PS__WELCOME__INIT;
+    Ps__ToClient m = PS__TO_CLIENT__INIT;
+    method.name = "async-sgd", method.rule = "sgd", method.optimizer = "none";
+    method.learning_rate = 1, method.period = 1, method.schedule = &schedule;
+    w.incarnation = 5, w.workers = 1, w.method = &method, w.transport = "tcp", w.lanes = lanes, w.n_lanes = 1;
+    w.chunk_floats = 1024, w.window_chunks = 2, w.silence_ms = 1000;
+    m.what_case = PS__TO_CLIENT__WHAT_WELCOME;
+    m.welcome = &w;
+    zmq_msg_send(id, socket, ZMQ_SNDMORE);
+    ps_control_send(socket, &m.base);
+}
+
+struct host {
+    void *socket;
+    atomic_bool is_lost, stop;
+};
+
+/* Welcomes whoever says Hello, until it is lost. */
+static void *be_host(void *arg)
+{
+    struct host *h = arg;
+    zmq_pollitem_t item = {.socket = h->socket, .events = ZMQ_POLLIN};
+    while (!atomic_load(&h->stop)) {
+        zmq_msg_t id, body;
+        if (zmq_poll(&item, 1, 10) <= 0)
+            continue;
+        zmq_msg_init(&id);
+        zmq_msg_init(&body);
+        zmq_msg_recv(&id, h->socket, 0);
+        zmq_msg_recv(&body, h->socket, 0);
+        Ps__ToServer *m = ps_control_unpack_to_server(zmq_msg_data(&body), zmq_msg_size(&body));
+        if (m != NULL && m->what_case == PS__TO_SERVER__WHAT_HELLO && !atomic_load(&h->is_lost))
+            welcome(h->socket, &id);
+        if (m != NULL)
+            ps_control_free_to_server(m);
+        zmq_msg_close(&body);
+        zmq_msg_close(&id);
+    }
+    return NULL;
+}
+
+/* The first wait that is long enough for the host to be found. */
+static struct psc *open_in_time(struct psc_options *opt)
+{
+    struct psc *c;
+    double end = unit_now_s() + UNIT_HANG_S;
+    for (;; opt->timeout_ms *= 2) {
+        atomic_store(&names_resolve, false);
+        if (psc_open(opt, &c) == PSC_OK)
+            return c;
+        ck_assert_msg(unit_now_s() < end, "%s", psc_error(c));
+        psc_close(c);
+    }
+}
+
+/* The name of the host did not resolve when the job began. The host was found then, and is lost much later.
+ */
+START_TEST(an_end_does_not_name_a_trouble_of_the_beginning)
+{
+    static const struct psc_tensor tensor = {.name = "x", .n_dims = 1, .shape = {1}};
+    char url[64] = "tcp://127.0.0.1:*", named[64];
+    void *context = zmq_ctx_new();
+    struct host host = {.socket = bind_router(context, url, sizeof url)};
+    struct psc_options opt;
+    pthread_t thread;
+    float x = 0;
+    sem_init(&name_server, 0, 1 << 30);
+    sem_init(&name_server_of_zmq, 0, 1 << 30);
+    wait_ms = 50;
+    snprintf(named, sizeof named, "tcp://psd.invalid%s", strrchr(url, ':'));
+    psc_options_init(&opt, sizeof opt);
+    opt.server = named;
+    opt.timeout_ms = 500;
+    opt.heartbeat_ms = _i == 0 ? 10 : 1000; /* it looks for the host again, or not, before it gives up */
+    opt.log = resolve_from_now_on;
+    ck_assert_int_eq(pthread_create(&thread, NULL, be_host, &host), 0);
+    struct psc *c = open_in_time(&opt);
+    ck_assert(atomic_load(&names_resolve));
+    atomic_store(&host.is_lost, true);
+    ck_assert_int_eq(psc_begin(c, &tensor, 1, &x), PSC_EGONE);
+    assert_says(psc_error(c), "no answer from tcp://psd.invalid");
+    ck_assert_msg(strstr(psc_error(c), "resolve") == NULL, "%s", psc_error(c));
+    psc_close(c);
+    atomic_store(&host.stop, true);
+    pthread_join(thread, NULL);
+    zmq_close(host.socket);
+    zmq_ctx_term(context);
+}
+END_TEST
+
 /* psc_close does not wait for one that does not answer: a wait would last until Check's limit. */
 START_TEST(a_name_server_does_not_hold_up_the_end)
 {
@@ -272,6 +375,7 @@ int main(void)
     TCase *tc = tcase_create("return");
     tcase_add_test(tc, a_server_that_is_back_hears_hello_again);
     tcase_add_test(tc, a_name_is_looked_up_until_the_timeout);
+    tcase_add_loop_test(tc, an_end_does_not_name_a_trouble_of_the_beginning, 0, 2);
     tcase_add_test(tc, a_name_server_does_not_hold_up_the_end);
     tcase_add_test(tc, a_name_server_does_not_hold_up_the_end_of_data_links);
     tcase_add_test(tc, a_head_that_does_not_answer_is_waited_for_until_the_timeout);
