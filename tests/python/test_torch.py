@@ -434,16 +434,51 @@ class Ready(Case):
                 trained.append(net)
             self.assert_same(trained[0], trained[1])
 
-    def train_reporting(self, worker: psclient.torch.Trainer, steps: range, reports: bool) -> None:
+    def train_reporting(self, worker: psclient.torch.Trainer, steps: range, reports: bool, n: int = 16) -> None:
         for t in steps:
             worker.zero_grad()
             loss = loss_of(worker.model, t)
             if reports:
-                worker.backward(loss, 16)
+                worker.backward(loss, n)
                 worker.step()
             else:
                 loss.backward()
-                worker.step(16)
+                worker.step(n)
+
+    def test_the_samples_of_backward_count_where_nothing_can_leave_early(self) -> None:
+        """A round weights by them: two workers with batches of other sizes."""
+        for method, *settings in ("sync-sgd", "learning_rate=0.1"), ("diloco", "optimizer=sgd", "learning_rate=0.1", "period=2"):
+            trained: list[nn.Module] = []
+            for reports in (False, True):
+                psd = self.psd(method, "workers=2", *settings)
+                workers = [self.trainer(psd, make_net(), rank=rank) for rank in range(2)]
+                threads = [
+                    threading.Thread(target=self.train_reporting, args=(worker, range(rank, rank + 4), reports, 8 + 24 * rank))
+                    for rank, worker in enumerate(workers)
+                ]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join(HANG_S)
+                for worker in workers:
+                    self.assertFalse(worker.worker.early)
+                    self.assertEqual(worker.worker.clock, 4)
+                trained.append(workers[0].model)
+            with self.subTest(method):
+                self.assert_same(trained[0], trained[1])
+
+    def test_step_must_follow_backward_where_nothing_can_leave_early(self) -> None:
+        """As where something can."""
+        worker = self.trainer(self.psd("async-sgd", "learning_rate=0.01"), make_net())
+        self.assertFalse(worker.worker.early)
+        worker.backward(loss_of(worker.model, 0), 16)
+        with self.assertRaisesRegex(RuntimeError, "step.. must follow"):
+            worker.backward(loss_of(worker.model, 1), 16)
+        with self.assertRaisesRegex(ValueError, "n_samples is 3, and Trainer.backward of this step was given 16"):
+            worker.step(3)
+        worker.step(16)
+        worker.step(3)  # of no backward
+        self.assertEqual(worker.worker.clock, 2)
 
     def wide(self, psd: Psd, **options: Any) -> psclient.torch.Trainer:
         torch.manual_seed(1)

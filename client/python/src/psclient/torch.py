@@ -285,6 +285,7 @@ class Trainer:
         self._grads: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._hooks = []
         self._open: _Reported | None = None
+        self._n_samples: int | None = None  # of a backward that has reported nothing
         self._scaler: Any = None
         self._backward = False
         with torch.no_grad():
@@ -316,12 +317,13 @@ class Trainer:
     def backward(self, loss: torch.Tensor, n_samples: int = 1) -> None:
         """loss.backward(), the last before step(): reports each gradient as soon as it is final, so that it travels while
         the others are computed: to the other members of a clique, or to a server whose rule takes gradients. The step has
-        the same bits as after loss.backward(). Where nothing can leave early (Worker.early) it is loss.backward().
+        the same bits as after loss.backward(). Where nothing can leave early (Worker.early) it is loss.backward(), and step
+        uses n_samples all the same.
 
         Gradients must stay as they are until step(): use loss.backward() if they are unscaled or clipped. For gradient
         accumulation, use loss.backward() for all batches but the last; n_samples counts all of them. If backward
         raises after the step began, the session ends, because a part of the gradient may have been sent."""
-        if self._open is not None:
+        if self._open is not None or self._n_samples is not None:
             raise RuntimeError(
                 "backward: step() must follow the previous Trainer.backward; for gradient accumulation, only the last is "
                 "Trainer.backward and the others are loss.backward()"
@@ -329,6 +331,7 @@ class Trainer:
         self._watch.check()
         if not self.worker.early or not self._step_begin(n_samples):
             loss.backward()
+            self._n_samples = n_samples
             return
         try:
             self._open = _Reported(self.worker, self._entries, self._place, n_samples)
@@ -365,9 +368,11 @@ class Trainer:
             if self._open is not None:
                 self._end_step(self._open, n_samples)
             else:
+                n_samples = self._agree(n_samples, self._n_samples)
+                self._n_samples = None
                 self._gather()
                 with self._place.call(g=True):
-                    self.worker.step(self._x_array, self._g_array, 1 if n_samples is None else n_samples)
+                    self.worker.step(self._x_array, self._g_array, n_samples)
         except NotFinite as why:
             raise self._name_bad(why) from why
         self._save_last()
@@ -387,10 +392,18 @@ class Trainer:
         stride = -(-self._n // _SAMPLED)
         return self._g._version, [p.grad for p, _ in self._grads], self._g.view(torch.int32)[::stride].clone()  # NaN too
 
+    @staticmethod
+    def _agree(n_samples: int | None, before: int | None) -> int:
+        """The samples of a step whose Trainer.backward, if any, was given `before`."""
+        if before is None:
+            return 1 if n_samples is None else n_samples
+        if n_samples not in (None, before):
+            raise ValueError(f"step: n_samples is {n_samples}, and Trainer.backward of this step was given {before}")
+        return before
+
     def _end_step(self, opened: _Reported, n_samples: int | None) -> None:
         """Ends the step that backward began."""
-        if n_samples not in (None, opened.n_samples):
-            raise ValueError(f"step: n_samples is {n_samples}, and Trainer.backward of this step was given {opened.n_samples}")
+        self._agree(n_samples, opened.n_samples)
         (version, grads, values), (now_version, now_grads, now_values) = opened.left, self._sample()
         if version != now_version or list(map(id, grads)) != list(map(id, now_grads)) or not torch.equal(values, now_values):
             self.close()
