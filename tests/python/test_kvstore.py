@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import unittest
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ def floats(*values: float) -> Any:
 
 class Store(PsdCase):
     def store(self, psd: Any, **options: Any) -> psclient.KVStore:
-        store = psclient.KVStore(psd.endpoint, retry_ms=60000, heartbeat_ms=10000, **options)
+        store = psclient.KVStore(psd.endpoint, **{"retry_ms": 60000, "heartbeat_ms": 10000, **options})
         self.addCleanup(store.close)
         return store
 
@@ -107,6 +108,26 @@ class Store(PsdCase):
         found = [float(stores[1].pushpull("w", floats(-1))[0]), float(stores[0].pushpull("w", floats(-1))[0])]
         self.assertEqual(found, [1.5, 2.25])  # v = 0.5, then 0.25 + 0.5
         self.assertEqual(stores[1]._worker.info.learning_rate, 0.5)
+
+    def test_a_store_whose_psd_has_ended_returns_no_values(self) -> None:
+        psd = self.psd("async-sgd", "limits.drain_s=1")
+        kv = self.store(psd, heartbeat_ms=1000)  # it notices the end after a few
+        kv.init("w", floats(1, 2))
+        kv.pull("w")
+        psd.drain()
+        self.assertEqual(psd.process.wait(HANG_S), 0)
+        out = floats(7, 7)
+        calls: list[Callable[[], object]] = [
+            lambda: kv.pull("w"),
+            lambda: kv.pull("w", out),
+            lambda: kv.push("w", floats(1, 1)),
+            lambda: kv.pushpull("w", floats(1, 1)),
+            lambda: kv.set_optimizer("adam"),
+        ]
+        for i, call in enumerate(calls):
+            with self.subTest(i), self.assertRaisesRegex(psclient.Drained, "has drained"):
+                call()
+        self.assertEqual(out.tolist(), [7, 7])
 
     def test_a_barrier_waits_for_all(self) -> None:
         psd = self.psd("async-sgd", "learning_rate=1")

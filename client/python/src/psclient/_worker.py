@@ -280,6 +280,13 @@ class Worker:
         elif rc != _OK:
             raise self._error(rc)
 
+    def _check_effect(self, rc: int) -> None:
+        """_check of a call that the caller makes by hand: Drained is raised, too, where psd ended before it took effect. In a
+        clique the library tells only member 0."""
+        self._check(rc)
+        if rc == _DRAINED and (self._clique is None or self._clique.rank == 0) and _lib.psc_error(self._handle):
+            raise self._error(rc)
+
     def _end(self, why: str) -> None:
         handle, self._handle = self._handle, C.c_void_p()
         self._why_closed = why
@@ -446,7 +453,8 @@ class Worker:
         with self._use("Worker.point"):
             self._check(_lib.psc_point(self._handle, array.address))
 
-    # -- Transfers by hand: `tensor` is a name of the manifest, or None for the whole vector --
+    # -- Transfers by hand: `tensor` is a name of the manifest, or None for the whole vector. A drain does not raise, but for
+    # Drained where psd ended before the call took effect --
 
     def _move(self, call: str, tensor: str | None, *arrays: tuple[str, Any, bool], n: int | None = None) -> None:
         size = self._size_of(f"Worker.{call}", tensor)
@@ -454,7 +462,7 @@ class Worker:
         numbers = () if n is None else (whole("n_samples", n),)
         with self._use(f"Worker.{call}"):
             function = getattr(_lib, f"psc_{call}")
-            self._check(function(self._handle, text("tensor", tensor), *(a.address for a in taken), *numbers))
+            self._check_effect(function(self._handle, text("tensor", tensor), *(a.address for a in taken), *numbers))
 
     def _start(self, call: str, tensor: str | None, *arrays: tuple[str, Any, bool], n: int | None = None) -> Transfer:
         size = self._size_of(f"Worker.{call}_start", tensor)
@@ -468,7 +476,7 @@ class Worker:
             rc = function(self._handle, text("tensor", tensor), *(a.address for a in taken), *numbers, C.byref(ticket))
             if rc < 0 and rc != _INTERRUPTED:
                 del self._started[unnamed]
-            self._check(rc)
+            self._check_effect(rc)
             self._started[ticket.value] = self._started.pop(unnamed)
             self._started.pop(ticket.value - _native.MAX_STARTED, None)  # the library has completed that one
         return Transfer(self, ticket.value)
@@ -525,10 +533,10 @@ class Worker:
                 self._started.clear()
             else:
                 self._started.pop(ticket, None)
-            self._check(rc)
+            self._check_effect(rc)
 
     def wait(self) -> None:
-        """Waits for all started transfers, including those of the last step."""
+        """Waits for all started transfers, including those of the last step. Drained: psd ended before one took effect."""
         self._wait(_ALL)
 
     # -- The job's method --
@@ -544,12 +552,12 @@ class Worker:
                 raise InvalidArgument(f"Worker.set_method: {key!r}, {shown!r}: allowed is one line for each key")
             lines += f"{key}={shown}\n"
         with self._use("Worker.set_method"):
-            self._check(_lib.psc_set_method(self._handle, text("values", lines)))
+            self._check_effect(_lib.psc_set_method(self._handle, text("values", lines)))
 
     def workers_barrier(self) -> None:
         """Returns when all workers of the job have called it; afterwards all use the current method."""
         with self._use("Worker.workers_barrier"):
-            self._check(_lib.psc_workers_barrier(self._handle))
+            self._check_effect(_lib.psc_workers_barrier(self._handle))
 
     # -- Saving and reporting --
 

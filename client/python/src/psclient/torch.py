@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from psclient._checkpoint import export_checkpoint, load_checkpoint
-from psclient._errors import Error, NotFinite, RankTaken, Unsupported
+from psclient._errors import Drained, Error, NotFinite, RankTaken, Unsupported
 from psclient._manifest import Role
 from psclient._model import Entry, Watch, entries_of, local_buffers
 from psclient._place import Gpu, HostPlace, device_of, places_of, through_the_host
@@ -474,15 +474,21 @@ class Trainer:
         return self.worker.draining
 
     def pull(self) -> None:
-        """Copies the center into the model; the next step restarts from it."""
-        with self._place.call():
-            self.worker.pull(None, self._x_array)
-        self._save_last()
+        """Copies the center into the model; the next step restarts from it. Drained: psd has ended before."""
+        self._call(lambda: self.worker.pull(None, self._x_array))
 
     def wait(self) -> None:
-        """Waits for transfers that the last step started. Call it before reading the model after the last step."""
-        with self._place.call():
-            self.worker.wait()
+        """Waits for transfers that the last step started. Call it before reading the model after the last step. Drained: psd
+        ended before one took effect."""
+        self._call(self.worker.wait)
+
+    def _call(self, call: Callable[[], None]) -> None:
+        try:
+            with self._place.call():
+                call()
+        except Drained:
+            self._save_last()
+            raise
         self._save_last()
 
     def report(self, **metrics: float) -> None:
