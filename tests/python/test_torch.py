@@ -711,6 +711,21 @@ class Vector(Case):
         with self.assertRaisesRegex(TypeError, "score returned a str; allowed is a mapping"):
             psclient.torch.evaluate(other, psd.endpoint, no_mapping)
 
+    def test_an_evaluation_that_a_drain_ends_leaves_the_model_as_it_is(self) -> None:
+        """It waited for the first worker: there is no center."""
+        psd, net, begin = self.psd("async-sgd"), make_net(), psclient.Worker.begin
+        before = copy.deepcopy(net)
+
+        def drain_first(worker: psclient.Worker, *args: Any) -> None:
+            psd.drain()
+            begin(worker, *args)
+
+        scored = mock.Mock()
+        with mock.patch.object(psclient.Worker, "begin", drain_first), self.assertRaisesRegex(psclient.Drained, "no center"):
+            psclient.torch.evaluate(net, psd.endpoint, scored, **PATIENT)
+        scored.assert_not_called()
+        self.assert_same(net, before)
+
     def test_a_checkpoint_opens_by_name(self) -> None:
         psd = self.psd("async-msgd", "learning_rate=0.1")
         net, other = make_net(), make_net(seed=5)
@@ -974,6 +989,9 @@ class Vector(Case):
             worker = self.trainer(psd, make_net(), state=path)
         self.assertTrue(worker.draining)
         self.assertEqual(list(worker.steps(range(3))), [])
+        for call in worker.pull, worker.wait:
+            with self.assertRaisesRegex(psclient.Drained, "was draining when this worker began"):
+                call()
         self.assertEqual(path.read_bytes(), b"state")
 
     def test_a_state_that_another_process_replaces_is_a_warning(self) -> None:

@@ -154,6 +154,22 @@ class Training(PsdCase):
         self.assertTrue(worker.draining)
         worker.step(x, floats(0, 0, 0, 0, 0))
 
+    def test_a_worker_that_a_drain_kept_out_is_told_so(self) -> None:
+        psd = self.psd("async-sgd")
+        x, mine = floats(1, 2, 3, 4, 5), floats(9, 9, 9, 9, 9)
+        first = self.join(psd, x)
+        late = psclient.Worker(psd.endpoint, **PATIENT)
+        self.addCleanup(late.close)
+        psd.drain()
+        for _ in first.steps():
+            first.step(x, floats(0, 0, 0, 0, 0))
+        late.begin(MODEL, mine)
+        self.assertTrue(late.draining)
+        for call in lambda: late.pull(None, mine), lambda: late.push_start(None, mine), late.wait, late.workers_barrier:
+            with self.assertRaisesRegex(psclient.Drained, "was draining when this worker began"):
+                call()
+        self.assertEqual(mine.tolist(), [9, 9, 9, 9, 9])
+
     def test_items_are_looped_over_to_their_end(self) -> None:
         worker = self.join(self.psd("async-sgd"), floats(1, 2, 3, 4, 5))
         self.assertEqual(list(worker.steps("abc")), ["a", "b", "c"])

@@ -163,7 +163,7 @@ class Worker:
         self._lock = threading.Lock()
         self._user = ("", "")
         self._sizes: dict[str | None, int] = {}
-        self._draining = False
+        self._draining = self._kept_out = False
         self._asker = Asker()
         self._step_raised: BaseException | None = None
         self._catcher: Catcher | None = None  # of own_step
@@ -283,6 +283,8 @@ class Worker:
     def _check_effect(self, rc: int) -> None:
         """_check of a call that the caller makes by hand: Drained is raised, too, where psd ended before it took effect. In a
         clique the library tells only member 0."""
+        if self._kept_out:
+            raise Drained(f"{self._user[0]}: the server was draining when this worker began, and let nobody in any more")
         self._check(rc)
         if rc == _DRAINED and (self._clique is None or self._clique.rank == 0) and _lib.psc_error(self._handle):
             raise self._error(rc)
@@ -328,15 +330,17 @@ class Worker:
         """Joins the job with a model of these tensors: a mapping of names to shapes, or a sequence of Tensor.
 
         x: [all floats]. In: the initial point, which should depend only on the seed. Out: the point to start from, the
-        center unless this worker is the first. Raises ManifestMismatch, NotFinite and others."""
+        center unless this worker is the first. Raises ManifestMismatch, NotFinite and others. A server that is draining lets
+        nobody in: x is as before, `draining` is True, and explicit calls are Drained."""
         listed = tensors_of(tensors)
         sizes: dict[str | None, int] = {t.name: t.size for t in listed}
         sizes[None] = sum(t.size for t in listed)
         array = self._memory.take("x", x, sizes[None], writes=True)
         with self._use("Worker.begin"):
             self._hold(x, array)
-            self._check(self._held(_lib.psc_begin(self._handle, manifest_of(listed), len(listed), array.address)))
-            self._sizes = sizes
+            rc = self._held(_lib.psc_begin(self._handle, manifest_of(listed), len(listed), array.address))
+            self._check(rc)
+            self._sizes, self._kept_out = sizes, rc == _DRAINED
             self._memory.starts_at(array)
 
     def read(self, x: Any, out: Any = None) -> Floats:

@@ -628,11 +628,13 @@ def evaluate(
 ) -> dict[str, float]:
     """Copies the job's center, or its average, into `model`, which need not belong to a worker, and reports the
     "test_loss" and "test_accuracy" that score(model) returns. With both, a server that keeps the best center considers this
-    one, unless it is the average. Waits for the first worker of the job."""
+    one, unless it is the average. Waits for the first worker of the job; Drained: the server drained before it came."""
     entries = entries_of(model)
     x = np.zeros(entries[-1].offset + entries[-1].tensor.numel(), np.float32)
     with Worker(server, observer=True, **options) as observer:
         observer.begin([entry.described for entry in entries], x)
+        if observer.draining:
+            raise Drained("evaluate: the server drained before a worker had begun: there is no center; the model is as before")
         version = observer.info.center_version
         if average:
             observer.pull_average(None, x)
