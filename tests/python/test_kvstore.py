@@ -149,6 +149,26 @@ class Store(PsdCase):
         thread.join(HANG_S)
         self.assertEqual(pulled, [1])
 
+    def test_a_barrier_works_again_after_a_worker_was_lost(self) -> None:
+        psd = self.psd("async-sgd")
+        stores = [self.store(psd, workers=2) for _ in range(2)]
+        for store in stores:
+            store.init("w", floats(0))
+        self.both(stores)
+        stores[1].close()
+        with self.assertRaises(psclient.CliqueError):
+            stores[0].barrier()
+        stores[1] = self.store(psd, workers=2)
+        stores[1].init("w", floats(0))
+        self.both(stores)
+
+    def both(self, stores: list[psclient.KVStore]) -> None:
+        other = threading.Thread(target=stores[1].barrier)
+        other.start()
+        self.addCleanup(other.join)
+        stores[0].barrier()
+        other.join(HANG_S)
+
 
 if __name__ == "__main__":
     unittest.main()
