@@ -37,6 +37,13 @@ class Store(PsdCase):
         self.assertEqual(kv.pushpull(3, floats(0.5)).tolist(), [0.5])
         self.assertEqual((kv.rank, kv.num_workers, kv.type), (0, 1, "async-sgd"))
 
+    def test_values_without_dimensions_are_summed(self) -> None:
+        kv = self.store(self.psd("async-sgd", "learning_rate=1"))
+        kv.init("bias", np.array(5, np.float32))
+        parts = [np.array(1, np.float32), np.array(2, np.float32)]
+        kv.push("bias", parts)
+        self.assertEqual(kv.pushpull("bias", parts).tolist(), [-1])
+
     def test_init_takes_the_value_as_it_is(self) -> None:
         with self.store(self.psd("async-sgd")) as store:
             buffer = floats(1, 2)

@@ -92,7 +92,7 @@ class KVStore:
         if not isinstance(value, (list, tuple)):
             return value
         parts = [take(f"a value of '{name}'", part, None, writes=False) for part in value]
-        return np.sum(parts, axis=0, dtype=np.float32)
+        return np.asarray(np.sum(parts, axis=0, dtype=np.float32))  # of values without dimensions it is no array
 
     @staticmethod
     def _in_order(keys: Sequence[Key]) -> list[int]:
