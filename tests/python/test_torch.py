@@ -269,6 +269,67 @@ class Against(Case):
         with self.assertRaisesRegex(ValueError, "a scaler needs an optimizer"):
             self.trainer(self.psd("async-sgd"), make_net()).step(16, scaler=scalers[0])
 
+    def external(self, psd: Psd, **options: Any) -> psclient.torch.Trainer:
+        net = make_net()
+        return self.trainer(psd, net, torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1), **options)
+
+    def scaled(self, worker: psclient.torch.Trainer, scaler: Any) -> list[torch.Tensor]:
+        """Scaled gradients, and what plain SGD at rate 0.1 would make of the trained parameters."""
+        worker.zero_grad()
+        loss_of(worker.model, 0).backward()
+        after = [p.detach() - 0.1 * p.grad for p in worker.model.parameters() if p.requires_grad and p.grad is not None]
+        worker.zero_grad()
+        scaler.scale(loss_of(worker.model, 0)).backward()
+        return after
+
+    def test_a_scaled_gradient_is_refused_once_others_step(self) -> None:
+        for change in {"optimizer": "sgd"}, {"method": "async-sgd", "optimizer": "none"}:
+            with self.subTest(change):
+                worker = self.external(self.psd("downpour", "optimizer=external", "period=1"))
+                scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+                self.scaled(worker, scaler)
+                worker.step(16, scaler=scaler)
+                scaler.update()
+                worker.worker.set_method(change)
+                self.scaled(worker, scaler)
+                before, sent = copy.deepcopy(worker.model), worker.info.bytes_sent
+                with self.assertRaisesRegex(psclient.Unsupported, "SGD would not be used"):
+                    worker.step(16, scaler=scaler)
+                self.assert_same(worker.model, before)
+                self.assertEqual(worker.info.bytes_sent, sent)
+
+    def test_a_step_in_which_others_begin_to_step_gets_no_scaled_gradient(self) -> None:
+        """The news comes behind the check."""
+        psd = self.psd("async-easgd", "optimizer=external", "alpha=0", "period=1", "learning_rate=0.1")
+        first, worker = self.external(psd, rank=0), self.external(psd, rank=1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+        self.scaled(worker, scaler)
+        worker.step(16, scaler=scaler)
+        scaler.update()
+        after = self.scaled(worker, scaler)
+        with mock.patch.object(psclient.torch.Trainer, "info", worker.info):
+            first.worker.set_method({"optimizer": "sgd"})
+            worker.step(16, scaler=scaler)
+        self.assertEqual(worker.info.optimizer, "sgd")
+        for p, expected in zip([p for p in worker.model.parameters() if p.requires_grad], after):
+            torch.testing.assert_close(p.detach(), expected, rtol=0, atol=1e-6)  # one may fuse a multiply and an add
+        scaler.update()
+
+    def test_an_optimizer_that_is_called_no_more_is_a_warning(self) -> None:
+        """Once, until it is called again."""
+        worker = self.external(self.psd("async-easgd", "optimizer=external", "alpha=0", "period=1"))
+        with self.assertNoLogs("psclient", "WARNING"):
+            self.train(worker, range(2))
+        for _ in range(2):
+            worker.worker.set_method({"optimizer": "sgd"})
+            with self.assertLogs("psclient", "WARNING") as log:
+                self.train(worker, range(3))
+            self.assertEqual(len(log.output), 1)
+            self.assertIn("optimizer sgd: SGD is not called any more", log.output[0])
+            worker.worker.set_method({"optimizer": "external"})
+            with self.assertNoLogs("psclient", "WARNING"):
+                self.train(worker, range(2))
+
 
 class Wide(nn.Module):
     """Several buckets of a sum; `spare` gets no gradient in odd steps, and `norm` has buffers."""

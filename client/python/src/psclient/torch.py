@@ -13,6 +13,7 @@ here, psd's own does. Rules that take gradients make the step at the server: Tra
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import os
@@ -287,6 +288,7 @@ class Trainer:
         self._open: _Reported | None = None
         self._n_samples: int | None = None  # of a backward that has reported nothing
         self._scaler: Any = None
+        self._called = self._warned = False  # the optimizer in this step, and that it is not
         self._backward = False
         with torch.no_grad():
             for i, entry in enumerate(self._entries):
@@ -357,13 +359,17 @@ class Trainer:
 
         scaler: the torch.amp.GradScaler that scaled the loss. scaler.step(optimizer) then takes the place of
         optimizer.step(): it leaves the model as it is where a gradient has overflowed. Call scaler.update() afterwards.
+        Unsupported, before anything is sent: the job's optimizer is no longer external. Without a scaler that is a warning of
+        the logger "psclient".
 
         RuntimeError names a tensor of the model that is no longer a view of the vector. NotFinite names a parameter whose
         gradient or value is NaN or infinite: nothing was sent."""
         if scaler is not None and self.optimizer is None:
             raise ValueError("step: a scaler needs an optimizer to step with; here the server or libpsclient makes the step")
         self._watch.check()
-        self._scaler = scaler
+        if scaler is not None:
+            self._unscale(scaler)
+        self._scaler, self._called = scaler, False
         try:
             if self._open is not None:
                 self._end_step(self._open, n_samples)
@@ -375,9 +381,30 @@ class Trainer:
                     self.worker.step(self._x_array, self._g_array, n_samples)
         except NotFinite as why:
             raise self._name_bad(why) from why
+        if self.optimizer is not None and not self._called:
+            self._warn_uncalled(self.optimizer)
         self._save_last()
         if self._state is not None and self.worker.save_version != self._saved:
             self._save_state(self._state)
+
+    def _unscale(self, scaler: Any) -> None:
+        """Comes before the step: if the job changes to another optimizer within it, that one gets no scaled gradient."""
+        self._check_who_steps(self.info)
+        if self._open is None:
+            with contextlib.suppress(RuntimeError):  # the program has called it, or will be told by scaler.step
+                scaler.unscale_(self.optimizer)
+
+    def _warn_uncalled(self, optimizer: torch.optim.Optimizer) -> None:
+        """Says once that the job has another optimizer now. In a drain, and where a pipeline begins, a step calls none."""
+        if self._warned or self.draining or self.info.optimizer == "external":
+            return
+        self._warned = True
+        _log.warning(
+            "the job's method is %s now, with optimizer %s: %s is not called any more",
+            self.info.method,
+            self.info.optimizer,
+            type(optimizer).__name__,
+        )
 
     def _save_last(self) -> None:
         """Saves the state where psd drains: the next step may never come."""
@@ -429,6 +456,7 @@ class Trainer:
 
     def _own_step(self, g: int) -> None:
         assert self.optimizer is not None
+        self._called, self._warned = True, False
         with self._place.own_step(g) as is_mean:
             for parameter, view in self._grads if is_mean else ():
                 parameter.grad = view
