@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import importlib.util
+import io
 import json
 import os
 import pathlib
@@ -1001,6 +1002,48 @@ class Vector(Case):
         self.train(worker, range(3, 4))
         self.assertEqual(worker.worker.clock, 4)
         self.assertTrue(path.exists())
+
+    def test_numpys_scalars_come_back_as_plain_numbers(self) -> None:
+        """As of a schedule that computes with NumPy."""
+        psd = self.psd("downpour", "optimizer=external")
+        path, net = psd.folder / "worker", make_net()
+        optimizer = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad])
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: 0.5 * (1 + np.cos(t / 10)))
+        worker = self.trainer(psd, net, optimizer, state=path)
+        self.train(worker, range(1))
+        schedule.step()
+        lr = optimizer.param_groups[0]["lr"]
+        self.assertIsInstance(lr, np.float64)
+        worker._saved = -1  # as if psd had asked
+        self.train(worker, range(1, 2))
+        worker.save(psd.folder / "mine", {"epoch": np.int64(3), "best": [(np.float32(0.5), "x"), {np.int8(1): np.bool_(True)}]})
+        worker.close()
+        again = make_net()
+        other = torch.optim.AdamW([p for p in again.parameters() if p.requires_grad])
+        with self.trainer(psd, again, other, state=path) as worker:
+            self.assertEqual(worker.worker.clock, 2)
+        self.assertEqual(other.param_groups[0]["lr"], lr)
+        worker = self.trainer(psd, again, other)
+        self.assertEqual(worker.resume(psd.folder / "mine"), {"epoch": 3, "best": [(0.5, "x"), {1: True}]})
+
+    def test_a_state_that_cannot_be_read_changes_nothing(self) -> None:
+        psd = self.psd("async-sgd", "learning_rate=0.1")
+        path, good, net = psd.folder / "worker", psd.folder / "good", make_net()
+        worker = self.trainer(psd, net)
+        self.train(worker, range(1))
+        worker.save(good)
+        out = io.BytesIO()
+        torch.save({"user": {"epoch": np.float64(3)}}, out)
+        for extra, why in (out.getvalue(), "scalar"), (b"", ""), (b"no state", ""):
+            worker.worker.save(path, worker._x_array, extra)
+            again = self.trainer(psd, make_net())
+            before = copy.deepcopy(again.model)
+            with self.assertRaisesRegex(psclient.DamagedState, f"(?s){path}.*Trainer.save.*{why}"):
+                again.resume(path)
+            self.assert_same(again.model, before)
+            again.resume(good)
+            self.assertEqual(again.worker.clock, 1)
+            again.close()
 
     def test_a_save_elsewhere_is_not_what_psd_asked_for(self) -> None:
         psd = self.psd("async-sgd", "learning_rate=0.1")

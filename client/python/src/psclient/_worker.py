@@ -33,6 +33,7 @@ _T = TypeVar("_T")
 
 _OK, _DRAINED, _EINVAL, _INTERRUPTED = 0, 1, -1, -14
 _ALL = 0  # PSC_ALL
+_AT_EXTRA_BYTES, _CHECKSUM_BYTES = 56, 8  # client/save_format.h
 
 
 @dataclasses.dataclass(frozen=True)
@@ -586,6 +587,16 @@ class Worker:
                 self._before = ()
             self._check(rc)
         return room.raw[: n.value]
+
+    def _saved_extra(self, path: str | os.PathLike[str]) -> bytes:
+        """The `extra` of a saved state (client/save_format.h). Only load verifies the checksum."""
+        n_bytes = os.path.getsize(path)
+        self.saved_version(path)  # DamagedState if it is none, or shorter than its head says
+        with open(path, "rb") as file:
+            file.seek(_AT_EXTRA_BYTES)
+            n_extra = int.from_bytes(file.read(8), "little")
+            file.seek(n_bytes - _CHECKSUM_BYTES - n_extra)
+            return file.read(n_extra)
 
     def saved_version(self, path: str | os.PathLike[str]) -> int:
         """The version of the center that a saved state belongs to."""

@@ -27,7 +27,7 @@ import torch
 from torch import nn
 
 from psclient._checkpoint import export_checkpoint, load_checkpoint
-from psclient._errors import Drained, Error, NotFinite, RankTaken, Unsupported
+from psclient._errors import DamagedState, Drained, Error, NotFinite, RankTaken, Unsupported
 from psclient._manifest import Role
 from psclient._model import Entry, Watch, entries_of, local_buffers
 from psclient._place import Gpu, HostPlace, device_of, places_of, through_the_host
@@ -135,6 +135,17 @@ def _land(view: torch.Tensor, told: Callable[[], None]) -> Callable[[torch.Tenso
         told()
 
     return hook
+
+
+def _plain(value: Any) -> Any:
+    """The value with Python's numbers in place of NumPy's, which torch.save takes and torch.load refuses."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if type(value) in (list, tuple):
+        return type(value)(map(_plain, value))
+    if type(value) is dict:
+        return {_plain(key): _plain(its) for key, its in value.items()}
+    return value
 
 
 class _Reported:
@@ -535,16 +546,17 @@ class Trainer:
 
     def save(self, path: _Path, user: Mapping[str, Any] | None = None) -> None:
         """Saves this worker's part of the job: its vector, the state of psd's method, the optimizer's state, PyTorch's
-        generators of the CPU and of the model's GPU, counters of the model, and `user`, which holds plain values and tensors. The
-        file is replaced atomically. One that was saved on a GPU can be resumed from on the CPU, and the other way round."""
+        generators of the CPU and of the model's GPU, counters of the model, and `user`, which holds plain values and tensors;
+        NumPy's scalars become Python's. The file is replaced atomically. One that was saved on a GPU can be resumed from on the
+        CPU, and the other way round."""
         out = io.BytesIO()
         torch.save(
             {
-                "optimizer": self.optimizer.state_dict() if self.optimizer is not None else None,
+                "optimizer": _plain(self.optimizer.state_dict()) if self.optimizer is not None else None,
                 "generator": torch.get_rng_state(),
                 "device_generator": self._place.generator_state(),
                 "buffers": local_buffers(self.model),
-                "user": dict(user or {}),
+                "user": _plain(dict(user or {})),
             },
             out,
         )
@@ -613,10 +625,11 @@ class Trainer:
         return files[::-1] if have[1] and not have[0] else files
 
     def resume(self, path: _Path) -> dict[str, Any]:
-        """Restores what save saved; call it before the first step. Returns `user`."""
+        """Restores what save saved; call it before the first step. Returns `user`. After DamagedState, which says why the file
+        cannot be read, all is as before."""
+        extra = self._read_extra(path)
         with self._place.call(x=False):
-            saved = self.worker.load(path, self._x_array)
-        extra = torch.load(io.BytesIO(saved), map_location="cpu", weights_only=True)
+            self.worker.load(path, self._x_array)
         if self.optimizer is not None and extra["optimizer"] is not None:
             self.optimizer.load_state_dict(extra["optimizer"])
         torch.set_rng_state(extra["generator"])
@@ -628,6 +641,14 @@ class Trainer:
                 mine[name].copy_(values)
         user: dict[str, Any] = extra["user"]
         return user
+
+    def _read_extra(self, path: _Path) -> dict[str, Any]:
+        saved = self.worker._saved_extra(path)
+        try:
+            extra = torch.load(io.BytesIO(saved), map_location="cpu", weights_only=True)
+            return {**extra, **{name: extra[name] for name in ("optimizer", "generator", "buffers", "user")}}
+        except Exception as why:
+            raise DamagedState(f"{os.fspath(path)!r} is not of Trainer.save, or PyTorch cannot read it: {why}") from why
 
     # -- Leaving --
 
