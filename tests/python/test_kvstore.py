@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import unittest
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ def floats(*values: float) -> Any:
 
 class Store(PsdCase):
     def store(self, psd: Any, **options: Any) -> psclient.KVStore:
-        store = psclient.KVStore(psd.endpoint, retry_ms=60000, heartbeat_ms=10000, **options)
+        store = psclient.KVStore(psd.endpoint, **{"retry_ms": 60000, "heartbeat_ms": 10000, **options})
         self.addCleanup(store.close)
         return store
 
@@ -35,6 +36,13 @@ class Store(PsdCase):
         self.assertEqual([v.tolist() for v in kv.pull([3, "hits"])], [[1], [-2, 1, 0]])
         self.assertEqual(kv.pushpull(3, floats(0.5)).tolist(), [0.5])
         self.assertEqual((kv.rank, kv.num_workers, kv.type), (0, 1, "async-sgd"))
+
+    def test_values_without_dimensions_are_summed(self) -> None:
+        kv = self.store(self.psd("async-sgd", "learning_rate=1"))
+        kv.init("bias", np.array(5, np.float32))
+        parts = [np.array(1, np.float32), np.array(2, np.float32)]
+        kv.push("bias", parts)
+        self.assertEqual(kv.pushpull("bias", parts).tolist(), [-1])
 
     def test_init_takes_the_value_as_it_is(self) -> None:
         with self.store(self.psd("async-sgd")) as store:
@@ -108,6 +116,26 @@ class Store(PsdCase):
         self.assertEqual(found, [1.5, 2.25])  # v = 0.5, then 0.25 + 0.5
         self.assertEqual(stores[1]._worker.info.learning_rate, 0.5)
 
+    def test_a_store_whose_psd_has_ended_returns_no_values(self) -> None:
+        psd = self.psd("async-sgd", "limits.drain_s=1")
+        kv = self.store(psd, heartbeat_ms=1000)  # it notices the end after a few
+        kv.init("w", floats(1, 2))
+        kv.pull("w")
+        psd.drain()
+        self.assertEqual(psd.process.wait(HANG_S), 0)
+        out = floats(7, 7)
+        calls: list[Callable[[], object]] = [
+            lambda: kv.pull("w"),
+            lambda: kv.pull("w", out),
+            lambda: kv.push("w", floats(1, 1)),
+            lambda: kv.pushpull("w", floats(1, 1)),
+            lambda: kv.set_optimizer("adam"),
+        ]
+        for i, call in enumerate(calls):
+            with self.subTest(i), self.assertRaisesRegex(psclient.Drained, "has drained"):
+                call()
+        self.assertEqual(out.tolist(), [7, 7])
+
     def test_a_barrier_waits_for_all(self) -> None:
         psd = self.psd("async-sgd", "learning_rate=1")
         stores = [self.store(psd, workers=2) for _ in range(2)]
@@ -127,6 +155,26 @@ class Store(PsdCase):
         stores[0].barrier()
         thread.join(HANG_S)
         self.assertEqual(pulled, [1])
+
+    def test_a_barrier_works_again_after_a_worker_was_lost(self) -> None:
+        psd = self.psd("async-sgd")
+        stores = [self.store(psd, workers=2) for _ in range(2)]
+        for store in stores:
+            store.init("w", floats(0))
+        self.both(stores)
+        stores[1].close()
+        with self.assertRaises(psclient.CliqueError):
+            stores[0].barrier()
+        stores[1] = self.store(psd, workers=2)
+        stores[1].init("w", floats(0))
+        self.both(stores)
+
+    def both(self, stores: list[psclient.KVStore]) -> None:
+        other = threading.Thread(target=stores[1].barrier)
+        other.start()
+        self.addCleanup(other.join)
+        stores[0].barrier()
+        other.join(HANG_S)
 
 
 if __name__ == "__main__":

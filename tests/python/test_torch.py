@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import importlib.util
+import io
 import json
 import os
 import pathlib
@@ -269,6 +270,67 @@ class Against(Case):
         with self.assertRaisesRegex(ValueError, "a scaler needs an optimizer"):
             self.trainer(self.psd("async-sgd"), make_net()).step(16, scaler=scalers[0])
 
+    def external(self, psd: Psd, **options: Any) -> psclient.torch.Trainer:
+        net = make_net()
+        return self.trainer(psd, net, torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1), **options)
+
+    def scaled(self, worker: psclient.torch.Trainer, scaler: Any) -> list[torch.Tensor]:
+        """Scaled gradients, and what plain SGD at rate 0.1 would make of the trained parameters."""
+        worker.zero_grad()
+        loss_of(worker.model, 0).backward()
+        after = [p.detach() - 0.1 * p.grad for p in worker.model.parameters() if p.requires_grad and p.grad is not None]
+        worker.zero_grad()
+        scaler.scale(loss_of(worker.model, 0)).backward()
+        return after
+
+    def test_a_scaled_gradient_is_refused_once_others_step(self) -> None:
+        for change in {"optimizer": "sgd"}, {"method": "async-sgd", "optimizer": "none"}:
+            with self.subTest(change):
+                worker = self.external(self.psd("downpour", "optimizer=external", "period=1"))
+                scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+                self.scaled(worker, scaler)
+                worker.step(16, scaler=scaler)
+                scaler.update()
+                worker.worker.set_method(change)
+                self.scaled(worker, scaler)
+                before, sent = copy.deepcopy(worker.model), worker.info.bytes_sent
+                with self.assertRaisesRegex(psclient.Unsupported, "SGD would not be used"):
+                    worker.step(16, scaler=scaler)
+                self.assert_same(worker.model, before)
+                self.assertEqual(worker.info.bytes_sent, sent)
+
+    def test_a_step_in_which_others_begin_to_step_gets_no_scaled_gradient(self) -> None:
+        """The news comes behind the check."""
+        psd = self.psd("async-easgd", "optimizer=external", "alpha=0", "period=1", "learning_rate=0.1")
+        first, worker = self.external(psd, rank=0), self.external(psd, rank=1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+        self.scaled(worker, scaler)
+        worker.step(16, scaler=scaler)
+        scaler.update()
+        after = self.scaled(worker, scaler)
+        with mock.patch.object(psclient.torch.Trainer, "info", worker.info):
+            first.worker.set_method({"optimizer": "sgd"})
+            worker.step(16, scaler=scaler)
+        self.assertEqual(worker.info.optimizer, "sgd")
+        for p, expected in zip([p for p in worker.model.parameters() if p.requires_grad], after):
+            torch.testing.assert_close(p.detach(), expected, rtol=0, atol=1e-6)  # one may fuse a multiply and an add
+        scaler.update()
+
+    def test_an_optimizer_that_is_called_no_more_is_a_warning(self) -> None:
+        """Once, until it is called again."""
+        worker = self.external(self.psd("async-easgd", "optimizer=external", "alpha=0", "period=1"))
+        with self.assertNoLogs("psclient", "WARNING"):
+            self.train(worker, range(2))
+        for _ in range(2):
+            worker.worker.set_method({"optimizer": "sgd"})
+            with self.assertLogs("psclient", "WARNING") as log:
+                self.train(worker, range(3))
+            self.assertEqual(len(log.output), 1)
+            self.assertIn("optimizer sgd: SGD is not called any more", log.output[0])
+            worker.worker.set_method({"optimizer": "external"})
+            with self.assertNoLogs("psclient", "WARNING"):
+                self.train(worker, range(2))
+
 
 class Wide(nn.Module):
     """Several buckets of a sum; `spare` gets no gradient in odd steps, and `norm` has buffers."""
@@ -434,16 +496,51 @@ class Ready(Case):
                 trained.append(net)
             self.assert_same(trained[0], trained[1])
 
-    def train_reporting(self, worker: psclient.torch.Trainer, steps: range, reports: bool) -> None:
+    def train_reporting(self, worker: psclient.torch.Trainer, steps: range, reports: bool, n: int = 16) -> None:
         for t in steps:
             worker.zero_grad()
             loss = loss_of(worker.model, t)
             if reports:
-                worker.backward(loss, 16)
+                worker.backward(loss, n)
                 worker.step()
             else:
                 loss.backward()
-                worker.step(16)
+                worker.step(n)
+
+    def test_the_samples_of_backward_count_where_nothing_can_leave_early(self) -> None:
+        """A round weights by them: two workers with batches of other sizes."""
+        for method, *settings in ("sync-sgd", "learning_rate=0.1"), ("diloco", "optimizer=sgd", "learning_rate=0.1", "period=2"):
+            trained: list[nn.Module] = []
+            for reports in (False, True):
+                psd = self.psd(method, "workers=2", *settings)
+                workers = [self.trainer(psd, make_net(), rank=rank) for rank in range(2)]
+                threads = [
+                    threading.Thread(target=self.train_reporting, args=(worker, range(rank, rank + 4), reports, 8 + 24 * rank))
+                    for rank, worker in enumerate(workers)
+                ]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join(HANG_S)
+                for worker in workers:
+                    self.assertFalse(worker.worker.early)
+                    self.assertEqual(worker.worker.clock, 4)
+                trained.append(workers[0].model)
+            with self.subTest(method):
+                self.assert_same(trained[0], trained[1])
+
+    def test_step_must_follow_backward_where_nothing_can_leave_early(self) -> None:
+        """As where something can."""
+        worker = self.trainer(self.psd("async-sgd", "learning_rate=0.01"), make_net())
+        self.assertFalse(worker.worker.early)
+        worker.backward(loss_of(worker.model, 0), 16)
+        with self.assertRaisesRegex(RuntimeError, "step.. must follow"):
+            worker.backward(loss_of(worker.model, 1), 16)
+        with self.assertRaisesRegex(ValueError, "n_samples is 3, and Trainer.backward of this step was given 16"):
+            worker.step(3)
+        worker.step(16)
+        worker.step(3)  # of no backward
+        self.assertEqual(worker.worker.clock, 2)
 
     def wide(self, psd: Psd, **options: Any) -> psclient.torch.Trainer:
         torch.manual_seed(1)
@@ -676,6 +773,21 @@ class Vector(Case):
         with self.assertRaisesRegex(TypeError, "score returned a str; allowed is a mapping"):
             psclient.torch.evaluate(other, psd.endpoint, no_mapping)
 
+    def test_an_evaluation_that_a_drain_ends_leaves_the_model_as_it_is(self) -> None:
+        """It waited for the first worker: there is no center."""
+        psd, net, begin = self.psd("async-sgd"), make_net(), psclient.Worker.begin
+        before = copy.deepcopy(net)
+
+        def drain_first(worker: psclient.Worker, *args: Any) -> None:
+            psd.drain()
+            begin(worker, *args)
+
+        scored = mock.Mock()
+        with mock.patch.object(psclient.Worker, "begin", drain_first), self.assertRaisesRegex(psclient.Drained, "no center"):
+            psclient.torch.evaluate(net, psd.endpoint, scored, **PATIENT)
+        scored.assert_not_called()
+        self.assert_same(net, before)
+
     def test_a_checkpoint_opens_by_name(self) -> None:
         psd = self.psd("async-msgd", "learning_rate=0.1")
         net, other = make_net(), make_net(seed=5)
@@ -891,6 +1003,48 @@ class Vector(Case):
         self.assertEqual(worker.worker.clock, 4)
         self.assertTrue(path.exists())
 
+    def test_numpys_scalars_come_back_as_plain_numbers(self) -> None:
+        """As of a schedule that computes with NumPy."""
+        psd = self.psd("downpour", "optimizer=external")
+        path, net = psd.folder / "worker", make_net()
+        optimizer = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad])
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: 0.5 * (1 + np.cos(t / 10)))
+        worker = self.trainer(psd, net, optimizer, state=path)
+        self.train(worker, range(1))
+        schedule.step()
+        lr = optimizer.param_groups[0]["lr"]
+        self.assertIsInstance(lr, np.float64)
+        worker._saved = -1  # as if psd had asked
+        self.train(worker, range(1, 2))
+        worker.save(psd.folder / "mine", {"epoch": np.int64(3), "best": [(np.float32(0.5), "x"), {np.int8(1): np.bool_(True)}]})
+        worker.close()
+        again = make_net()
+        other = torch.optim.AdamW([p for p in again.parameters() if p.requires_grad])
+        with self.trainer(psd, again, other, state=path) as worker:
+            self.assertEqual(worker.worker.clock, 2)
+        self.assertEqual(other.param_groups[0]["lr"], lr)
+        worker = self.trainer(psd, again, other)
+        self.assertEqual(worker.resume(psd.folder / "mine"), {"epoch": 3, "best": [(0.5, "x"), {1: True}]})
+
+    def test_a_state_that_cannot_be_read_changes_nothing(self) -> None:
+        psd = self.psd("async-sgd", "learning_rate=0.1")
+        path, good, net = psd.folder / "worker", psd.folder / "good", make_net()
+        worker = self.trainer(psd, net)
+        self.train(worker, range(1))
+        worker.save(good)
+        out = io.BytesIO()
+        torch.save({"user": {"epoch": np.float64(3)}}, out)
+        for extra, why in (out.getvalue(), "scalar"), (b"", ""), (b"no state", ""):
+            worker.worker.save(path, worker._x_array, extra)
+            again = self.trainer(psd, make_net())
+            before = copy.deepcopy(again.model)
+            with self.assertRaisesRegex(psclient.DamagedState, f"(?s){path}.*Trainer.save.*{why}"):
+                again.resume(path)
+            self.assert_same(again.model, before)
+            again.resume(good)
+            self.assertEqual(again.worker.clock, 1)
+            again.close()
+
     def test_a_save_elsewhere_is_not_what_psd_asked_for(self) -> None:
         psd = self.psd("async-sgd", "learning_rate=0.1")
         path = psd.folder / "worker"
@@ -939,6 +1093,9 @@ class Vector(Case):
             worker = self.trainer(psd, make_net(), state=path)
         self.assertTrue(worker.draining)
         self.assertEqual(list(worker.steps(range(3))), [])
+        for call in worker.pull, worker.wait:
+            with self.assertRaisesRegex(psclient.Drained, "was draining when this worker began"):
+                call()
         self.assertEqual(path.read_bytes(), b"state")
 
     def test_a_state_that_another_process_replaces_is_a_warning(self) -> None:

@@ -125,6 +125,51 @@ class Training(PsdCase):
         with self.assertRaises(psclient.ServerGone):
             psclient.Worker(psd.endpoint, timeout_ms=200)
 
+    def test_a_call_that_came_after_the_end_of_psd_is_an_error(self) -> None:
+        """A worker that is told of a drain and stays. The step is not: its loop ends."""
+        psd = self.psd("async-sgd", "limits.drain_s=1")
+        x, out = floats(1, 2, 3, 4, 5), floats(7, 7, 7)
+        worker = self.join(psd, x, heartbeat_ms=1000)  # it notices the end after a few
+        psd.drain()
+        self.assertEqual(psd.process.wait(HANG_S), 0)
+
+        def start() -> None:
+            worker.push_start("w", floats(1, 1, 1))
+            worker.wait()
+
+        calls: list[Callable[[], object]] = [
+            lambda: worker.pull("w", out),
+            lambda: worker.push("w", floats(1, 1, 1)),
+            lambda: worker.pushpull("w", floats(1, 1, 1), out),
+            lambda: worker.init("w", floats(1, 1, 1)),
+            lambda: worker.pull_start("w", out).wait(),
+            start,
+            lambda: worker.set_method({"learning_rate": 0.5}),
+            worker.workers_barrier,
+        ]
+        for i, call in enumerate(calls):
+            with self.subTest(i), self.assertRaisesRegex(psclient.Drained, "has drained"):
+                call()
+        self.assertEqual(out.tolist(), [7, 7, 7])
+        self.assertTrue(worker.draining)
+        worker.step(x, floats(0, 0, 0, 0, 0))
+
+    def test_a_worker_that_a_drain_kept_out_is_told_so(self) -> None:
+        psd = self.psd("async-sgd")
+        x, mine = floats(1, 2, 3, 4, 5), floats(9, 9, 9, 9, 9)
+        first = self.join(psd, x)
+        late = psclient.Worker(psd.endpoint, **PATIENT)
+        self.addCleanup(late.close)
+        psd.drain()
+        for _ in first.steps():
+            first.step(x, floats(0, 0, 0, 0, 0))
+        late.begin(MODEL, mine)
+        self.assertTrue(late.draining)
+        for call in lambda: late.pull(None, mine), lambda: late.push_start(None, mine), late.wait, late.workers_barrier:
+            with self.assertRaisesRegex(psclient.Drained, "was draining when this worker began"):
+                call()
+        self.assertEqual(mine.tolist(), [9, 9, 9, 9, 9])
+
     def test_items_are_looped_over_to_their_end(self) -> None:
         worker = self.join(self.psd("async-sgd"), floats(1, 2, 3, 4, 5))
         self.assertEqual(list(worker.steps("abc")), ["a", "b", "c"])

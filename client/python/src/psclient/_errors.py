@@ -11,7 +11,8 @@ class Error(Exception):
 
 
 class Drained(Error):
-    """The server is draining and accepts no new sessions. A drain during a job does not raise: see Worker.steps."""
+    """The server is draining and accepts no new sessions, or has ended before an explicit call, such as Worker.pull, took
+    effect. Otherwise a drain during a job does not raise: see Worker.steps."""
 
     result, name = 1, "PSC_DRAINED"
 

@@ -8,7 +8,7 @@ from typing import Any, Union
 import numpy as np
 
 from psclient._arrays import Floats, take
-from psclient._errors import InvalidArgument, Unsupported
+from psclient._errors import CliqueError, InvalidArgument, Unsupported
 from psclient._manifest import Tensor
 from psclient._ring import Ring
 from psclient._worker import Worker
@@ -92,7 +92,7 @@ class KVStore:
         if not isinstance(value, (list, tuple)):
             return value
         parts = [take(f"a value of '{name}'", part, None, writes=False) for part in value]
-        return np.sum(parts, axis=0, dtype=np.float32)
+        return np.asarray(np.sum(parts, axis=0, dtype=np.float32))  # of values without dimensions it is no array
 
     @staticmethod
     def _in_order(keys: Sequence[Key]) -> list[int]:
@@ -156,7 +156,8 @@ class KVStore:
 
     def barrier(self) -> None:
         """Returns when all workers have called it: the constructor's `workers`, otherwise the workers in the job. They find
-        each other through psd and then communicate directly. CliqueError if a worker does not call it."""
+        each other through psd and then communicate directly. CliqueError if a worker does not call it; the next call finds them
+        anew."""
         self._begin()
         members = self._workers or self.num_workers
         if self._ring is None or self._ring.size != members:
@@ -164,7 +165,12 @@ class KVStore:
                 self._ring.close()
             keys = {k: v for k, v in self._options.items() if k in ("timeout_ms", "key_file", "server_key")}
             self._ring = Ring(f"psd:{self._server}", members, name="kvstore", **keys)
-        self._ring.barrier()
+        try:
+            self._ring.barrier()
+        except CliqueError:
+            self._ring.close()
+            self._ring = None
+            raise
 
     def close(self) -> None:
         if self._ring is not None:

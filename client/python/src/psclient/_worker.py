@@ -33,6 +33,7 @@ _T = TypeVar("_T")
 
 _OK, _DRAINED, _EINVAL, _INTERRUPTED = 0, 1, -1, -14
 _ALL = 0  # PSC_ALL
+_AT_EXTRA_BYTES, _CHECKSUM_BYTES = 56, 8  # client/save_format.h
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +164,7 @@ class Worker:
         self._lock = threading.Lock()
         self._user = ("", "")
         self._sizes: dict[str | None, int] = {}
-        self._draining = False
+        self._draining = self._kept_out = False
         self._asker = Asker()
         self._step_raised: BaseException | None = None
         self._catcher: Catcher | None = None  # of own_step
@@ -280,6 +281,15 @@ class Worker:
         elif rc != _OK:
             raise self._error(rc)
 
+    def _check_effect(self, rc: int) -> None:
+        """_check of a call that the caller makes by hand: Drained is raised, too, where psd ended before it took effect. In a
+        clique the library tells only member 0."""
+        if self._kept_out:
+            raise Drained(f"{self._user[0]}: the server was draining when this worker began, and let nobody in any more")
+        self._check(rc)
+        if rc == _DRAINED and (self._clique is None or self._clique.rank == 0) and _lib.psc_error(self._handle):
+            raise self._error(rc)
+
     def _end(self, why: str) -> None:
         handle, self._handle = self._handle, C.c_void_p()
         self._why_closed = why
@@ -321,15 +331,17 @@ class Worker:
         """Joins the job with a model of these tensors: a mapping of names to shapes, or a sequence of Tensor.
 
         x: [all floats]. In: the initial point, which should depend only on the seed. Out: the point to start from, the
-        center unless this worker is the first. Raises ManifestMismatch, NotFinite and others."""
+        center unless this worker is the first. Raises ManifestMismatch, NotFinite and others. A server that is draining lets
+        nobody in: x is as before, `draining` is True, and explicit calls are Drained."""
         listed = tensors_of(tensors)
         sizes: dict[str | None, int] = {t.name: t.size for t in listed}
         sizes[None] = sum(t.size for t in listed)
         array = self._memory.take("x", x, sizes[None], writes=True)
         with self._use("Worker.begin"):
             self._hold(x, array)
-            self._check(self._held(_lib.psc_begin(self._handle, manifest_of(listed), len(listed), array.address)))
-            self._sizes = sizes
+            rc = self._held(_lib.psc_begin(self._handle, manifest_of(listed), len(listed), array.address))
+            self._check(rc)
+            self._sizes, self._kept_out = sizes, rc == _DRAINED
             self._memory.starts_at(array)
 
     def read(self, x: Any, out: Any = None) -> Floats:
@@ -446,7 +458,8 @@ class Worker:
         with self._use("Worker.point"):
             self._check(_lib.psc_point(self._handle, array.address))
 
-    # -- Transfers by hand: `tensor` is a name of the manifest, or None for the whole vector --
+    # -- Transfers by hand: `tensor` is a name of the manifest, or None for the whole vector. A drain does not raise, but for
+    # Drained where psd ended before the call took effect --
 
     def _move(self, call: str, tensor: str | None, *arrays: tuple[str, Any, bool], n: int | None = None) -> None:
         size = self._size_of(f"Worker.{call}", tensor)
@@ -454,7 +467,7 @@ class Worker:
         numbers = () if n is None else (whole("n_samples", n),)
         with self._use(f"Worker.{call}"):
             function = getattr(_lib, f"psc_{call}")
-            self._check(function(self._handle, text("tensor", tensor), *(a.address for a in taken), *numbers))
+            self._check_effect(function(self._handle, text("tensor", tensor), *(a.address for a in taken), *numbers))
 
     def _start(self, call: str, tensor: str | None, *arrays: tuple[str, Any, bool], n: int | None = None) -> Transfer:
         size = self._size_of(f"Worker.{call}_start", tensor)
@@ -468,7 +481,7 @@ class Worker:
             rc = function(self._handle, text("tensor", tensor), *(a.address for a in taken), *numbers, C.byref(ticket))
             if rc < 0 and rc != _INTERRUPTED:
                 del self._started[unnamed]
-            self._check(rc)
+            self._check_effect(rc)
             self._started[ticket.value] = self._started.pop(unnamed)
             self._started.pop(ticket.value - _native.MAX_STARTED, None)  # the library has completed that one
         return Transfer(self, ticket.value)
@@ -525,10 +538,10 @@ class Worker:
                 self._started.clear()
             else:
                 self._started.pop(ticket, None)
-            self._check(rc)
+            self._check_effect(rc)
 
     def wait(self) -> None:
-        """Waits for all started transfers, including those of the last step."""
+        """Waits for all started transfers, including those of the last step. Drained: psd ended before one took effect."""
         self._wait(_ALL)
 
     # -- The job's method --
@@ -544,12 +557,12 @@ class Worker:
                 raise InvalidArgument(f"Worker.set_method: {key!r}, {shown!r}: allowed is one line for each key")
             lines += f"{key}={shown}\n"
         with self._use("Worker.set_method"):
-            self._check(_lib.psc_set_method(self._handle, text("values", lines)))
+            self._check_effect(_lib.psc_set_method(self._handle, text("values", lines)))
 
     def workers_barrier(self) -> None:
         """Returns when all workers of the job have called it; afterwards all use the current method."""
         with self._use("Worker.workers_barrier"):
-            self._check(_lib.psc_workers_barrier(self._handle))
+            self._check_effect(_lib.psc_workers_barrier(self._handle))
 
     # -- Saving and reporting --
 
@@ -574,6 +587,16 @@ class Worker:
                 self._before = ()
             self._check(rc)
         return room.raw[: n.value]
+
+    def _saved_extra(self, path: str | os.PathLike[str]) -> bytes:
+        """The `extra` of a saved state (client/save_format.h). Only load verifies the checksum."""
+        n_bytes = os.path.getsize(path)
+        self.saved_version(path)  # DamagedState if it is none, or shorter than its head says
+        with open(path, "rb") as file:
+            file.seek(_AT_EXTRA_BYTES)
+            n_extra = int.from_bytes(file.read(8), "little")
+            file.seek(n_bytes - _CHECKSUM_BYTES - n_extra)
+            return file.read(n_extra)
 
     def saved_version(self, path: str | os.PathLike[str]) -> int:
         """The version of the center that a saved state belongs to."""

@@ -13,6 +13,7 @@ here, psd's own does. Rules that take gradients make the step at the server: Tra
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import os
@@ -26,7 +27,7 @@ import torch
 from torch import nn
 
 from psclient._checkpoint import export_checkpoint, load_checkpoint
-from psclient._errors import Error, NotFinite, RankTaken, Unsupported
+from psclient._errors import DamagedState, Drained, Error, NotFinite, RankTaken, Unsupported
 from psclient._manifest import Role
 from psclient._model import Entry, Watch, entries_of, local_buffers
 from psclient._place import Gpu, HostPlace, device_of, places_of, through_the_host
@@ -134,6 +135,17 @@ def _land(view: torch.Tensor, told: Callable[[], None]) -> Callable[[torch.Tenso
         told()
 
     return hook
+
+
+def _plain(value: Any) -> Any:
+    """The value with Python's numbers in place of NumPy's, which torch.save takes and torch.load refuses."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if type(value) in (list, tuple):
+        return type(value)(map(_plain, value))
+    if type(value) is dict:
+        return {_plain(key): _plain(its) for key, its in value.items()}
+    return value
 
 
 class _Reported:
@@ -285,7 +297,9 @@ class Trainer:
         self._grads: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._hooks = []
         self._open: _Reported | None = None
+        self._n_samples: int | None = None  # of a backward that has reported nothing
         self._scaler: Any = None
+        self._called = self._warned = False  # the optimizer in this step, and that it is not
         self._backward = False
         with torch.no_grad():
             for i, entry in enumerate(self._entries):
@@ -316,12 +330,13 @@ class Trainer:
     def backward(self, loss: torch.Tensor, n_samples: int = 1) -> None:
         """loss.backward(), the last before step(): reports each gradient as soon as it is final, so that it travels while
         the others are computed: to the other members of a clique, or to a server whose rule takes gradients. The step has
-        the same bits as after loss.backward(). Where nothing can leave early (Worker.early) it is loss.backward().
+        the same bits as after loss.backward(). Where nothing can leave early (Worker.early) it is loss.backward(), and step
+        uses n_samples all the same.
 
         Gradients must stay as they are until step(): use loss.backward() if they are unscaled or clipped. For gradient
         accumulation, use loss.backward() for all batches but the last; n_samples counts all of them. If backward
         raises after the step began, the session ends, because a part of the gradient may have been sent."""
-        if self._open is not None:
+        if self._open is not None or self._n_samples is not None:
             raise RuntimeError(
                 "backward: step() must follow the previous Trainer.backward; for gradient accumulation, only the last is "
                 "Trainer.backward and the others are loss.backward()"
@@ -329,6 +344,7 @@ class Trainer:
         self._watch.check()
         if not self.worker.early or not self._step_begin(n_samples):
             loss.backward()
+            self._n_samples = n_samples
             return
         try:
             self._open = _Reported(self.worker, self._entries, self._place, n_samples)
@@ -354,25 +370,52 @@ class Trainer:
 
         scaler: the torch.amp.GradScaler that scaled the loss. scaler.step(optimizer) then takes the place of
         optimizer.step(): it leaves the model as it is where a gradient has overflowed. Call scaler.update() afterwards.
+        Unsupported, before anything is sent: the job's optimizer is no longer external. Without a scaler that is a warning of
+        the logger "psclient".
 
         RuntimeError names a tensor of the model that is no longer a view of the vector. NotFinite names a parameter whose
         gradient or value is NaN or infinite: nothing was sent."""
         if scaler is not None and self.optimizer is None:
             raise ValueError("step: a scaler needs an optimizer to step with; here the server or libpsclient makes the step")
         self._watch.check()
-        self._scaler = scaler
+        if scaler is not None:
+            self._unscale(scaler)
+        self._scaler, self._called = scaler, False
         try:
             if self._open is not None:
                 self._end_step(self._open, n_samples)
             else:
+                n_samples = self._agree(n_samples, self._n_samples)
+                self._n_samples = None
                 self._gather()
                 with self._place.call(g=True):
-                    self.worker.step(self._x_array, self._g_array, 1 if n_samples is None else n_samples)
+                    self.worker.step(self._x_array, self._g_array, n_samples)
         except NotFinite as why:
             raise self._name_bad(why) from why
+        if self.optimizer is not None and not self._called:
+            self._warn_uncalled(self.optimizer)
         self._save_last()
         if self._state is not None and self.worker.save_version != self._saved:
             self._save_state(self._state)
+
+    def _unscale(self, scaler: Any) -> None:
+        """Comes before the step: if the job changes to another optimizer within it, that one gets no scaled gradient."""
+        self._check_who_steps(self.info)
+        if self._open is None:
+            with contextlib.suppress(RuntimeError):  # the program has called it, or will be told by scaler.step
+                scaler.unscale_(self.optimizer)
+
+    def _warn_uncalled(self, optimizer: torch.optim.Optimizer) -> None:
+        """Says once that the job has another optimizer now. In a drain, and where a pipeline begins, a step calls none."""
+        if self._warned or self.draining or self.info.optimizer == "external":
+            return
+        self._warned = True
+        _log.warning(
+            "the job's method is %s now, with optimizer %s: %s is not called any more",
+            self.info.method,
+            self.info.optimizer,
+            type(optimizer).__name__,
+        )
 
     def _save_last(self) -> None:
         """Saves the state where psd drains: the next step may never come."""
@@ -387,10 +430,18 @@ class Trainer:
         stride = -(-self._n // _SAMPLED)
         return self._g._version, [p.grad for p, _ in self._grads], self._g.view(torch.int32)[::stride].clone()  # NaN too
 
+    @staticmethod
+    def _agree(n_samples: int | None, before: int | None) -> int:
+        """The samples of a step whose Trainer.backward, if any, was given `before`."""
+        if before is None:
+            return 1 if n_samples is None else n_samples
+        if n_samples not in (None, before):
+            raise ValueError(f"step: n_samples is {n_samples}, and Trainer.backward of this step was given {before}")
+        return before
+
     def _end_step(self, opened: _Reported, n_samples: int | None) -> None:
         """Ends the step that backward began."""
-        if n_samples not in (None, opened.n_samples):
-            raise ValueError(f"step: n_samples is {n_samples}, and Trainer.backward of this step was given {opened.n_samples}")
+        self._agree(n_samples, opened.n_samples)
         (version, grads, values), (now_version, now_grads, now_values) = opened.left, self._sample()
         if version != now_version or list(map(id, grads)) != list(map(id, now_grads)) or not torch.equal(values, now_values):
             self.close()
@@ -416,6 +467,7 @@ class Trainer:
 
     def _own_step(self, g: int) -> None:
         assert self.optimizer is not None
+        self._called, self._warned = True, False
         with self._place.own_step(g) as is_mean:
             for parameter, view in self._grads if is_mean else ():
                 parameter.grad = view
@@ -461,15 +513,21 @@ class Trainer:
         return self.worker.draining
 
     def pull(self) -> None:
-        """Copies the center into the model; the next step restarts from it."""
-        with self._place.call():
-            self.worker.pull(None, self._x_array)
-        self._save_last()
+        """Copies the center into the model; the next step restarts from it. Drained: psd has ended before."""
+        self._call(lambda: self.worker.pull(None, self._x_array))
 
     def wait(self) -> None:
-        """Waits for transfers that the last step started. Call it before reading the model after the last step."""
-        with self._place.call():
-            self.worker.wait()
+        """Waits for transfers that the last step started. Call it before reading the model after the last step. Drained: psd
+        ended before one took effect."""
+        self._call(self.worker.wait)
+
+    def _call(self, call: Callable[[], None]) -> None:
+        try:
+            with self._place.call():
+                call()
+        except Drained:
+            self._save_last()
+            raise
         self._save_last()
 
     def report(self, **metrics: float) -> None:
@@ -488,16 +546,17 @@ class Trainer:
 
     def save(self, path: _Path, user: Mapping[str, Any] | None = None) -> None:
         """Saves this worker's part of the job: its vector, the state of psd's method, the optimizer's state, PyTorch's
-        generators of the CPU and of the model's GPU, counters of the model, and `user`, which holds plain values and tensors. The
-        file is replaced atomically. One that was saved on a GPU can be resumed from on the CPU, and the other way round."""
+        generators of the CPU and of the model's GPU, counters of the model, and `user`, which holds plain values and tensors;
+        NumPy's scalars become Python's. The file is replaced atomically. One that was saved on a GPU can be resumed from on the
+        CPU, and the other way round."""
         out = io.BytesIO()
         torch.save(
             {
-                "optimizer": self.optimizer.state_dict() if self.optimizer is not None else None,
+                "optimizer": _plain(self.optimizer.state_dict()) if self.optimizer is not None else None,
                 "generator": torch.get_rng_state(),
                 "device_generator": self._place.generator_state(),
                 "buffers": local_buffers(self.model),
-                "user": dict(user or {}),
+                "user": _plain(dict(user or {})),
             },
             out,
         )
@@ -566,10 +625,11 @@ class Trainer:
         return files[::-1] if have[1] and not have[0] else files
 
     def resume(self, path: _Path) -> dict[str, Any]:
-        """Restores what save saved; call it before the first step. Returns `user`."""
+        """Restores what save saved; call it before the first step. Returns `user`. After DamagedState, which says why the file
+        cannot be read, all is as before."""
+        extra = self._read_extra(path)
         with self._place.call(x=False):
-            saved = self.worker.load(path, self._x_array)
-        extra = torch.load(io.BytesIO(saved), map_location="cpu", weights_only=True)
+            self.worker.load(path, self._x_array)
         if self.optimizer is not None and extra["optimizer"] is not None:
             self.optimizer.load_state_dict(extra["optimizer"])
         torch.set_rng_state(extra["generator"])
@@ -581,6 +641,14 @@ class Trainer:
                 mine[name].copy_(values)
         user: dict[str, Any] = extra["user"]
         return user
+
+    def _read_extra(self, path: _Path) -> dict[str, Any]:
+        saved = self.worker._saved_extra(path)
+        try:
+            extra = torch.load(io.BytesIO(saved), map_location="cpu", weights_only=True)
+            return {**extra, **{name: extra[name] for name in ("optimizer", "generator", "buffers", "user")}}
+        except Exception as why:
+            raise DamagedState(f"{os.fspath(path)!r} is not of Trainer.save, or PyTorch cannot read it: {why}") from why
 
     # -- Leaving --
 
@@ -609,11 +677,13 @@ def evaluate(
 ) -> dict[str, float]:
     """Copies the job's center, or its average, into `model`, which need not belong to a worker, and reports the
     "test_loss" and "test_accuracy" that score(model) returns. With both, a server that keeps the best center considers this
-    one, unless it is the average. Waits for the first worker of the job."""
+    one, unless it is the average. Waits for the first worker of the job; Drained: the server drained before it came."""
     entries = entries_of(model)
     x = np.zeros(entries[-1].offset + entries[-1].tensor.numel(), np.float32)
     with Worker(server, observer=True, **options) as observer:
         observer.begin([entry.described for entry in entries], x)
+        if observer.draining:
+            raise Drained("evaluate: the server drained before a worker had begun: there is no center; the model is as before")
         version = observer.info.center_version
         if average:
             observer.pull_average(None, x)
