@@ -508,8 +508,11 @@ static int check_end(struct psd *d)
                    why.text);
 }
 
+/* Other requests are served while the end is told: they read the lanes, and may begin writes. */
 static void tear_down(struct psd *d)
 {
+    if (d->status.http != NULL)
+        psd_tell_end(&d->status);
     finish_writes(d);
     psd_rejected_peers_close(&d->auth.rejected);
     for (uint32_t i = 0; i < d->lanes.n_own; i++) /* before their descriptors are closed */
@@ -519,10 +522,7 @@ static void tear_down(struct psd *d)
     psd_journal_close(&d->job);
     psd_zap_close(&d->auth.data);
     psd_transports_close(&d->lanes.transports);
-    if (d->status.http != NULL) {
-        psd_tell_end(&d->status);
-        psd_http_destroy(d->status.http);
-    }
+    psd_http_destroy(d->status.http);
     psd_control_close(&d->control);
     psd_follower_close(&d->cluster);
     uv_run(&d->loop, UV_RUN_NOWAIT);
