@@ -480,10 +480,11 @@ static void close_handle(uv_handle_t *handle, void *arg)
         uv_close(handle, NULL);
 }
 
-/* After the loop was stopped early: starts no new writes, and completes a checkpoint and history lines that
- * are being written. */
+/* After the loop was stopped early: leaves signals to the next loop, starts no new writes, and completes a
+ * checkpoint and history lines that are being written. */
 static void finish_writes(struct psd *d)
 {
+    psd_signals_stop(&d->signals);
     d->job.state = PSD_STATE_STOPPING;
     d->job.checkpointer.pending = 0;
     if (d->tick.data != NULL)
