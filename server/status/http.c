@@ -238,15 +238,17 @@ static void drop_gone(struct face *f)
     }
 }
 
-/* libmicrohttpd suspends the connection until it is resumed, and then calls on_request again. */
-static enum MHD_Result hold(struct face *f, struct request *r, struct MHD_Connection *c)
+/* libmicrohttpd suspends the connection until it is resumed, and then calls on_request again. What a POST
+ * asks for has been done: readers take no place of it. */
+static enum MHD_Result hold(struct face *f, struct request *r, struct MHD_Connection *c, bool reads)
 {
     struct psd_http *h = f->http;
+    int most = reads ? PSD_HTTP_MOST_HELD : 2 * PSD_HTTP_MOST_HELD;
     if (h->held_status != 0)
         return answer_held(h, c);
-    if (f->n_held == PSD_HTTP_MOST_HELD)
+    if (f->n_held >= most)
         drop_gone(f);
-    if (f->n_held == PSD_HTTP_MOST_HELD)
+    if (f->n_held >= most)
         return answer_json(
             c, MHD_HTTP_SERVICE_UNAVAILABLE,
             json_pack("{s:o}", "error", json_sprintf("%d requests already wait for the end", f->n_held)),
@@ -278,7 +280,7 @@ static enum MHD_Result answer_request(struct face *f, struct MHD_Connection *c, 
             MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, r->argument != NULL ? r->argument : "arg"),
             &a);
         if (a.held)
-            return hold(f, request, c);
+            return hold(f, request, c, is_read(method));
         return answer_with(c, a.status, a.content_type, a.body, a.body != NULL ? a.len_bytes : 0, NULL);
     }
     return known ? answer_not_allowed(f, c, method, path) : answer_unknown(f, c, path);
