@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -618,6 +619,44 @@ START_TEST(who_watches_takes_no_place_of_the_operators)
 }
 END_TEST
 
+static atomic_bool is_short;
+static atomic_int n_short;
+
+/* For psd and libmicrohttpd: the process has no descriptor left while is_short is set. */
+int accept4(int fd, __SOCKADDR_ARG peer, socklen_t *restrict len, int flags)
+{
+    if (!is_short)
+        return (int)syscall(SYS_accept4, fd, peer.__sockaddr__, len, flags);
+    n_short++;
+    errno = EMFILE;
+    return -1;
+}
+
+/* Also while a connection is held, at which libmicrohttpd does not look. */
+START_TEST(who_comes_while_descriptors_are_short_is_served_later)
+{
+    struct server s;
+    struct reply r;
+    start(&s, "none");
+    int held = ask_for_end("GET");
+    for (double end = unit_now_s() + UNIT_HANG_S; s.calls < 1 && unit_now_s() < end;)
+        unit_nap_ms(2);
+    is_short = true;
+    int early = ask_for_end("GET");
+    for (double end = unit_now_s() + UNIT_HANG_S; n_short < 1 && unit_now_s() < end;)
+        unit_nap_ms(2);
+    ck_assert_int_ge(n_short, 1);
+    is_short = false;
+    ck_assert_int_eq(ask(NULL, "GET", "/status", 0, &r), CURLE_OK);
+    ck_assert_int_eq(r.status, 200);
+    for (double end = unit_now_s() + UNIT_HANG_S; s.calls < 3 && unit_now_s() < end;)
+        unit_nap_ms(2);
+    stop(&s);
+    ck_assert_int_eq(status_of(held), 500);
+    ck_assert_int_eq(status_of(early), 500);
+}
+END_TEST
+
 /* As psctl top and the page do each time that they are opened; in weeks that is often. */
 START_TEST(who_has_hung_up_leaves_its_place)
 {
@@ -653,6 +692,7 @@ int main(void)
     tcase_add_test(tc, requests_that_are_held_are_answered_at_the_end);
     tcase_add_test(tc, pages_that_wait_take_no_place_of_the_operators);
     tcase_add_test(tc, who_watches_takes_no_place_of_the_operators);
+    tcase_add_test(tc, who_comes_while_descriptors_are_short_is_served_later);
     tcase_add_loop_test(tc, who_has_hung_up_leaves_its_place, 0, 2);
     tcase_add_test(tc, early_closes_leave_no_descriptor);
     tcase_add_loop_test(tc, who_fills_all_places_leaves_them, 0, 2);
