@@ -480,10 +480,11 @@ static void close_handle(uv_handle_t *handle, void *arg)
         uv_close(handle, NULL);
 }
 
-/* After the loop was stopped early: starts no new writes, and completes a checkpoint and history lines that
- * are being written. */
+/* After the loop was stopped early: leaves signals to the next loop, starts no new writes, and completes a
+ * checkpoint and history lines that are being written. */
 static void finish_writes(struct psd *d)
 {
+    psd_signals_stop(&d->signals);
     d->job.state = PSD_STATE_STOPPING;
     d->job.checkpointer.pending = 0;
     if (d->tick.data != NULL)
@@ -508,8 +509,11 @@ static int check_end(struct psd *d)
                    why.text);
 }
 
+/* Other requests are served while the end is told: they read the lanes, and may begin writes. */
 static void tear_down(struct psd *d)
 {
+    if (d->status.http != NULL)
+        psd_tell_end(&d->status);
     finish_writes(d);
     psd_rejected_peers_close(&d->auth.rejected);
     for (uint32_t i = 0; i < d->lanes.n_own; i++) /* before their descriptors are closed */
@@ -519,10 +523,7 @@ static void tear_down(struct psd *d)
     psd_journal_close(&d->job);
     psd_zap_close(&d->auth.data);
     psd_transports_close(&d->lanes.transports);
-    if (d->status.http != NULL) {
-        psd_tell_end(&d->status);
-        psd_http_destroy(d->status.http);
-    }
+    psd_http_destroy(d->status.http);
     psd_control_close(&d->control);
     psd_follower_close(&d->cluster);
     uv_run(&d->loop, UV_RUN_NOWAIT);

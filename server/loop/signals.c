@@ -56,3 +56,10 @@ int psd_signals_start(struct psd_signals *s, uv_loop_t *loop, const struct psd_s
     s->poll.data = s;
     return uv_poll_start(&s->poll, UV_READABLE, on_readable);
 }
+
+void psd_signals_stop(struct psd_signals *s)
+{
+    if (s->poll.data != NULL)
+        uv_close((uv_handle_t *)&s->poll, NULL);
+    s->poll.data = NULL;
+}

@@ -23,9 +23,12 @@ struct psd_signals {
  * with as blocked. May be called again. -errno. */
 int psd_signals_keep(const int *numbers, size_t n);
 
-/* Calls a row's function for each of its signals that has come or will come. rows: [n], of signals that are
- * kept; they outlive the loop. The handle is closed by a uv_walk over all handles. -errno. */
+/* Calls a row's function for each of its signals that has come or will come, until psd_signals_stop. rows:
+ * [n], of signals that are kept; they outlive the loop. -errno. */
 int psd_signals_start(struct psd_signals *s, uv_loop_t *loop, const struct psd_signal_row *rows, size_t n,
                       void *arg);
+
+/* From now on signals wait for the next loop. Closes the handle; s may be zeroed, or stopped already. */
+void psd_signals_stop(struct psd_signals *s);
 
 #endif

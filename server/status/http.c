@@ -1,6 +1,9 @@
 /* libmicrohttpd without its own thread: a uv_poll handle watches its epoll descriptor and a timer its next
  * timeout; both call MHD_run, which calls the handlers. There is one daemon for each listening socket,
- * because the allowed requests depend on the socket. */
+ * because the allowed requests depend on the socket.
+ *
+ * psd accepts the connections. libmicrohttpd, which has failed to do so for want of a descriptor, would not
+ * try again before a connection of its own ends, and it does not look at those that are held. */
 #include "server/status/http.h"
 
 #include <errno.h>
@@ -77,16 +80,16 @@ static int listen_on_loopback(const char *text, int *fd_out, char *address, size
 #define MAX_CONNECTIONS 64          /* per socket */
 #define MEMORY_BYTES    (32 * 1024) /* per connection: request line and headers */
 #define TIMEOUT_S       10u         /* of an idle connection */
-#define RUNS_TO_LISTEN  4           /* of libmicrohttpd, after connections were as many as may be */
-#define RUN_EVERY_MS    50          /* until then */
+#define ACCEPT_EVERY_MS 50          /* tried where all places or descriptors were taken */
 
 struct face {
     struct psd_http *http;
     int n_held;
     struct MHD_Daemon *daemon;
     bool read_only;
-    int runs_left; /* until it listens again */
-    uv_poll_t poll;
+    int listen_fd;
+    bool is_short; /* of places or descriptors: the timer accepts, not the listener */
+    uv_poll_t poll, listener;
     struct psd_timer timer;
 };
 
@@ -238,15 +241,17 @@ static void drop_gone(struct face *f)
     }
 }
 
-/* libmicrohttpd suspends the connection until it is resumed, and then calls on_request again. */
-static enum MHD_Result hold(struct face *f, struct request *r, struct MHD_Connection *c)
+/* libmicrohttpd suspends the connection until it is resumed, and then calls on_request again. What a POST
+ * asks for has been done: readers take no place of it. */
+static enum MHD_Result hold(struct face *f, struct request *r, struct MHD_Connection *c, bool reads)
 {
     struct psd_http *h = f->http;
+    int most = reads ? PSD_HTTP_MOST_HELD : 2 * PSD_HTTP_MOST_HELD;
     if (h->held_status != 0)
         return answer_held(h, c);
-    if (f->n_held == PSD_HTTP_MOST_HELD)
+    if (f->n_held >= most)
         drop_gone(f);
-    if (f->n_held == PSD_HTTP_MOST_HELD)
+    if (f->n_held >= most)
         return answer_json(
             c, MHD_HTTP_SERVICE_UNAVAILABLE,
             json_pack("{s:o}", "error", json_sprintf("%d requests already wait for the end", f->n_held)),
@@ -278,7 +283,7 @@ static enum MHD_Result answer_request(struct face *f, struct MHD_Connection *c, 
             MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, r->argument != NULL ? r->argument : "arg"),
             &a);
         if (a.held)
-            return hold(f, request, c);
+            return hold(f, request, c, is_read(method));
         return answer_with(c, a.status, a.content_type, a.body, a.body != NULL ? a.len_bytes : 0, NULL);
     }
     return known ? answer_not_allowed(f, c, method, path) : answer_unknown(f, c, path);
@@ -358,19 +363,30 @@ static void on_completed(void *arg, struct MHD_Connection *c, void **state,
 }
 
 static void on_timer(struct psd_timer *timer);
+static void on_connection(uv_poll_t *poll, int status, int events);
 
-/* At its limit libmicrohttpd stops to listen. It begins again in a run after that in which a connection has
- * ended, without an event that tells of it. */
-static bool wants_a_run(struct face *f)
+static bool is_full(const struct face *f)
 {
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(f->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
-    bool is_full = info != NULL && info->num_connections >= MAX_CONNECTIONS;
+    return info != NULL && info->num_connections >= MAX_CONNECTIONS;
+}
 
-    if (is_full)
-        f->runs_left = RUNS_TO_LISTEN;
-    else if (f->runs_left > 0)
-        f->runs_left--;
-    return f->runs_left > 0;
+static void accept_all(struct face *f)
+{
+    struct sockaddr_storage peer;
+    socklen_t len = sizeof peer;
+    int fd = -1;
+
+    while (!(f->is_short = is_full(f)) &&
+           (fd = accept4(f->listen_fd, (struct sockaddr *)&peer, &len, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
+        MHD_add_connection(f->daemon, fd, (struct sockaddr *)&peer, len); /* closes it where it fails */
+        len = sizeof peer;
+    }
+    f->is_short = f->is_short || errno != EAGAIN;
+    if (f->is_short)
+        uv_poll_stop(&f->listener);
+    else
+        uv_poll_start(&f->listener, UV_READABLE, on_connection);
 }
 
 static void run_face(struct face *f)
@@ -380,8 +396,8 @@ static void run_face(struct face *f)
     MHD_run(f->daemon);
     if (MHD_get_timeout(f->daemon, &timeout_ms) != MHD_YES)
         timeout_ms = UINT64_MAX;
-    if (wants_a_run(f) && timeout_ms > RUN_EVERY_MS)
-        timeout_ms = RUN_EVERY_MS;
+    if (f->is_short && timeout_ms > ACCEPT_EVERY_MS)
+        timeout_ms = ACCEPT_EVERY_MS;
     if (timeout_ms != UINT64_MAX)
         psd_timer_start(&f->timer, on_timer, timeout_ms, 0);
     else
@@ -390,7 +406,18 @@ static void run_face(struct face *f)
 
 static void on_timer(struct psd_timer *timer)
 {
-    run_face(timer->data);
+    struct face *f = timer->data;
+    if (f->is_short)
+        accept_all(f);
+    run_face(f);
+}
+
+static void on_connection(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    accept_all(poll->data);
+    run_face(poll->data);
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events)
@@ -418,31 +445,41 @@ static void on_timer_closed(uv_handle_t *handle)
     close_one(((struct face *)((struct psd_timer *)handle->data)->data)->http);
 }
 
-/* Serves listen_fd, which libmicrohttpd now owns and closes. */
+/* Serves listen_fd, which it owns from now on. After an error the loop may have a handle to close, which
+ * frees h. */
 static int open_face(struct psd_http *h, uv_loop_t *loop, int listen_fd, bool read_only, struct ps_error *err)
 {
     struct face *f = &h->faces[h->n_faces];
 
-    f->http = h;
-    f->read_only = read_only;
-    f->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, f,
-                                 MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_NOTIFY_COMPLETED,
-                                 on_completed, NULL, MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CONNECTIONS,
+    *f = (struct face){.http = h, .listen_fd = listen_fd, .read_only = read_only};
+    f->poll.data = f->listener.data = f;
+    f->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME, 0, NULL,
+                                 NULL, on_request, f, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
+                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CONNECTIONS,
                                  MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
                                  (size_t)MEMORY_BYTES, MHD_OPTION_END);
-    if (f->daemon == NULL)
+    if (f->daemon == NULL) {
+        close(listen_fd);
         return ps_fail(err, -ENOMEM, "status server: cannot start libmicrohttpd");
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(f->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-    if (info == NULL || uv_poll_init(loop, &f->poll, info->epoll_fd) < 0) {
-        MHD_stop_daemon(f->daemon);
-        return ps_fail(err, -ENOMEM, "status server: cannot watch its descriptor");
     }
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(f->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    if (info == NULL || uv_poll_init(loop, &f->poll, info->epoll_fd) < 0)
+        goto stop_daemon;
+    h->n_open++;
+    if (uv_poll_init(loop, &f->listener, listen_fd) < 0)
+        goto close_poll;
     psd_timer_init(loop, &f->timer, f);
-    f->poll.data = f;
     h->n_open += 2;
     h->n_faces++;
     uv_poll_start(&f->poll, UV_READABLE, on_poll);
+    uv_poll_start(&f->listener, UV_READABLE, on_connection);
     return 0;
+close_poll:
+    uv_close((uv_handle_t *)&f->poll, on_poll_closed);
+stop_daemon:
+    MHD_stop_daemon(f->daemon);
+    close(listen_fd);
+    return ps_fail(err, -ENOMEM, "status server: cannot watch its descriptors");
 }
 
 int psd_http_create(uv_loop_t *loop, const char *socket_path, const char *http,
@@ -462,7 +499,8 @@ int psd_http_create(uv_loop_t *loop, const char *socket_path, const char *http,
     }
     if ((rc = open_face(h, loop, h->socket.fd, false, err)) < 0) {
         ps_unix_socket_remove(&h->socket);
-        free(h);
+        if (h->n_open == 0)
+            free(h);
         return rc;
     }
     if (strcmp(http, "none") != 0 &&
@@ -499,8 +537,10 @@ void psd_http_release(struct psd_http *h, int status, const char *body)
     for (struct request *r = h->held; r != NULL; r = r->next)
         MHD_resume_connection(r->connection);
     for (int k = 0; k < MOST_RUNS && h->held != NULL; k++)
-        for (int i = 0; i < h->n_faces; i++)
+        for (int i = 0; i < h->n_faces; i++) {
+            accept_all(&h->faces[i]);
             MHD_run(h->faces[i].daemon);
+        }
 }
 
 void psd_http_destroy(struct psd_http *h)
@@ -510,9 +550,10 @@ void psd_http_destroy(struct psd_http *h)
     psd_http_release(h, MHD_HTTP_SERVICE_UNAVAILABLE, "{\"error\":\"psd is stopping\"}");
     ps_unix_socket_remove(&h->socket);
     for (int i = 0; i < h->n_faces; i++) {
-        uv_poll_stop(&h->faces[i].poll); /* before its descriptor is closed */
+        uv_close((uv_handle_t *)&h->faces[i].poll, on_poll_closed); /* before its descriptor is closed */
+        uv_close((uv_handle_t *)&h->faces[i].listener, on_poll_closed);
         MHD_stop_daemon(h->faces[i].daemon);
-        uv_close((uv_handle_t *)&h->faces[i].poll, on_poll_closed);
+        close(h->faces[i].listen_fd);
         psd_timer_close(&h->faces[i].timer, on_timer_closed);
     }
 }

@@ -5,7 +5,8 @@
  * Host there that is not loopback, 413 for a body above 64 KiB; all as {"error": sentence}. HEAD is GET
  * without the body. The headers of every answer forbid browsers to load or run anything from elsewhere.
  * Connections, their idle time and their memory are bounded. At most PSD_HTTP_MOST_HELD requests of each
- * socket may wait for an answer without a time limit; further ones get 503. */
+ * socket may wait for an answer without a time limit; further ones get 503. For a POST there are as many
+ * places more, that no reader gets. */
 #ifndef PSD_STATUS_HTTP_H
 #define PSD_STATUS_HTTP_H
 

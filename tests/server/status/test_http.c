@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -501,14 +502,17 @@ START_TEST(who_fills_all_places_leaves_them)
 }
 END_TEST
 
-/* A connection that has asked for the end, which nobody has answered yet. */
-static int ask_for_end(void)
+/* A connection that has asked for the end, which nobody has answered yet. method: GET as who watches, POST as
+ * the operator who drains. */
+static int ask_for_end(const char *method)
 {
-    static const char request[] = "POST /end HTTP/1.1\r\nHost: psd\r\nContent-Length: 0\r\n\r\n";
+    char request[100];
+    int len = snprintf(request, sizeof request, "%s /end HTTP/1.1\r\nHost: psd\r\nContent-Length: 0\r\n\r\n",
+                       method);
     struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = "psd.sock"};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ck_assert_int_eq(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
-    ck_assert_int_eq(send(fd, request, sizeof request - 1, MSG_NOSIGNAL), sizeof request - 1);
+    ck_assert_int_eq(send(fd, request, (size_t)len, MSG_NOSIGNAL), len);
     return fd;
 }
 
@@ -521,9 +525,9 @@ START_TEST(requests_that_are_held_are_answered_at_the_end)
     char text[2000];
     start(&s, "none");
     for (int i = 0; i < PSD_HTTP_MOST_HELD; i++)
-        fds[i] = ask_for_end();
+        fds[i] = ask_for_end("GET");
     for (double end = unit_now_s() + UNIT_HANG_S; r.status != 503 && unit_now_s() < end;) {
-        int one = ask_for_end(); /* the server takes them in its own time: held, or told */
+        int one = ask_for_end("GET"); /* the server takes them in its own time: held, or told */
         struct timeval soon = {.tv_usec = 200000};
         setsockopt(one, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon);
         ssize_t n = recv(one, text, sizeof text - 1, 0);
@@ -577,7 +581,7 @@ START_TEST(pages_that_wait_take_no_place_of_the_operators)
     start(&s, "tcp://127.0.0.1:0");
     for (int i = 0; i < PAGES; i++)
         pages[i] = ask_for_end_over_tcp(psd_http_address(s.http));
-    int drain = ask_for_end();
+    int drain = ask_for_end("POST");
     for (double end = unit_now_s() + UNIT_HANG_S; s.calls < PAGES + 1 && unit_now_s() < end;)
         unit_nap_ms(2);
     stop(&s);
@@ -592,6 +596,67 @@ START_TEST(pages_that_wait_take_no_place_of_the_operators)
 }
 END_TEST
 
+/* The same for those who watch by psctl top, over the operator's own socket. */
+START_TEST(who_watches_takes_no_place_of_the_operators)
+{
+    enum { DRAINS = 2 };
+    struct server s;
+    int viewers[PSD_HTTP_MOST_HELD], drains[DRAINS];
+    start(&s, "none");
+    for (int i = 0; i < PSD_HTTP_MOST_HELD + DRAINS; i++) {
+        int fd = ask_for_end(i < PSD_HTTP_MOST_HELD ? "GET" : "POST");
+        *(i < PSD_HTTP_MOST_HELD ? &viewers[i] : &drains[i - PSD_HTTP_MOST_HELD]) = fd;
+        for (double end = unit_now_s() + UNIT_HANG_S; s.calls <= i && unit_now_s() < end;)
+            unit_nap_ms(2);
+    }
+    int late = ask_for_end("GET");
+    ck_assert_int_eq(status_of(late), 503);
+    stop(&s);
+    for (int i = 0; i < PSD_HTTP_MOST_HELD; i++)
+        ck_assert_int_eq(status_of(viewers[i]), 500);
+    for (int i = 0; i < DRAINS; i++)
+        ck_assert_int_eq(status_of(drains[i]), 500);
+}
+END_TEST
+
+static atomic_bool is_short;
+static atomic_int n_short;
+
+/* For psd and libmicrohttpd: the process has no descriptor left while is_short is set. */
+int accept4(int fd, __SOCKADDR_ARG peer, socklen_t *restrict len, int flags)
+{
+    if (!is_short)
+        return (int)syscall(SYS_accept4, fd, peer.__sockaddr__, len, flags);
+    n_short++;
+    errno = EMFILE;
+    return -1;
+}
+
+/* Also while a connection is held, at which libmicrohttpd does not look. */
+START_TEST(who_comes_while_descriptors_are_short_is_served_later)
+{
+    struct server s;
+    struct reply r;
+    start(&s, "none");
+    int held = ask_for_end("GET");
+    for (double end = unit_now_s() + UNIT_HANG_S; s.calls < 1 && unit_now_s() < end;)
+        unit_nap_ms(2);
+    is_short = true;
+    int early = ask_for_end("GET");
+    for (double end = unit_now_s() + UNIT_HANG_S; n_short < 1 && unit_now_s() < end;)
+        unit_nap_ms(2);
+    ck_assert_int_ge(n_short, 1);
+    is_short = false;
+    ck_assert_int_eq(ask(NULL, "GET", "/status", 0, &r), CURLE_OK);
+    ck_assert_int_eq(r.status, 200);
+    for (double end = unit_now_s() + UNIT_HANG_S; s.calls < 3 && unit_now_s() < end;)
+        unit_nap_ms(2);
+    stop(&s);
+    ck_assert_int_eq(status_of(held), 500);
+    ck_assert_int_eq(status_of(early), 500);
+}
+END_TEST
+
 /* As psctl top and the page do each time that they are opened; in weeks that is often. */
 START_TEST(who_has_hung_up_leaves_its_place)
 {
@@ -602,7 +667,7 @@ START_TEST(who_has_hung_up_leaves_its_place)
     for (int i = 0; i <= OPENED; i++) {
         if (fd >= 0)
             close(fd);
-        fd = _i == 0 ? ask_for_end() : ask_for_end_over_tcp(psd_http_address(s.http));
+        fd = _i == 0 ? ask_for_end("GET") : ask_for_end_over_tcp(psd_http_address(s.http));
         for (double end = unit_now_s() + UNIT_HANG_S; s.calls <= i && unit_now_s() < end;)
             unit_nap_ms(2);
     }
@@ -626,6 +691,8 @@ int main(void)
     tcase_add_test(tc, bad_clients_do_not_block);
     tcase_add_test(tc, requests_that_are_held_are_answered_at_the_end);
     tcase_add_test(tc, pages_that_wait_take_no_place_of_the_operators);
+    tcase_add_test(tc, who_watches_takes_no_place_of_the_operators);
+    tcase_add_test(tc, who_comes_while_descriptors_are_short_is_served_later);
     tcase_add_loop_test(tc, who_has_hung_up_leaves_its_place, 0, 2);
     tcase_add_test(tc, early_closes_leave_no_descriptor);
     tcase_add_loop_test(tc, who_fills_all_places_leaves_them, 0, 2);

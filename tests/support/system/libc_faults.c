@@ -37,6 +37,27 @@ void shim_unset(void)
     unsetenv(SHIM_PAGE);
 }
 
+void shim_hold_end(struct shim_page *page)
+{
+    atomic_store(&page->hold_end, true);
+}
+
+bool shim_holds_end(const struct shim_page *page)
+{
+    double deadline = test_now_s() + test_slow_s(TEST_HANG_S);
+    while (!atomic_load(&page->is_held)) {
+        if (test_now_s() > deadline)
+            return false;
+        test_nap_s(0.002);
+    }
+    return true;
+}
+
+void shim_let_end(struct shim_page *page)
+{
+    atomic_store(&page->hold_end, false);
+}
+
 bool shim_leap(struct shim_page *page, const struct daemon *d, uint32_t seconds)
 {
     double deadline = test_now_s() + test_slow_s(TEST_HANG_S);

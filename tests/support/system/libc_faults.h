@@ -15,9 +15,10 @@
 struct shim_page {
     /* errno with which the call fails on files in a folder "checkpoints"; 0: no fault */
     _Atomic int write_errno, fsync_errno, rename_errno;
-    _Atomic uint64_t failed;       /* injected failures so far */
-    _Atomic int64_t wall_offset_s; /* added to the wall clock */
-    _Atomic int64_t ahead_ms;      /* added to the monotonic clock; only increases */
+    _Atomic uint64_t failed;        /* injected failures so far */
+    _Atomic bool hold_end, is_held; /* see shim_hold_end */
+    _Atomic int64_t wall_offset_s;  /* added to the wall clock */
+    _Atomic int64_t ahead_ms;       /* added to the monotonic clock; only increases */
 };
 
 struct daemon;
@@ -27,6 +28,13 @@ struct daemon;
 struct shim_page *shim_set(const char *library, const char *dir);
 /* Processes started later run without the library. */
 void shim_unset(void);
+
+/* Between these calls psd's main thread does not return from fdatasync. It calls it when psd has served a
+ * worker and ends, or restarts in place: after its loop, and when its lanes have stopped. The second one
+ * waits for this; false after TEST_HANG_S. */
+void shim_hold_end(struct shim_page *page);
+bool shim_holds_end(const struct shim_page *page);
+void shim_let_end(struct shim_page *page);
 
 /* Advances psd's monotonic clock in one step, and waits until psd has noticed: due events happen, but psd
  * treats the time as a suspension of its own, which does not count as silence of its peers. False after

@@ -62,6 +62,16 @@ int fsync(int fd)
     return page != NULL && fails(&page->fsync_errno, fd) ? -1 : NEXT(fsync)(fd);
 }
 
+int fdatasync(int fd)
+{
+    static const struct timespec moment = {.tv_nsec = 2000000};
+    while (page != NULL && atomic_load(&page->hold_end) && gettid() == getpid()) {
+        atomic_store(&page->is_held, true);
+        nanosleep(&moment, NULL);
+    }
+    return NEXT(fdatasync)(fd);
+}
+
 int renameat(int from_fd, const char *from, int to_fd, const char *to)
 {
     return page != NULL && fails(&page->rename_errno, to_fd) ? -1 : NEXT(renameat)(from_fd, from, to_fd, to);

@@ -3,8 +3,12 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/support/system/daemon.h"
 #include "tests/support/system/exchange_workers.h"
@@ -287,6 +291,65 @@ START_TEST(an_evaluator_that_comes_too_late_says_so_and_ends_well)
 }
 END_TEST
 
+/* A connection to the status socket that has asked for the page. */
+static int ask(const struct daemon *d, const char *page)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    char request[100];
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    snprintf(at.sun_path, sizeof at.sun_path, "%.107s", d->socket);
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+    int n = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: psd\r\n\r\n", page);
+    ck_assert_int_eq(send(fd, request, (size_t)n, MSG_NOSIGNAL), n);
+    return fd;
+}
+
+/* All that psd says until it closes the connection. */
+static void hear(int fd, char *text, size_t size)
+{
+    size_t n = 0;
+    for (ssize_t got = 1; got > 0 && n<size - 1; n += got> 0 ? (size_t)got : 0)
+        got = recv(fd, text + n, size - 1 - n, 0);
+    text[n] = 0;
+    close(fd);
+}
+
+/* One waits for the end and others ask for more: after psd's lanes have stopped, and before its socket is
+ * closed.
+ */
+START_TEST(what_is_asked_while_psd_ends_harms_nobody)
+{
+    static const char *const pages[] = {"/status", "/metrics", "/workers"};
+    enum { ASKED = 12 };
+    struct daemon d;
+    struct hand h;
+    int asked[ASKED];
+    static char text[1 << 17];
+    setenv("MALLOC_PERTURB_", "165", 1); /* a read of freed memory shows */
+    struct shim_page *page = start_to_leap(&d);
+    ck_assert_int_eq(hand_join(&h, d.endpoint, FLOATS), 0);
+    ck_assert(hand_left(&h));
+    hand_close(&h);
+    int end = ask(&d, "/end");
+    ck_assert(daemon_reaches(&d, "/status", "wait_for_end", 1, TEST_HANG_S));
+    shim_hold_end(page);
+    ck_assert_int_eq(kill(d.pid, SIGTERM), 0);
+    ck_assert(shim_holds_end(page));
+    for (int i = 0; i < ASKED; i++)
+        asked[i] = ask(&d, pages[i % 3]);
+    shim_let_end(page);
+    assert_exit_0(daemon_wait_exit(&d, TEST_HANG_S));
+    hear(end, text, sizeof text);
+    ck_assert_msg(strstr(text, "\"drain\":\"done\"") != NULL, "the end is '%s'", text);
+    for (int i = 0; i < ASKED; i++) {
+        hear(asked[i], text, sizeof text);
+        ck_assert_msg(text[0] == 0 || i % 3 != 0 || strstr(text, "\"updates_rejected\":0,") != NULL, "'%s'",
+                      text);
+    }
+    daemon_remove(&d);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -297,6 +360,7 @@ int main(void)
         an_unfinished_offer_is_not_saved,
         an_offer_left_unfinished_is_withdrawn,
         an_evaluator_that_comes_too_late_says_so_and_ends_well,
+        what_is_asked_while_psd_ends_harms_nobody,
     };
     return suite_run("drain", tests, sizeof tests / sizeof *tests, 10 * TEST_HANG_S);
 }
