@@ -132,8 +132,7 @@ wait_for_end() { # NAME-PATTERN SECONDS
             fi
             sleep 0.1
         done
-        status=0
-        wait "$pid" || status=$?
+        reap "$pid"
         name=${child[$pid]}
         unset "child[$pid]"
         ((status == 0)) || case $name in
@@ -180,8 +179,9 @@ servers_run() {
 }
 
 end_one() { # PID
+    local status
     kill -TERM -- "-$1" 2>/dev/null || true
-    wait "$1" || true
+    reap "$1"
     unset "child[$1]"
 }
 

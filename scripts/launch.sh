@@ -342,8 +342,7 @@ check_servers() {
     local pid status
     for pid in "${!child[@]}"; do
         if [[ ${child[$pid]} == psd-* ]] && ! kill -0 "$pid" 2>/dev/null; then
-            status=0
-            wait "$pid" || status=$?
+            reap "$pid"
             fail_child "${child[$pid]}" "$status"
         fi
     done

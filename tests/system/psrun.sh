@@ -186,7 +186,7 @@ by_itself() {
     mkdir -p "$folder/$name"
     status=0
     # shellcheck disable=SC2016 # for the shell that it starts
-    root=$root run_dir=$folder/$name timeout "$((300 * slow))" bash -c 'set -euo pipefail
+    root=$root run_dir=$folder/$name LD_PRELOAD=${preload-${LD_PRELOAD-}} timeout -k 10 "$((300 * slow))" bash -c 'set -euo pipefail
         for part in lib job launch await; do source "$root/scripts/$part.sh"; done
         trap clean_up EXIT
         '"$1" >"$folder/out" 2>&1 </dev/null || status=$?
@@ -223,6 +223,33 @@ by_itself 'start evaluator sleep 10000
     wait_for_end evaluator 1
     echo "the job goes on"'
 { ((status == 0)) && says 'the evaluator did not end within 1 s' && says '^the job goes on'; } || fail "a slow evaluator: status $status"
+
+# A trap that runs just as bash reaps a child makes bash take this child for running: SIGTERM as a pause ends, SIGUSR1 as a
+# worker does.
+preload=$PSD_BUILD/tests/support/libpsdreaped.so
+# shellcheck disable=SC2016 # for the shell that it starts
+by_itself 'unset LD_PRELOAD
+    cd "$run_dir"
+    start client-0 setpriv --pdeathsig KILL sleep 10000
+    trap "exit 130" TERM
+    : >TERM
+    while [[ -e TERM ]]; do await_child; done'
+((status == 130)) || fail "SIGTERM as a pause ends: status $status"
+# shellcheck disable=SC2016 # for the shell that it starts
+by_itself 'unset LD_PRELOAD
+    cd "$run_dir"
+    rm -f waits
+    sleep() { [[ $BASHPID == "$$" ]] || exec setpriv --pdeathsig KILL sleep 10000; command sleep "$@"; } # no pause ends first
+    start client-1 setpriv --pdeathsig KILL sleep 10000
+    start client-0 sh -c "until [ -e waits ]; do sleep 0.1; done"
+    trap "echo a signal" USR1
+    : >USR1
+    pid=
+    until [[ -n $pid ]]; do await_child; done
+    echo "${child[$pid]} ended with status $status"
+    unset "child[$pid]"'
+{ ((status == 0)) && says '^a signal' && says '^client-0 ended with status 127'; } || fail "SIGUSR1 as a worker ends: status $status"
+unset preload
 
 # background NAME ARGUMENT...: until both workers have made steps.
 background() {
