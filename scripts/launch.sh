@@ -54,7 +54,7 @@ plan_cliques() {
     members=$((workers / clients))
 }
 
-# With servers on_loss is a key of psd; psrun reads it where it is a setting.
+# With servers on_loss is a key of psd. Where only the configuration has it, psrun asks psd for it: learn_on_loss.
 check_on_loss() {
     case $on_loss in
     '') [[ " ${job_settings[*]} " != *" clique.on_loss=shrink "* ]] || on_loss=shrink ;;
