@@ -309,9 +309,9 @@ key_of() { # NAME: prints psworker's option and value on two lines; nothing with
 
 # -- servers --------------------------------------------------------------------------------------------------------------
 
-# psd's working directory is the run folder, so that the relative path of the socket is short.
+# psd's working directory is the run folder, so that the relative path of the socket is short. tell_head expects it there.
 start_server() { # SHARD
-    local host=${hosts[$1 % ${#hosts[@]}]} options=(--state-dir "state-$1")
+    local host=${hosts[$1 % ${#hosts[@]}]} options=(--state-dir "state-$1" --set status.socket=psd.sock)
     if (($1 == 0)); then
         options+=(--endpoint-file endpoint)
     else

@@ -95,6 +95,9 @@ psrun --run-dir "$folder/limited" --data digits --workers 2 --method async-easgd
 { ((status == 0)) && says 'the time limit of 4 s is reached' && says '^client-1 +(drained|late)' && ! says 'failed' &&
     [[ $(<"$folder/limited/exit") == 0 ]]; } || fail "limited: status $status"
 none_left
+# psrun finds psd whatever socket the configuration has.
+printf 'status: {socket: %s}\n' "$folder/other.sock" >"$folder/socket.yaml"
+finishes socket --workers 1 --config "$folder/socket.yaml" -- "${worker[@]}"
 finishes alone --workers 2 --servers 0 --method d-sync -- "${worker[@]}"
 finishes single --workers 1 --servers 0 --method msgd -- "${worker[@]}"
 if command -v mpirun >/dev/null && [[ -e $PSD_BUILD/client/libpsclique-mpi.so.0 ]]; then
