@@ -98,6 +98,14 @@ none_left
 # psrun finds psd whatever socket the configuration has.
 printf 'status: {socket: %s}\n' "$folder/other.sock" >"$folder/socket.yaml"
 finishes socket --workers 1 --config "$folder/socket.yaml" -- "${worker[@]}"
+# Workers find it, too, and are admitted, whatever address and keys the configuration has.
+for key in center other; do
+    "$PSD_BUILD/server/ctl/psctl" keygen "$folder/$key.key" --name "$key" >"$folder/allow" || fail "keyed: no key"
+done
+printf 'listen: tcp://0.0.0.0:0\nadvertise: 192.0.2.7\nauth: {key: %s, allow: %s}\n' "$folder/center.key" "$folder/allow" >"$folder/keyed.yaml"
+finishes keyed --workers 1 --config "$folder/keyed.yaml" -- "${worker[@]}"
+finishes insecure --workers 1 --config "$folder/keyed.yaml" --insecure -- "${worker[@]}"
+finishes curve --workers 1 --config "$folder/keyed.yaml" --curve -- "${worker[@]}"
 finishes alone --workers 2 --servers 0 --method d-sync -- "${worker[@]}"
 finishes single --workers 1 --servers 0 --method msgd -- "${worker[@]}"
 if command -v mpirun >/dev/null && [[ -e $PSD_BUILD/client/libpsclique-mpi.so.0 ]]; then
