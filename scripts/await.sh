@@ -16,6 +16,12 @@ learn_admission() {
     [[ -n $admission || -n $failure_policy ]] || say "psd does not report its admission: a worker that fails ends the job"
 }
 
+# Called at the start, too: the configuration may have it.
+learn_on_loss() {
+    [[ -z $on_loss ]] && ((members > 1)) || return 0
+    on_loss=$(ask_head 10 --json config | grep -o '"on_loss": *"[a-z]*"' | cut -d '"' -f 4) || on_loss=
+}
+
 # Whether the worker found no psd because the job had already ended normally. Such a client has not failed.
 came_late() { # CLIENT STATUS
     "$servers_ended" && "$is_psworker" && [[ -z $join_dir ]] && (($2 == exit_server)) &&
@@ -132,8 +138,7 @@ wait_for_end() { # NAME-PATTERN SECONDS
             fi
             sleep 0.1
         done
-        status=0
-        wait "$pid" || status=$?
+        reap "$pid"
         name=${child[$pid]}
         unset "child[$pid]"
         ((status == 0)) || case $name in
@@ -180,8 +185,9 @@ servers_run() {
 }
 
 end_one() { # PID
+    local status
     kill -TERM -- "-$1" 2>/dev/null || true
-    wait "$1" || true
+    reap "$1"
     unset "child[$1]"
 }
 
@@ -202,6 +208,7 @@ run_job() {
     if ((servers > 0)); then
         start_servers
         learn_admission
+        learn_on_loss
         say "psd is ready: psctl --socket $run_dir/state-0/psd.sock top    (on ${hosts[0]})"
     elif [[ -n $join_dir ]]; then
         wait_for_endpoint

@@ -215,13 +215,24 @@ end_children() { # PATTERN
     done
 }
 
+# Sets status of a child that has ended, or was told to. If a trap ran just as bash reaped it, bash takes it for running ever
+# after, and `wait` would block until all children have ended: then 127, with which `wait` says that it does not know one.
+reap() { # PID
+    status=0
+    if ! kill -0 "$1" 2>/dev/null && jobs -rp | grep -x "$1" >/dev/null; then
+        status=127
+    else
+        wait "$1" || status=$?
+    fi
+}
+
 # Sets pid and status of a child that has ended; pid is empty where a trap has run, or nothing ended for a while. Of several
 # that a signal ends at once bash tells, and forgets them: `wait -n` never returns those.
 await_child() {
     pid='' status=0
     for pid in "${!child[@]}"; do
         if ! kill -0 "$pid" 2>/dev/null; then
-            wait "$pid" || status=$?
+            reap "$pid"
             return
         fi
     done
@@ -235,8 +246,7 @@ await_child() {
 
 end_pause() {
     [[ -n $pause_pid ]] || return 0
-    kill "$pause_pid" 2>/dev/null || true
-    wait "$pause_pid" 2>/dev/null || true
+    ! kill "$pause_pid" 2>/dev/null || wait "$pause_pid" 2>/dev/null || true
     pause_pid=
 }
 
@@ -258,16 +268,24 @@ say_all_unsaved() {
     for pid in "${!child[@]}"; do
         [[ ${child[$pid]} == psd* ]] || continue
         ! kill -0 "$pid" 2>/dev/null || continue
-        status=0
-        wait "$pid" || status=$?
+        reap "$pid"
         say_unsaved "${child[$pid]}" "$status"
     done
+}
+
+# Not counting those that bash takes for running (see reap).
+children_run() {
+    local pid
+    for pid in $(jobs -rp); do
+        ! kill -0 "$pid" 2>/dev/null || return 0
+    done
+    return 1
 }
 
 # Waits for children that were told to end.
 await_ends() {
     local end=$((SECONDS + job_grace))
-    while [[ -n $(jobs -rp) ]] && ((SECONDS <= end)); do
+    while children_run && ((SECONDS <= end)); do
         sleep 0.1
     done
 }
@@ -280,7 +298,7 @@ clean_up() {
     end_pause
     end_children '*'
     await_ends
-    if [[ -n $(jobs -rp) ]]; then
+    if children_run; then
         end_children 'psd*' # the second signal: it saves the center without those it waits for
         await_ends
     fi
@@ -309,11 +327,11 @@ fail_child() { # NAME STATUS
 job_start_psd() {
     start psd "${job_place[@]}" "$build/server/psd" --config "$run_dir/psd.yaml" "${job_settings[@]}"
     psd_pid=$last_pid
-    local waited status=0
+    local waited status
     for ((waited = 0; waited < 100; waited++)); do
         [[ ! -s $run_dir/endpoint ]] || return 0
         if ! kill -0 "$psd_pid" 2>/dev/null; then
-            wait "$psd_pid" || status=$?
+            reap "$psd_pid"
             fail_child psd "$status"
         fi
         sleep 0.1
@@ -425,14 +443,15 @@ is_accurate() {
 }
 
 end_watch() { # PID
+    local status
     kill -TERM "$1"
-    wait "$1" || true
+    reap "$1"
     unset "child[$1]"
 }
 
 finish() { # PID: waits for a child that was told to end
-    local name=${child[$1]} status=0
-    wait "$1" || status=$?
+    local name=${child[$1]} status
+    reap "$1"
     unset "child[$1]"
     [[ $status -eq 0 ]] || fail_child "$name" "$status"
 }

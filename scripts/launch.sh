@@ -54,7 +54,7 @@ plan_cliques() {
     members=$((workers / clients))
 }
 
-# With servers on_loss is a key of psd; psrun reads it where it is a setting.
+# With servers on_loss is a key of psd. Where only the configuration has it, psrun asks psd for it: learn_on_loss.
 check_on_loss() {
     case $on_loss in
     '') [[ " ${job_settings[*]} " != *" clique.on_loss=shrink "* ]] || on_loss=shrink ;;
@@ -309,9 +309,9 @@ key_of() { # NAME: prints psworker's option and value on two lines; nothing with
 
 # -- servers --------------------------------------------------------------------------------------------------------------
 
-# psd's working directory is the run folder, so that the relative path of the socket is short.
+# psd's working directory is the run folder, so that the relative path of the socket is short. tell_head expects it there.
 start_server() { # SHARD
-    local host=${hosts[$1 % ${#hosts[@]}]} options=(--state-dir "state-$1")
+    local host=${hosts[$1 % ${#hosts[@]}]} key=none allow=none options=(--state-dir "state-$1" --set status.socket=psd.sock)
     if (($1 == 0)); then
         options+=(--endpoint-file endpoint)
     else
@@ -320,11 +320,11 @@ start_server() { # SHARD
     ((servers == 1)) || options+=(--shard "$1/$servers" --set "servers.wait_s=$start_timeout")
     ! "$resume" || options+=(--resume)
     backend_listen "$host"
-    options+=(--listen "$listen_url" ${listen_name:+--set "advertise=$listen_name"})
     case $protection in
-    curve) options+=(--set "auth.key=$(yaml_text "$run_dir/keys/center")" --set "auth.allow=$(yaml_text "$run_dir/keys/allow")") ;;
+    curve) key=$(yaml_text "$run_dir/keys/center") allow=$(yaml_text "$run_dir/keys/allow") ;;
     insecure) options+=(--set insecure=true) ;;
     esac
+    options+=(--listen "$listen_url" --set "advertise=$listen_name" --set "auth.key=$key" --set "auth.allow=$allow")
     backend_on "$host" "psd-$1"
     start "psd-$1" "${place[@]}" env -C "$run_dir" "$psd_program" "${psd_options[@]}" "${options[@]}"
 }
@@ -342,8 +342,7 @@ check_servers() {
     local pid status
     for pid in "${!child[@]}"; do
         if [[ ${child[$pid]} == psd-* ]] && ! kill -0 "$pid" 2>/dev/null; then
-            status=0
-            wait "$pid" || status=$?
+            reap "$pid"
             fail_child "${child[$pid]}" "$status"
         fi
     done

@@ -95,6 +95,17 @@ psrun --run-dir "$folder/limited" --data digits --workers 2 --method async-easgd
 { ((status == 0)) && says 'the time limit of 4 s is reached' && says '^client-1 +(drained|late)' && ! says 'failed' &&
     [[ $(<"$folder/limited/exit") == 0 ]]; } || fail "limited: status $status"
 none_left
+# psrun finds psd whatever socket the configuration has.
+printf 'status: {socket: %s}\n' "$folder/other.sock" >"$folder/socket.yaml"
+finishes socket --workers 1 --config "$folder/socket.yaml" -- "${worker[@]}"
+# Workers find it, too, and are admitted, whatever address and keys the configuration has.
+for key in center other; do
+    "$PSD_BUILD/server/ctl/psctl" keygen "$folder/$key.key" --name "$key" >"$folder/allow" || fail "keyed: no key"
+done
+printf 'listen: tcp://0.0.0.0:0\nadvertise: 192.0.2.7\nauth: {key: %s, allow: %s}\n' "$folder/center.key" "$folder/allow" >"$folder/keyed.yaml"
+finishes keyed --workers 1 --config "$folder/keyed.yaml" -- "${worker[@]}"
+finishes insecure --workers 1 --config "$folder/keyed.yaml" --insecure -- "${worker[@]}"
+finishes curve --workers 1 --config "$folder/keyed.yaml" --curve -- "${worker[@]}"
 finishes alone --workers 2 --servers 0 --method d-sync -- "${worker[@]}"
 finishes single --workers 1 --servers 0 --method msgd -- "${worker[@]}"
 if command -v mpirun >/dev/null && [[ -e $PSD_BUILD/client/libpsclique-mpi.so.0 ]]; then
@@ -133,21 +144,28 @@ psrun --run-dir "$folder/own" --workers 2 --method async-easgd --set learning_ra
 { ((status == 0)) && grep -q 'the center is' "$folder/own/client-1.log" && grep -q 'worker 1 of' "$folder/own/client-1.log"; } ||
     fail "own: status $status"
 
-# A member of a clique is killed when all train; the others go on.
-name=lossy
-cat >"$folder/tree/nets/worker/psworker" <<END
+# loses_one NAME ARGUMENT...: a member of a clique is killed when all train; the others go on.
+loses_one() {
+    name=$1
+    shift
+    cat >"$folder/tree/nets/worker/psworker" <<END
 #!/bin/bash
 [[ "\$*" == *"--member 1 "* ]] || exec "$PSD_BUILD/nets/worker/psworker" "\$@"
 "$PSD_BUILD/nets/worker/psworker" "\$@" &
-until [[ \$(grep -l 'begins to train' "$folder/lossy/client-0."[0-2].log | wc -l) -eq 3 ]]; do sleep 0.1; done
+until [[ \$(grep -l 'begins to train' "$folder/$name/client-0."[0-2].log | wc -l) -eq 3 ]]; do sleep 0.1; done
 kill -KILL \$!
 exit 137
 END
-PSD_BUILD=$folder/tree psrun --run-dir "$folder/lossy" --data digits --workers 3 --clients 1 --method mpi-asgd --on-loss shrink --every 0 \
-    -- psworker --net linear --batch 8 --threads 1 --steps 200 --step-ms 20
-{ ((status == 3)) && says 'client-0.1 ended with status 137 .*; its clique goes on without it' && says '^client-0 +finished +3 +200' &&
-    grep -q 'goes on with 2 of 3 members' "$folder/lossy/psd-0.log"; } || fail "lossy: status $status"
-none_left
+    PSD_BUILD=$folder/tree psrun --run-dir "$folder/$name" --data digits --workers 3 --clients 1 "$@" --every 0 \
+        -- psworker --net linear --batch 8 --threads 1 --steps 200 --step-ms 20
+    { ((status == 3)) && says 'client-0.1 ended with status 137 .*; its clique goes on without it' && says '^client-0 +finished +3 +200' &&
+        grep -q 'goes on with 2 of 3 members' "$folder/$name/psd-0.log"; } || fail "$name: status $status"
+    none_left
+}
+
+loses_one lossy --method mpi-asgd --on-loss shrink
+printf 'method: mpi-asgd\nclique: {on_loss: shrink}\n' >"$folder/shrink.yaml"
+loses_one lossy-file --config "$folder/shrink.yaml"
 
 refuses '"wait"; allowed: end, shrink' --workers 2 --clients 1 --on-loss wait -- "${worker[@]}"
 refuses 'shrink with --mpi; allowed: end, or --ring' --workers 2 --clients 1 --mpi --on-loss shrink -- "${worker[@]}"
@@ -186,7 +204,7 @@ by_itself() {
     mkdir -p "$folder/$name"
     status=0
     # shellcheck disable=SC2016 # for the shell that it starts
-    root=$root run_dir=$folder/$name timeout "$((300 * slow))" bash -c 'set -euo pipefail
+    root=$root run_dir=$folder/$name LD_PRELOAD=${preload-${LD_PRELOAD-}} timeout -k 10 "$((300 * slow))" bash -c 'set -euo pipefail
         for part in lib job launch await; do source "$root/scripts/$part.sh"; done
         trap clean_up EXIT
         '"$1" >"$folder/out" 2>&1 </dev/null || status=$?
@@ -223,6 +241,33 @@ by_itself 'start evaluator sleep 10000
     wait_for_end evaluator 1
     echo "the job goes on"'
 { ((status == 0)) && says 'the evaluator did not end within 1 s' && says '^the job goes on'; } || fail "a slow evaluator: status $status"
+
+# A trap that runs just as bash reaps a child makes bash take this child for running: SIGTERM as a pause ends, SIGUSR1 as a
+# worker does.
+preload=$PSD_BUILD/tests/support/libpsdreaped.so
+# shellcheck disable=SC2016 # for the shell that it starts
+by_itself 'unset LD_PRELOAD
+    cd "$run_dir"
+    start client-0 setpriv --pdeathsig KILL sleep 10000
+    trap "exit 130" TERM
+    : >TERM
+    while [[ -e TERM ]]; do await_child; done'
+((status == 130)) || fail "SIGTERM as a pause ends: status $status"
+# shellcheck disable=SC2016 # for the shell that it starts
+by_itself 'unset LD_PRELOAD
+    cd "$run_dir"
+    rm -f waits
+    sleep() { [[ $BASHPID == "$$" ]] || exec setpriv --pdeathsig KILL sleep 10000; command sleep "$@"; } # no pause ends first
+    start client-1 setpriv --pdeathsig KILL sleep 10000
+    start client-0 sh -c "until [ -e waits ]; do sleep 0.1; done"
+    trap "echo a signal" USR1
+    : >USR1
+    pid=
+    until [[ -n $pid ]]; do await_child; done
+    echo "${child[$pid]} ended with status $status"
+    unset "child[$pid]"'
+{ ((status == 0)) && says '^a signal' && says '^client-0 ended with status 127'; } || fail "SIGUSR1 as a worker ends: status $status"
+unset preload
 
 # background NAME ARGUMENT...: until both workers have made steps.
 background() {
