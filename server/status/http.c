@@ -393,6 +393,8 @@ static void run_face(struct face *f)
 {
     MHD_UNSIGNED_LONG_LONG timeout_ms;
 
+    if (f->is_short)
+        accept_all(f);
     MHD_run(f->daemon);
     if (MHD_get_timeout(f->daemon, &timeout_ms) != MHD_YES)
         timeout_ms = UINT64_MAX;
@@ -406,10 +408,7 @@ static void run_face(struct face *f)
 
 static void on_timer(struct psd_timer *timer)
 {
-    struct face *f = timer->data;
-    if (f->is_short)
-        accept_all(f);
-    run_face(f);
+    run_face(timer->data);
 }
 
 static void on_connection(uv_poll_t *poll, int status, int events)
