@@ -85,10 +85,29 @@ data_preset() { # SPEC
     esac
 }
 
+# The paths of the files in a folder and in its tar files, as psworker finds them there, or in a tar file.
+list_files() { # DIR|FILE.tar
+    local split tar
+    if [[ ! -d $1 ]]; then
+        list_members "$1" ''
+        return
+    fi
+    (cd "$1" && find -L . -type f)
+    for split in '' train/ val/ test/ validation/; do
+        for tar in "$1/$split"*.tar; do
+            list_members "$tar" "$split"
+        done
+    done
+}
+
+list_members() { # FILE.tar PREFIX
+    { tar -tf "$1" 2>/dev/null || true; } | sed "s,^\(\./\)*,$2,"
+}
+
 # The classes and training images of a folder or tar file with a folder of images for each class, in train/ where that
 # exists; otherwise nine of ten images are for training. Where nothing can be read, which psworker reports: 2 and 1.
 count_images() { # DIR|FILE.tar
-    { if [[ -d $1 ]]; then (cd "$1" && find -L . -type f); else tar -tf "$1" 2>/dev/null || true; fi; } |
+    list_files "$1" |
         awk -F / 'tolower($0) ~ /\.(jpg|jpeg|png)$/ && NF > 1 {
             split_of = "all"
             for (i = 1; i + 2 <= NF; i++) if ($i == "train") split_of = "train"

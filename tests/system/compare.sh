@@ -149,19 +149,24 @@ for out in "$dir"/epochs/sync-sgd-seed1/worker-[01].log "$dir"/psworker-[01].out
     grep -q '"event":"finished".*"step":8,' "$out" || wrong "$out has not 8 steps: $(tail -n 2 "$out")"
 done
 
-# Folders of images and their archives: three classes, of 4 training images each, which test images and other files do not
-# change; without train/ nine of ten images.
+# Folders of images, their archives, and folders of archives: three classes, of 4 training images each, which test images and
+# other files do not change; without train/ nine of ten images.
 for class in a b c; do
     mkdir -p "$dir/photos/train/$class" "$dir/photos/val/$class"
     touch "$dir/photos/train/$class"/{1.jpg,2.JPEG,3.png,4.jpg,notes.txt} "$dir/photos/val/$class"/{5,6}.jpg
 done
 mkdir -p "$dir/flat/a" "$dir/flat/b"
 touch "$dir"/flat/{a,b}/{0,1,2,3,4}.png
+mkdir -p "$dir"/split/{train,val} "$dir/whole"
 tar -cf "$dir/photos.tar" -C "$dir" photos
+cp "$dir/photos.tar" "$dir/whole"
+tar -cf "$dir/split/train/0.tar" -C "$dir/photos/train" ./a ./b
+tar -cf "$dir/split/train/1.tar" -C "$dir/photos/train" c
+tar -cf "$dir/split/val/0.tar" -C "$dir/photos/val" .
 preset() { # SPEC
     root=$root bash -c 'source "$root/scripts/lib.sh"; source "$root/scripts/job.sh"; data_preset "$1"' _ "$1"
 }
-for what in photos photos.tar; do
+for what in photos photos.tar whole split; do
     [[ $(preset "images:$dir/$what") == "resnet18:classes=3,size=128 40 12" ]] || wrong "$what: $(preset "images:$dir/$what")"
 done
 [[ $(preset "images:$dir/flat") == "resnet18:classes=2,size=128 40 9" ]] || wrong "flat: $(preset "images:$dir/flat")"
