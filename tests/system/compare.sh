@@ -120,6 +120,9 @@ compare async-easgd sgd --steps 100000000 --seconds 1 --out "$dir/cut" || wrong 
 [[ $(wc -l <"$dir/cut/runs.tsv") -eq 3 ]] || wrong "runs that are cut are no results: $(<"$dir/table")"
 compare async-easgd sgd --steps 100000000 --until 0.5 --out "$dir/until" || wrong "exit $?: $(<"$dir/log")"
 awk -F '\t' 'NR > 1 && $11 < 0.5 { exit 1 }' "$dir/until/runs.tsv" || wrong "ended below 0.5: $(<"$dir/until/runs.tsv")"
+if command -v mpirun >/dev/null && [[ -e $PSD_BUILD/client/libpsclique-mpi.so.0 ]]; then
+    compare mpi-sgd:members=2,clique=mpi --steps 100000000 --until 0.5 --out "$dir/mpi" || wrong "over mpirun: exit $?: $(<"$dir/log")"
+fi
 
 # Two workers in one clique: psd has one client, whose messages are half as many; of pipe-sgd it has copies.
 compare mpi-sgd:members=2 pipe-sgd:clique.publish=8,clique.codec=fp16 --seeds 1 --out "$dir/cliques" ||
