@@ -29,6 +29,7 @@ job_seconds=      # time limit of the workers
 job_until=        # test accuracy at which they stop
 job_may_diverge=false # true: diverged workers are listed in $run_dir/diverged, and the others continue
 declare -A child=() # process id -> name; its log is $run_dir/<name>.log
+declare -A over_mpirun=() # process id -> true: this child is an mpirun of psworkers
 pause_pid= # of await_child
 at_end=()         # functions that clean_up calls last
 socket=
@@ -85,10 +86,29 @@ data_preset() { # SPEC
     esac
 }
 
+# The paths of the files in a folder and in its tar files, as psworker finds them there, or in a tar file.
+list_files() { # DIR|FILE.tar
+    local split tar
+    if [[ ! -d $1 ]]; then
+        list_members "$1" ''
+        return
+    fi
+    (cd "$1" && find -L . -type f)
+    for split in '' train/ val/ test/ validation/; do
+        for tar in "$1/$split"*.tar; do
+            list_members "$tar" "$split"
+        done
+    done
+}
+
+list_members() { # FILE.tar PREFIX
+    { tar -tf "$1" 2>/dev/null || true; } | sed "s,^\(\./\)*,$2,"
+}
+
 # The classes and training images of a folder or tar file with a folder of images for each class, in train/ where that
 # exists; otherwise nine of ten images are for training. Where nothing can be read, which psworker reports: 2 and 1.
 count_images() { # DIR|FILE.tar
-    { if [[ -d $1 ]]; then (cd "$1" && find -L . -type f); else tar -tf "$1" 2>/dev/null || true; fi; } |
+    list_files "$1" |
         awk -F / 'tolower($0) ~ /\.(jpg|jpeg|png)$/ && NF > 1 {
             split_of = "all"
             for (i = 1; i + 2 <= NF; i++) if ($i == "train") split_of = "train"
@@ -211,7 +231,17 @@ end_children() { # PATTERN
     local pid
     for pid in "${!child[@]}"; do
         # shellcheck disable=SC2053 # a pattern
-        [[ ${child[$pid]} != $1 ]] || kill -TERM -- "-$pid" 2>/dev/null || true
+        [[ ${child[$pid]} != $1 || -n ${over_mpirun[$pid]-} ]] || kill -TERM -- "-$pid" 2>/dev/null || true
+    done
+    end_over_mpirun "$1"
+}
+
+# mpirun would kill its psworkers a second after SIGTERM. It passes SIGUSR2 on to them, at which they end as at SIGTERM.
+end_over_mpirun() { # PATTERN
+    local pid
+    for pid in "${!child[@]}"; do
+        # shellcheck disable=SC2053 # a pattern
+        [[ ${child[$pid]} != $1 || -z ${over_mpirun[$pid]-} ]] || kill -USR2 "$pid" 2>/dev/null || true
     done
 }
 
@@ -353,6 +383,7 @@ job_start_mpi() {
     start worker-0 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe --bind-to none \
         -np "$workers" "$build/nets/worker/psworker" --server "@$run_dir/endpoint" --net "$net" --data "$data" \
         --batch "$batch" --steps "$steps" --seed "$seed" --clique mpi --members "$job_members" "${given_options[@]}" "${worker_options[@]}"
+    over_mpirun[$last_pid]=true
 }
 
 # Ranks are set explicitly: they and the seed determine the run.
@@ -385,10 +416,7 @@ job_start_evaluator() {
 
 # A stopped worker ends successfully; its results so far count.
 stop_workers() {
-    local pid
-    for pid in "${!child[@]}"; do
-        [[ ${child[$pid]} != worker-* ]] || kill -TERM "$pid"
-    done
+    end_children 'worker-*'
 }
 
 # Also a worker whose session psd has ended because its values, or the center that they make, are not finite.

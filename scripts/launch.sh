@@ -409,6 +409,7 @@ start_client() { # CLIENT
         worker_command "$1" ""
         backend_mpi "client-$1" "${at[@]}"
         start "client-$1" "${place[@]}" "${words[@]}"
+        ! "$is_psworker" || [[ " ${place[*]} " != *" mpirun "* ]] || over_mpirun["$last_pid"]=true
         client_left[$1]=1
         return
     fi

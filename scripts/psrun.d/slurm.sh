@@ -81,6 +81,7 @@ end_children() { # PATTERN
     local ids
     mapfile -t ids < <(step_ids "$1")
     ((${#ids[@]} == 0)) || timeout 20 scancel --signal=TERM "${ids[@]}" 2>/dev/null || true
+    end_over_mpirun "$1" # it is no step
 }
 
 kill_children() {

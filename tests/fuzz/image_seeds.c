@@ -27,9 +27,9 @@ static void make_tars(void)
     tar_end(&t);
     write_seed("tar", "plain", t.bytes, t.len);
     t.len -= 1024; /* links in place of the end */
-    tar_link(&t, '1', "a/hard.jpg", names[0]);
-    tar_link(&t, '2', "b/soft.jpg", "../a/./hard.jpg");
-    tar_link(&t, '2', "b/lost.jpg", "../../../c");
+    tar_link(&t, '1', "train/a/hard.jpg", names[0]);
+    tar_link(&t, '2', "train/b/soft.jpg", "../a/./hard.jpg");
+    tar_link(&t, '2', "train/b/lost.jpg", "../../../../c");
     tar_link(&t, '2', "c", "a");
     write_seed("tar", "links", t.bytes, t.len);
     t.len = 0;

@@ -120,6 +120,9 @@ compare async-easgd sgd --steps 100000000 --seconds 1 --out "$dir/cut" || wrong 
 [[ $(wc -l <"$dir/cut/runs.tsv") -eq 3 ]] || wrong "runs that are cut are no results: $(<"$dir/table")"
 compare async-easgd sgd --steps 100000000 --until 0.5 --out "$dir/until" || wrong "exit $?: $(<"$dir/log")"
 awk -F '\t' 'NR > 1 && $11 < 0.5 { exit 1 }' "$dir/until/runs.tsv" || wrong "ended below 0.5: $(<"$dir/until/runs.tsv")"
+if command -v mpirun >/dev/null && [[ -e $PSD_BUILD/client/libpsclique-mpi.so.0 ]]; then
+    compare mpi-sgd:members=2,clique=mpi --steps 100000000 --until 0.5 --out "$dir/mpi" || wrong "over mpirun: exit $?: $(<"$dir/log")"
+fi
 
 # Two workers in one clique: psd has one client, whose messages are half as many; of pipe-sgd it has copies.
 compare mpi-sgd:members=2 pipe-sgd:clique.publish=8,clique.codec=fp16 --seeds 1 --out "$dir/cliques" ||
@@ -149,19 +152,24 @@ for out in "$dir"/epochs/sync-sgd-seed1/worker-[01].log "$dir"/psworker-[01].out
     grep -q '"event":"finished".*"step":8,' "$out" || wrong "$out has not 8 steps: $(tail -n 2 "$out")"
 done
 
-# Folders of images and their archives: three classes, of 4 training images each, which test images and other files do not
-# change; without train/ nine of ten images.
+# Folders of images, their archives, and folders of archives: three classes, of 4 training images each, which test images and
+# other files do not change; without train/ nine of ten images.
 for class in a b c; do
     mkdir -p "$dir/photos/train/$class" "$dir/photos/val/$class"
     touch "$dir/photos/train/$class"/{1.jpg,2.JPEG,3.png,4.jpg,notes.txt} "$dir/photos/val/$class"/{5,6}.jpg
 done
 mkdir -p "$dir/flat/a" "$dir/flat/b"
 touch "$dir"/flat/{a,b}/{0,1,2,3,4}.png
+mkdir -p "$dir"/split/{train,val} "$dir/whole"
 tar -cf "$dir/photos.tar" -C "$dir" photos
+cp "$dir/photos.tar" "$dir/whole"
+tar -cf "$dir/split/train/0.tar" -C "$dir/photos/train" ./a ./b
+tar -cf "$dir/split/train/1.tar" -C "$dir/photos/train" c
+tar -cf "$dir/split/val/0.tar" -C "$dir/photos/val" .
 preset() { # SPEC
     root=$root bash -c 'source "$root/scripts/lib.sh"; source "$root/scripts/job.sh"; data_preset "$1"' _ "$1"
 }
-for what in photos photos.tar; do
+for what in photos photos.tar whole split; do
     [[ $(preset "images:$dir/$what") == "resnet18:classes=3,size=128 40 12" ]] || wrong "$what: $(preset "images:$dir/$what")"
 done
 [[ $(preset "images:$dir/flat") == "resnet18:classes=2,size=128 40 9" ]] || wrong "flat: $(preset "images:$dir/flat")"

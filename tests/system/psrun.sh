@@ -79,6 +79,16 @@ refuses() { # PATTERN ARGUMENT...: before anything starts
     rm -rf "$folder/refused"
 }
 
+ends() { # within what it grants the processes and itself; its status
+    status=0
+    within 240 is_gone "$psrun_pid" || fail "psrun does not end"
+    wait "$psrun_pid" || status=$?
+}
+
+is_gone() {
+    ! kill -0 "$1" 2>/dev/null
+}
+
 worker=(psworker --net linear --steps 150)
 endless=(psworker --net linear --steps 100000000)
 
@@ -110,6 +120,22 @@ finishes alone --workers 2 --servers 0 --method d-sync -- "${worker[@]}"
 finishes single --workers 1 --servers 0 --method msgd -- "${worker[@]}"
 if command -v mpirun >/dev/null && [[ -e $PSD_BUILD/client/libpsclique-mpi.so.0 ]]; then
     finishes mpi --workers 2 --clients 1 --mpi --method mpi-sgd -- "${worker[@]}"
+    # The members' states are all there is without servers: mpirun leaves them the time to finish a long step. The time limit is
+    # reached when both train.
+    name=unhurried
+    limit=$((20000000 + $$))
+    setsid "$root/scripts/psrun" --run-dir "$folder/$name" --data digits --workers 2 --servers 0 --mpi --method d-sync --time-limit "$limit" \
+        --grace "$((240 * slow))" -- psworker --net lenet --batch 256 --accumulate 12 --threads 1 --steps 100000000 >"$folder/out" 2>&1 </dev/null &
+    psrun_pid=$!
+    both_train() {
+        [[ $(grep -ls 'begins to train' "$folder/$name/client-0."[01].log | wc -l) -eq 2 ]]
+    }
+    within 240 both_train || fail "unhurried: nobody trains"
+    within 120 pkill -TERM -f "^sleep $limit\$" || fail "unhurried: nobody waits for the time limit"
+    ends
+    { ((status == 0)) && says 'the time limit of' && says '^client-0 +stopped +2'; } || fail "unhurried: status $status"
+    [[ -s $folder/$name/client-0.0.state && -s $folder/$name/client-0.1.state ]] || fail "unhurried: no states"
+    none_left
 else
     echo "psrun: no MPI here: cliques over MPI are not tried"
 fi
@@ -283,16 +309,6 @@ has_accuracy() {
     says 'test accuracy'
 }
 
-ends() { # within what it grants the processes and itself; its status
-    status=0
-    within 240 is_gone "$psrun_pid" || fail "psrun does not end"
-    wait "$psrun_pid" || status=$?
-}
-
-is_gone() {
-    ! kill -0 "$1" 2>/dev/null
-}
-
 kill_one() { # NAME SIGNAL: the newest process whose command line has both the folder and the words
     within 120 pgrep -f -- "$folder/.*$1" >/dev/null || fail "there is no $1 to kill"
     kill "-$2" "$(pgrep -n -f -- "$folder/.*$1")"
@@ -426,7 +442,7 @@ ends
 none_left
 
 # bash forgets some of those that die together.
-limit=$((40000000 + $$))
+limit=$((20000000 + $$))
 name=together
 : >"$folder/out"
 setsid "$root/scripts/psrun" --run-dir "$folder/together" --workers 12 --every 0 -- sleep "$limit" >"$folder/out" 2>&1 </dev/null &

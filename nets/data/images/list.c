@@ -5,10 +5,11 @@
 #include <string.h>
 #include <strings.h>
 
-/* The folder of the class in a path, [start, end), and the split. */
+/* The folder of the class in a path, [start, end), and the split; is_named: a folder of the path names it. */
 struct place {
     size_t start, end;
     enum cnn_split split;
+    bool is_named;
 };
 
 void cnn_list_finish(struct cnn_list *list)
@@ -45,7 +46,7 @@ static bool read_path(const char *path, struct place *out)
         if (is_split(path + at, end - at, &split)) {
             size_t next = end + 1, next_end = next + strcspn(path + next, "/");
             if (path[next_end] == '/') {
-                *out = (struct place){next, next_end, split};
+                *out = (struct place){next, next_end, split, true};
                 return true;
             }
         }
@@ -53,7 +54,7 @@ static bool read_path(const char *path, struct place *out)
         last_end = end;
         at = end + 1;
     }
-    *out = (struct place){last, last_end, CNN_TRAIN};
+    *out = (struct place){last, last_end, CNN_TRAIN, false};
     return last_end > last;
 }
 
@@ -129,7 +130,20 @@ int cnn_list_add(struct cnn_list *list, const char *path, uint64_t at, uint32_t 
                        CNN_MAX_IMAGES);
     if (!add_name(list, path, strlen(path), &row.path) || !add_row(&list->of[place.split], &row))
         return ps_fail(err, -ENOMEM, "no memory for the names of the images");
+    if (list->first[place.is_named] == 0)
+        list->first[place.is_named] = row.path + 1;
     return 0;
+}
+
+/* Otherwise a val/ without folders of classes would be one more class of training images. */
+static int refuse_mixed(const struct cnn_list *list, struct ps_error *err)
+{
+    if (list->first[0] == 0 || list->first[1] == 0)
+        return 0;
+    return ps_fail(err, -EBADMSG,
+                   "%.200s is in train/CLASS/, val/CLASS/ or test/CLASS/, and %.200s is not; "
+                   "allowed: all images, or none",
+                   cnn_list_name(list, list->first[1] - 1), cnn_list_name(list, list->first[0] - 1));
 }
 
 static int by_path(const void *a, const void *b, void *names)
@@ -275,7 +289,9 @@ int cnn_list_seal(struct cnn_list *list, bool sorts, const char *what, struct ps
         return ps_fail(err, -EBADMSG,
                        "%.160s: no training images; allowed: JPEG and PNG files in CLASS/ or train/CLASS/",
                        what);
-    int rc = find_classes(list, &classes, &n, err);
+    int rc = refuse_mixed(list, err);
+    if (rc == 0)
+        rc = find_classes(list, &classes, &n, err);
     if (rc == 0 && (n < 2 || n > CNN_MAX_CLASSES))
         rc = ps_fail(err, -EBADMSG, "%.160s: %u class%s; allowed: 2 to %d", what, n, n == 1 ? "" : "es",
                      CNN_MAX_CLASSES);

@@ -1,9 +1,9 @@
 /* list.h: the images of a set, with their location and class. Private to data/images.
  *
  * ".../train/CLASS/..." is a training image; ".../val/CLASS/...", ".../test/CLASS/..." and
- * ".../validation/CLASS/..." are test images. Without such a folder the last folder of the path is the class.
- * If the set has no test images, every tenth image of each class becomes one. Classes are numbered by name,
- * in byte order. */
+ * ".../validation/CLASS/..." are test images. If no path has such a folder, the last folder of each is the
+ * class; a set with both kinds of paths is refused. If the set has no test images, every tenth image of each
+ * class becomes one. Classes are numbered by name, in byte order. */
 #ifndef CNN_IMAGES_LIST_H
 #define CNN_IMAGES_LIST_H
 
@@ -33,6 +33,7 @@ struct cnn_list {
     char *class_names;
     uint64_t *classes; /* [n_classes]: offsets of the names in class_names */
     uint32_t n_classes;
+    uint64_t first[2]; /* paths without and with the folder of a split: 1 + offset of one; 0: none */
     uint32_t n_others; /* hidden files, and those that are not images by their names */
 };
 
@@ -52,8 +53,8 @@ int cnn_list_add(struct cnn_list *list, const char *path, uint64_t at, uint32_t 
                  struct ps_error *err);
 
 /* Completes the list after all files were added. sorts: sorts by path; otherwise the order of addition is
- * kept. what: the data set, for messages. -EBADMSG: no images, a test class without training images, or a
- * class with two folders; -ENOMEM. */
+ * kept. what: the data set, for messages. -EBADMSG: no images, only some of them in the folder of a
+ * split, a test class without training images, or a class with two folders; -ENOMEM. */
 int cnn_list_seal(struct cnn_list *list, bool sorts, const char *what, struct ps_error *err);
 
 /* Whether the name ends as those of images do: .jpg, .jpeg or .png. */

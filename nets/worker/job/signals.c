@@ -30,6 +30,7 @@ int cnn_stop_init(struct cnn_stop *stop)
     sigemptyset(&stop->signals);
     sigaddset(&stop->signals, SIGINT);
     sigaddset(&stop->signals, SIGTERM);
+    sigaddset(&stop->signals, SIGUSR2);
     pthread_mutex_init(&stop->lock, NULL);
     ps_cond_init(&stop->wake);
     pthread_sigmask(SIG_BLOCK, &stop->signals, NULL);

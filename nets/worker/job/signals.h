@@ -1,4 +1,4 @@
-/* signals.h: SIGINT and SIGTERM as a flag that can be waited for.
+/* signals.h: SIGINT, SIGTERM and SIGUSR2, which mpirun passes on, as a flag that can be waited for.
  *
  * A separate thread receives the signals (no handler, no global): the first one requests a clean stop, a
  * second one ends the process at once, even while another thread waits for the server. */

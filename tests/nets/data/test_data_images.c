@@ -129,11 +129,22 @@ static void expect_refused(int rc, const char *part)
 START_TEST(folders_that_are_no_set)
 {
     expect_refused(-EBADMSG, "no training images; allowed: JPEG and PNG files in CLASS/ or train/CLASS/");
-    write_image("one/1.jpg", flat_jpeg(8, 8, red));
-    expect_refused(-EBADMSG, "1 class; allowed: 2 to");
     write_image("train/a/1.jpg", flat_jpeg(8, 8, red));
-    write_image("val/b/1.jpg", flat_jpeg(8, 8, red));
-    expect_refused(-EBADMSG, "val/b/1.jpg: a test image of a class that has no training images");
+    expect_refused(-EBADMSG, "1 class; allowed: 2 to");
+    write_image("train/b/1.jpg", flat_jpeg(8, 8, red));
+    write_image("val/c/1.jpg", flat_jpeg(8, 8, red));
+    expect_refused(-EBADMSG, "val/c/1.jpg: a test image of a class that has no training images");
+}
+END_TEST
+
+/* As in ImageNet's own archives, whose test images are not in folders: they are no further class. */
+START_TEST(images_beside_the_splits_are_refused)
+{
+    write_image("train/a/1.jpg", flat_jpeg(8, 8, red));
+    write_image("train/b/1.jpg", flat_jpeg(8, 8, green));
+    write_image("val/1.jpg", flat_jpeg(8, 8, red));
+    expect_refused(-EBADMSG, "1.jpg is in train/CLASS/, val/CLASS/ or test/CLASS/, and val/1.jpg is not; "
+                             "allowed: all images, or none");
 }
 END_TEST
 
@@ -725,6 +736,7 @@ int main(void)
     tcase_add_test(tc, folders_are_classes_in_the_order_of_their_names);
     tcase_add_test(tc, without_test_folders_every_tenth_image_is_held_out);
     tcase_add_test(tc, folders_that_are_no_set);
+    tcase_add_test(tc, images_beside_the_splits_are_refused);
     tcase_add_test(tc, a_class_is_one_folder);
     tcase_add_test(tc, an_image_lies_in_a_folder);
     tcase_add_test(tc, an_empty_folder_is_no_class);
