@@ -156,14 +156,13 @@ find_programs() {
 
 # Checks the configuration before anything starts. Adds the number of workers for methods that accept it.
 check_configuration() {
-    local why shard=()
-    ((servers == 1)) || shard=(--shard "0/$servers")
+    local why shard=(--shard "0/$servers" --set servers.head=none)
     why=$("$psd_program" "${psd_options[@]}" "${shard[@]}" --check-config 2>&1) || {
         say "${why#psd: }"
         exit 2
     }
     ((clients > 0)) || return 0
-    ! "$psd_program" "${psd_options[@]}" --set "workers=$clients" --check-config >/dev/null 2>&1 ||
+    ! "$psd_program" "${psd_options[@]}" "${shard[@]}" --set "workers=$clients" --check-config >/dev/null 2>&1 ||
         [[ " ${job_settings[*]}" == *" workers="* ]] || psd_options+=(--set "workers=$clients")
 }
 
@@ -313,11 +312,12 @@ key_of() { # NAME: prints psworker's option and value on two lines; nothing with
 start_server() { # SHARD
     local host=${hosts[$1 % ${#hosts[@]}]} key=none allow=none options=(--state-dir "state-$1" --set status.socket=psd.sock)
     if (($1 == 0)); then
-        options+=(--endpoint-file endpoint)
+        options+=(--endpoint-file endpoint --set servers.head=none)
     else
-        options+=(--head @endpoint)
+        options+=(--set endpoint_file= --head @endpoint)
     fi
-    ((servers == 1)) || options+=(--shard "$1/$servers" --set "servers.wait_s=$start_timeout")
+    options+=(--shard "$1/$servers")
+    ((servers == 1)) || options+=(--set "servers.wait_s=$start_timeout")
     ! "$resume" || options+=(--resume)
     backend_listen "$host"
     case $protection in

@@ -108,6 +108,14 @@ none_left
 # psrun finds psd whatever socket the configuration has.
 printf 'status: {socket: %s}\n' "$folder/other.sock" >"$folder/socket.yaml"
 finishes socket --workers 1 --config "$folder/socket.yaml" -- "${worker[@]}"
+
+# It has its own servers, whatever servers the configuration is for.
+printf 'servers: {count: 3, index: 1, head: "@%s"}\nendpoint_file: %s\n' "$folder/given" "$folder/given" >"$folder/servers.yaml"
+for servers in 1 2; do
+    finishes "servers-$servers" --workers 1 --servers "$servers" --config "$folder/servers.yaml" -- "${worker[@]}"
+    [[ ! -e $folder/given ]] || fail "servers-$servers: a server wrote the endpoint file of the configuration"
+done
+
 # Workers find it, too, and are admitted, whatever address and keys the configuration has.
 for key in center other; do
     "$PSD_BUILD/server/ctl/psctl" keygen "$folder/$key.key" --name "$key" >"$folder/allow" || fail "keyed: no key"
