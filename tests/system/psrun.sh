@@ -403,7 +403,7 @@ ends
 { ((status == 1)) && says 'psd-0 has not saved the center'; } || fail "no save: status $status"
 none_left
 
-limit=$((30000000 + $$))
+limit=$((25000000 + $$)) # psrun takes 31536000 at most; process numbers end at 4194304
 background usr1 --workers 2 --method async-easgd --time-limit "$limit" -- "${endless[@]}"
 kill -USR1 "$psrun_pid"
 within 120 says 'SIGUSR1: state-0/checkpoints/center-' || fail "SIGUSR1: no checkpoint"
