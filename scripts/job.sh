@@ -109,11 +109,16 @@ list_members() { # FILE.tar PREFIX
 # exists; otherwise nine of ten images are for training. Where nothing can be read, which psworker reports: 2 and 1.
 count_images() { # DIR|FILE.tar
     list_files "$1" |
-        awk -F / 'tolower($0) ~ /\.(jpg|jpeg|png)$/ && NF > 1 {
+        awk -F / 'tolower($0) ~ /\.(jpg|jpeg|png)$/ && NF > 1 && $0 !~ /(^|\/)\.(\.?[^.\/]|\.\.)/ { # not hidden
             split_of = "all"
-            for (i = 1; i + 2 <= NF; i++) if ($i == "train") split_of = "train"
+            class = $(NF - 1)
+            for (i = 1; i + 2 <= NF && split_of == "all"; i++)
+                if ($i ~ /^(train|val|test|validation)$/) {
+                    split_of = $i
+                    class = $(i + 1)
+                }
             images[split_of]++
-            if (!seen[split_of, $(NF - 1)]++) classes[split_of]++
+            if (!seen[split_of, class]++) classes[split_of]++
         } END {
             split_of = images["train"] > 0 ? "train" : "all"
             n = split_of == "train" ? images["train"] : int(0.9 * images["all"])

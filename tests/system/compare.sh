@@ -153,11 +153,14 @@ for out in "$dir"/epochs/sync-sgd-seed1/worker-[01].log "$dir"/psworker-[01].out
 done
 
 # Folders of images, their archives, and folders of archives: three classes, of 4 training images each, which test images and
-# other files do not change; without train/ nine of ten images.
+# other files, hidden ones and folders within a class do not change; without train/ nine of ten images.
 for class in a b c; do
     mkdir -p "$dir/photos/train/$class" "$dir/photos/val/$class"
-    touch "$dir/photos/train/$class"/{1.jpg,2.JPEG,3.png,4.jpg,notes.txt} "$dir/photos/val/$class"/{5,6}.jpg
+    mkdir "$dir/photos/train/$class/more"
+    touch "$dir/photos/train/$class"/{1.jpg,2.JPEG,3.png,more/4.jpg,notes.txt,._1.jpg} "$dir/photos/val/$class"/{5,6}.jpg
 done
+mkdir "$dir/photos/train/.thumbnails"
+touch "$dir/photos/train/.thumbnails/1.jpg"
 mkdir -p "$dir/flat/a" "$dir/flat/b"
 touch "$dir"/flat/{a,b}/{0,1,2,3,4}.png
 mkdir -p "$dir"/split/{train,val} "$dir/whole"
