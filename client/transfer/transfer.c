@@ -253,10 +253,10 @@ int psc_transfer_check(struct psc *c, const struct psc_transfer *t, struct ps_er
 }
 
 /* Before the first byte is sent. In place the lanes check each value as they move it, which saves one pass
- * over memory. */
+ * over memory. Not where other workers' exchanges wait for this one: a part of it would have arrived. */
 static int check_values(struct psc *c, const struct psc_transfer *t)
 {
-    c->transfer_state.unchecked = c->transfer_state.in_place;
+    c->transfer_state.unchecked = c->transfer_state.in_place && !psc_among_members(c);
     return c->transfer_state.unchecked ? PSC_OK
                                        : check_all(c, &c->transfer_state.work, t, &c->transfer_state.error);
 }
