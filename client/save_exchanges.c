@@ -82,6 +82,7 @@ void psc_exchanges_describe(const struct psc *c, struct psc_state_head *h)
     h->first = a->first;
     h->answer_version = a->outcome.version;
     h->samples = a->samples;
+    h->run = a->outcome.run;
 }
 
 static bool rounds_are_versions(const struct psc *c)
@@ -142,17 +143,19 @@ bool psc_exchanges_table(const struct psc *c, const struct psc_state_head *h, un
     *out = NULL;
     if (h->n_under_way == 0)
         return true;
-    if ((*out = calloc(h->n_under_way, PSC_STATE_EXCHANGE_BYTES)) == NULL)
+    if ((*out = calloc(h->n_under_way, psc_state_exchange_bytes(h))) == NULL)
         return false;
     for (uint32_t i = 0; i < c->worker.n_prefetches; i++) {
         const struct psc_prefetch *a = &c->worker.prefetch[i];
         if (waits_to_land(a))
-            psc_state_pack_exchange(&(struct psc_state_exchange){.first = a->first,
+            psc_state_pack_exchange(h,
+                                    &(struct psc_state_exchange){.first = a->first,
                                                                  .answer_version = a->outcome.version,
                                                                  .samples = a->samples,
                                                                  .fragment = a->fragment,
-                                                                 .rate = a->outcome.rate},
-                                    *out + place_of(c, i) * (size_t)PSC_STATE_EXCHANGE_BYTES);
+                                                                 .rate = a->outcome.rate,
+                                                                 .run = a->outcome.run},
+                                    *out + place_of(c, i) * psc_state_exchange_bytes(h));
     }
     return true;
 }
@@ -166,9 +169,10 @@ static struct psc_state_exchange exchange_of(const struct psc_state_head *h, con
                                    .answer_version = h->answer_version,
                                    .samples = h->samples,
                                    .fragment = (h->fragment + n - 1) % n,
-                                   .rate = h->rate};
+                                   .rate = h->rate,
+                                   .run = h->run};
     if (h->n_under_way > 0) /* psc_state_decode has checked it */
-        psc_state_parse_exchange(h, &e, p->under_way + k * (size_t)PSC_STATE_EXCHANGE_BYTES, NULL);
+        psc_state_parse_exchange(h, &e, p->under_way + k * psc_state_exchange_bytes(h), NULL);
     return e;
 }
 
@@ -178,13 +182,17 @@ static uint32_t n_under_way(const struct psc *c, const struct psc_state_head *h)
     return h->n_under_way > 0 ? h->n_under_way : landed;
 }
 
-/* Whether the server's center is from before the exchange whose message the file has. */
+/* Whether the server's center is without the exchange whose message the file has. The center of the run that
+ * answered has it; that of a later run has what it began with. Where a run is not known, as before format
+ * version 9, the center's version now decides: it may be that of others' exchanges. */
 static bool server_lacks(struct psc *c, const struct psc_state_head *h, const struct psc_state_exchange *e)
 {
-    pthread_mutex_lock(&c->session.shared.lock);
-    bool lacks = (h->flags & PSC_STATE_MESSAGE) != 0 && c->session.shared.center_version < e->answer_version;
-    pthread_mutex_unlock(&c->session.shared.lock);
-    return lacks;
+    struct psc_shared *s = &c->session.shared;
+    pthread_mutex_lock(&s->lock);
+    bool told = e->run != 0 && s->welcome.run != 0, went_on = told && e->run == s->welcome.run;
+    uint64_t since = told ? s->welcome.resumed_version : s->center_version;
+    pthread_mutex_unlock(&s->lock);
+    return (h->flags & PSC_STATE_MESSAGE) != 0 && !went_on && since < e->answer_version;
 }
 
 /* A member of a job with rounds joins like a new worker: its first exchange is of the first fragment. So it
@@ -229,7 +237,7 @@ static void restore_exchange(struct psc *c, const struct psc_state_head *h,
     bool has_message = (h->flags & PSC_STATE_MESSAGE) != 0;
     uint32_t n = psc_pacing_fragments(c);
     a->landed = true;
-    a->outcome = (struct psc_outcome){.rate = e->rate, .version = e->answer_version};
+    a->outcome = (struct psc_outcome){.rate = e->rate, .version = e->answer_version, .run = e->run};
     a->deferred = has_message && (c->rule->lands_in_x || psc_overlap_defers(c));
     a->first = e->first;
     a->samples = e->samples;

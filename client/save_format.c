@@ -37,6 +37,8 @@ enum {
     AT_SAMPLES = 208,
     AT_UNDER_WAY = 212,
     AT_CHUNKS = 216,
+    AT_RUN = 220,
+    SHORT_EXCHANGE_BYTES = 28,
     CHECKSUM_BYTES = 8,
 };
 
@@ -64,24 +66,30 @@ static uint32_t flags_from(uint32_t version, uint32_t flags)
            (flags & ~(2u * OLD_LANDED - 1)) << 1;
 }
 
-enum { BEFORE_MEANS = 4, WITH_MEANS = 5, WITH_MESSAGE = 6, WITH_MESSAGES = 7, WITH_KNOWN = 8 };
+enum { BEFORE_MEANS = 4, WITH_MEANS = 5, WITH_MESSAGE = 6, WITH_MESSAGES = 7, WITH_KNOWN = 8, WITH_RUN = 9 };
 
 static uint32_t version_of(const struct psc_state_head *h)
 {
     if (h->version != 0)
         return h->version;
+    if ((h->flags & PSC_STATE_MESSAGE) != 0)
+        return WITH_RUN;
     if ((h->flags & PSC_STATE_KNOWN) != 0)
         return WITH_KNOWN;
-    if ((h->flags & PSC_STATE_MESSAGE) != 0)
-        return h->n_under_way > 0 ? WITH_MESSAGES : WITH_MESSAGE;
     return h->means > 0 ? WITH_MEANS : BEFORE_MEANS;
 }
 
-static size_t head_bytes(uint32_t version)
+size_t psc_state_head_bytes(uint32_t version)
 {
-    return version >= WITH_KNOWN     ? PSC_STATE_HEAD_BYTES
+    return version >= WITH_RUN       ? PSC_STATE_HEAD_BYTES
+           : version >= WITH_KNOWN   ? AT_RUN
            : version >= WITH_MESSAGE ? AT_CHUNKS
                                      : PSC_STATE_SHORT_BYTES;
+}
+
+size_t psc_state_exchange_bytes(const struct psc_state_head *h)
+{
+    return version_of(h) >= WITH_RUN ? PSC_STATE_EXCHANGE_BYTES : SHORT_EXCHANGE_BYTES;
 }
 
 size_t psc_state_pack(const struct psc_state_head *h, void *bytes)
@@ -105,7 +113,7 @@ size_t psc_state_pack(const struct psc_state_head *h, void *bytes)
     put_name(b + AT_RULE, h->rule);
     put_name(b + AT_OPTIMIZER, h->optimizer);
     if (h->version == PSC_STATE_OLDEST)
-        return head_bytes(version);
+        return psc_state_head_bytes(version);
     ps_put64(b + AT_SINCE, h->since);
     ps_put32(b + AT_PERIOD, h->period);
     ps_put32(b + AT_FRAGMENT, h->fragment);
@@ -121,7 +129,9 @@ size_t psc_state_pack(const struct psc_state_head *h, void *bytes)
         ps_put32(b + AT_UNDER_WAY, h->n_under_way);
     if (version >= WITH_KNOWN)
         ps_put32(b + AT_CHUNKS, h->chunks);
-    return head_bytes(version);
+    if (version >= WITH_RUN)
+        ps_put64(b + AT_RUN, h->run);
+    return psc_state_head_bytes(version);
 }
 
 static bool get_name(char *name, const unsigned char *from)
@@ -154,22 +164,22 @@ static bool flags_are_known(uint32_t flags)
 /* What the table has instead. */
 static bool tells_none(const struct psc_state_head *h)
 {
-    return h->first == 0 && h->answer_version == 0 && h->samples == 0 && h->rate == 0;
+    return h->first == 0 && h->answer_version == 0 && h->samples == 0 && h->rate == 0 && h->run == 0;
 }
 
-/* Version 8 has what is known of the center, and messages or none. */
+/* Version 8 has what is known of the center, and messages or none; version 9 messages, and that or none. */
 static bool fits_known(const struct psc_state_head *h)
 {
     bool known = (h->flags & PSC_STATE_KNOWN) != 0, sent = (h->flags & PSC_STATE_SENT_KNOWN) != 0;
-    if (h->version < WITH_KNOWN)
-        return !known && !sent;
+    if (h->version < WITH_KNOWN || (h->version >= WITH_RUN && !known))
+        return !known && !sent && h->chunks == 0;
     return known && h->chunks > 0 && h->chunks <= h->n_floats && h->means == 0 &&
            (!sent || (h->flags & PSC_STATE_MESSAGE) != 0);
 }
 
 static bool has_message(const struct psc_state_head *h)
 {
-    return h->version >= WITH_KNOWN ? (h->flags & PSC_STATE_MESSAGE) != 0 : h->version >= WITH_MESSAGE;
+    return h->version == WITH_KNOWN ? (h->flags & PSC_STATE_MESSAGE) != 0 : h->version >= WITH_MESSAGE;
 }
 
 /* Version 7 has messages, version 6 has one, and neither has means; version 5 has means; those before have
@@ -183,12 +193,12 @@ static bool fits_version(const struct psc_state_head *h)
         return false;
     if (has_message(h))
         return (more & PSC_STATE_MESSAGE) != 0 && ahead && h->means == 0 && h->first <= h->clock;
-    if (h->version >= WITH_KNOWN)
+    if (h->version == WITH_KNOWN)
         return more == 0 && h->first == 0 && h->answer_version == 0 && h->samples == 0 && h->n_under_way == 0;
     return more == 0 && (h->version == WITH_MEANS ? h->means > 0 && ahead : h->means == 0);
 }
 
-void psc_state_pack_exchange(const struct psc_state_exchange *e, void *bytes)
+void psc_state_pack_exchange(const struct psc_state_head *h, const struct psc_state_exchange *e, void *bytes)
 {
     unsigned char *b = bytes;
     uint32_t rate;
@@ -198,6 +208,8 @@ void psc_state_pack_exchange(const struct psc_state_exchange *e, void *bytes)
     ps_put32(b + 16, e->samples);
     ps_put32(b + 20, e->fragment);
     ps_put32(b + 24, rate);
+    if (psc_state_exchange_bytes(h) > SHORT_EXCHANGE_BYTES)
+        ps_put64(b + SHORT_EXCHANGE_BYTES, e->run);
 }
 
 int psc_state_parse_exchange(const struct psc_state_head *h, struct psc_state_exchange *e, const void *bytes,
@@ -210,6 +222,8 @@ int psc_state_parse_exchange(const struct psc_state_head *h, struct psc_state_ex
                                        .samples = ps_get32(b + 16),
                                        .fragment = ps_get32(b + 20)};
     memcpy(&found.rate, &rate, sizeof rate);
+    if (psc_state_exchange_bytes(h) > SHORT_EXCHANGE_BYTES)
+        found.run = ps_get64(b + SHORT_EXCHANGE_BYTES);
     if (found.first > h->clock || found.fragment >= h->fragments || !(found.rate >= 0 && found.rate < 1e30f))
         return ps_fail(err, -EINVAL, "corrupt: an exchange that is under way has impossible values");
     *e = found;
@@ -232,9 +246,9 @@ int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_byte
     if (version < PSC_STATE_OLDEST || version > PSC_STATE_VERSION)
         return ps_fail(err, -EINVAL, "format version %u; this library reads %d to %d", version,
                        PSC_STATE_OLDEST, PSC_STATE_VERSION);
-    if (len_bytes < head_bytes(version))
+    if (len_bytes < psc_state_head_bytes(version))
         return ps_fail(err, -EINVAL, "cut off within its head, after %zu of %zu bytes", len_bytes,
-                       head_bytes(version));
+                       psc_state_head_bytes(version));
     found = (struct psc_state_head){.version = version,
                                     .flags = flags_from(version, ps_get32(b + AT_FLAGS)),
                                     .manifest_hash = ps_get64(b + AT_HASH),
@@ -257,6 +271,7 @@ int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_byte
     }
     found.n_under_way = version >= WITH_MESSAGES ? ps_get32(b + AT_UNDER_WAY) : 0;
     found.chunks = version >= WITH_KNOWN ? ps_get32(b + AT_CHUNKS) : 0;
+    found.run = version >= WITH_RUN ? ps_get64(b + AT_RUN) : 0;
     if (!flags_are_known(found.flags) || !fits_version(&found) || found.means > PSC_STATE_MAX_MEANS ||
         found.n_floats < 1 || found.n_floats > MAX_FLOATS || found.extra_bytes > MAX_EXTRA ||
         found.since > found.clock || (version > PSC_STATE_OLDEST && found.fragment >= found.fragments) ||
@@ -268,7 +283,7 @@ int psc_state_parse(struct psc_state_head *h, const void *bytes, size_t len_byte
     if (memcmp(same, b, of_head) != 0)
         return ps_fail(err, -EINVAL, "corrupt: the padding of its head is not zero");
     uint64_t want = of_head + (n_vectors(found.flags) + found.means) * found.n_floats * sizeof(float) +
-                    (uint64_t)found.n_under_way * PSC_STATE_EXCHANGE_BYTES + found.chunks +
+                    (uint64_t)found.n_under_way * psc_state_exchange_bytes(&found) + found.chunks +
                     found.extra_bytes + CHECKSUM_BYTES;
     if (file_bytes != want)
         return ps_fail(err, -EINVAL, "corrupt: the file has %" PRIu64 " bytes; by its head it has %" PRIu64,
@@ -283,8 +298,7 @@ static int check_tables(const struct psc_state_head *h, const struct psc_state_p
 {
     struct psc_state_exchange e;
     for (uint32_t k = 0; k < h->n_under_way; k++) {
-        int rc =
-            psc_state_parse_exchange(h, &e, parts->under_way + k * (size_t)PSC_STATE_EXCHANGE_BYTES, err);
+        int rc = psc_state_parse_exchange(h, &e, parts->under_way + k * psc_state_exchange_bytes(h), err);
         if (rc < 0)
             return rc;
     }
@@ -305,7 +319,7 @@ int psc_state_decode(struct psc_state_head *h, struct psc_state_parts *parts, co
     if (ps_get64(b + len_bytes - CHECKSUM_BYTES) != XXH3_64bits(b, len_bytes - CHECKSUM_BYTES))
         return ps_fail(err, -EINVAL, "corrupt: its checksum is wrong");
     size_t vector_bytes = (size_t)found.n_floats * sizeof(float);
-    next = b + head_bytes(found.version);
+    next = b + psc_state_head_bytes(found.version);
     *parts = (struct psc_state_parts){.at = next};
     next += vector_bytes;
     for (int k = 0; k < PSC_STATE_VECTORS; k++)
@@ -323,7 +337,7 @@ int psc_state_decode(struct psc_state_head *h, struct psc_state_parts *parts, co
             next += vector_bytes;
         }
     parts->under_way = next;
-    next += found.n_under_way * (size_t)PSC_STATE_EXCHANGE_BYTES;
+    next += found.n_under_way * psc_state_exchange_bytes(&found);
     parts->chunks = next;
     next += found.chunks;
     parts->extra = next;

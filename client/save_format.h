@@ -32,20 +32,31 @@
  *  212 exchanges 4
  *
  * Instead of first, version of the answer, samples and rate, which are 0, a table follows the vectors. For
- * each exchange, in the order in which they began, PSC_STATE_EXCHANGE_BYTES:
+ * each exchange, in the order in which they began:
  *
  *    0 first 8             8 version of the answer 8
  *   16 samples 4          20 fragment 4        24 rate 4, a float32
  *
- * Version 8 has what answers that are moves have told of the center. It may have one message, several with
- * the table, or none. Its head continues:
+ * Version 8 has what answers that are moves have told of the center, and may have one message, or several
+ * with the table. Its head continues:
  *
  *  216 chunks 4
  *
  * For each chunk, lane by lane, there is a byte of enum psc_state_chunk bits.
  *
- * Otherwise version 5 is written if there are means, and version 4 if not, which has 0 at offset 188.
- * Versions 2 and 3 are also read. In version 2 all bytes from 168 on are 0. */
+ * Version 9 has one message, or several with the table, and the run of the server that answered it: a version
+ * of one run is not that of another. What answers have told is there with PSC_STATE_KNOWN; else there are 0
+ * chunks. Its head continues:
+ *
+ *  220 run 8
+ *
+ * With a table this is 0, and each exchange continues:
+ *
+ *   28 run 8
+ *
+ * Version 9 is written if there is a message; otherwise version 8 if there are chunks, version 5 if there are
+ * means, and version 4 if not, which has 0 at offset 188. The others are also read. In version 2 all bytes
+ * from 168 on are 0. */
 #ifndef PSC_SAVE_FORMAT_H
 #define PSC_SAVE_FORMAT_H
 
@@ -55,10 +66,10 @@
 #include "proto/error.h"
 #include "proto/model/method.h"
 
-#define PSC_STATE_HEAD_BYTES     220 /* the longest */
-#define PSC_STATE_EXCHANGE_BYTES 28
+#define PSC_STATE_HEAD_BYTES     228 /* the longest */
+#define PSC_STATE_EXCHANGE_BYTES 36  /* the longest */
 #define PSC_STATE_SHORT_BYTES    192
-#define PSC_STATE_VERSION        8
+#define PSC_STATE_VERSION        9
 #define PSC_STATE_OLDEST         2
 
 enum { PSC_STATE_VECTORS = 7, PSC_STATE_MAX_MEANS = PS_MAX_PIPELINE - 2 };
@@ -84,7 +95,7 @@ enum psc_state_chunk {
 };
 
 struct psc_state_head {
-    uint32_t version; /* psc_state_pack writes this one. 0: the oldest that has all parts, 4 to 8 */
+    uint32_t version; /* psc_state_pack writes this one. 0: the oldest that has all parts, 4 to 9 */
     uint32_t flags;
     uint64_t manifest_hash, n_floats, clock, exchanges, center_version, extra_bytes;
     float rate; /* alpha of the exchange of PSC_STATE_LANDED */
@@ -100,6 +111,7 @@ struct psc_state_head {
     uint32_t samples;
     uint32_t n_under_way; /* exchanges of the table; 0: there is none. At most `fragments` */
     uint32_t chunks;      /* with PSC_STATE_KNOWN: of the vector; else 0 */
+    uint64_t run;         /* of the server that answered; 0: not known, or in the table */
 };
 
 /* An exchange of the table. */
@@ -107,6 +119,7 @@ struct psc_state_exchange {
     uint64_t first, answer_version;
     uint32_t samples, fragment;
     float rate;
+    uint64_t run;
 };
 
 /* Pointers into the bytes of a whole file, of any alignment. NULL: the part is absent. `at` is the caller's
@@ -120,9 +133,14 @@ struct psc_state_parts {
  */
 size_t psc_state_pack(const struct psc_state_head *h, void *bytes);
 
-/* Writes an exchange of the table to bytes, [PSC_STATE_EXCHANGE_BYTES]; reads one. Reading returns 0, or
+/* Of a format version from 2 to 9. */
+size_t psc_state_head_bytes(uint32_t version);
+/* Of an exchange of the table. */
+size_t psc_state_exchange_bytes(const struct psc_state_head *h);
+
+/* Writes an exchange of the table to bytes, [psc_state_exchange_bytes]; reads one. Reading returns 0, or
  * -EINVAL with a sentence: it cannot be an exchange of this head. */
-void psc_state_pack_exchange(const struct psc_state_exchange *e, void *bytes);
+void psc_state_pack_exchange(const struct psc_state_head *h, const struct psc_state_exchange *e, void *bytes);
 int psc_state_parse_exchange(const struct psc_state_head *h, struct psc_state_exchange *e, const void *bytes,
                              struct ps_error *err);
 

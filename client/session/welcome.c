@@ -150,6 +150,8 @@ int psc_welcome_take(struct psc_welcome *r, const Ps__Welcome *w, struct ps_erro
         .clock = w->clock,
         .takes_known = w->takes_known,
         .tracks = w->tracks > 1 ? w->tracks : 1,
+        .run = w->run,
+        .resumed_version = w->resumed_version,
         .hyper = hyper_of(m),
     };
     if (!take_schedule(&r->hyper.schedule, m->schedule))

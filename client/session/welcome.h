@@ -42,11 +42,13 @@ struct psc_welcome {
     double unsent_rate; /* of a message of steps that was not sent, above 0 */
     struct ps_codec message, answer; /* of exchanges */
     bool error_feedback;
-    uint32_t shares_since; /* generation with which the workers' parts in the center began; 0: not known */
-    uint64_t clock;        /* the worker's t before its first step, unless it loads a state */
-    bool takes_known;      /* lanes take PS_FRAME_KNOWN */
-    uint32_t tracks;       /* exchanges of fragments that may be under way at a time */
-    struct ps_hyper hyper; /* alpha as of this Welcome */
+    uint32_t shares_since;    /* generation with which the workers' parts in the center began; 0: not known */
+    uint64_t clock;           /* the worker's t before its first step, unless it loads a state */
+    bool takes_known;         /* lanes take PS_FRAME_KNOWN */
+    uint32_t tracks;          /* exchanges of fragments that may be under way at a time */
+    uint64_t run;             /* of the server, another one after each start; 0: not known */
+    uint64_t resumed_version; /* of the center when that run began */
+    struct ps_hyper hyper;    /* alpha as of this Welcome */
 };
 
 /* The names of the library's codecs, for Hello; returns how many. */

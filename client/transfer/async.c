@@ -27,6 +27,7 @@ static void finish_oldest(struct psc_async *m, const struct psc_flight *f)
     s->out->rc = is_inner && s->out == &s->own ? PSC_EREFUSED : rc; /* else the true result */
     s->out->rate = f->rate;
     s->out->version = f->version;
+    s->out->run = f->run;
     s->out->error.text[0] = 0;
     if (rc != PSC_OK)
         s->out->error = f->error;

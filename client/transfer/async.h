@@ -15,6 +15,7 @@ struct psc_outcome {
     int rc;
     float rate;       /* as the server applied it */
     uint64_t version; /* of the center, as the newest answer told it; 0: none has */
+    uint64_t run;     /* of the server that answered; 0: not known */
     struct ps_error error;
 };
 

@@ -566,6 +566,7 @@ static int take_answer(struct psc *c, uint32_t lane, const struct ps_frame *head
     flight->lanes[lane].n_left--;
     p->in_flight -= p->in_flight > 0;
     flight->version = f.center_version > flight->version ? f.center_version : flight->version;
+    flight->run = ts->welcome.run;
     if (f.center_version >= ts->transfer_version) /* lanes answer in any order */
         ts->transfer_version = ts->counts.center_version = f.center_version;
     uint64_t *part = &ts->part_versions[lane * ts->shard.n_parts / ts->shard.n_lanes];

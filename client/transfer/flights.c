@@ -51,7 +51,7 @@ void psc_flight_begin(struct psc *c, const struct psc_transfer *t)
     f->seq = seq_of(ts, t);
     f->over = false;
     f->rc = PSC_OK;
-    f->version = 0;
+    f->version = f->run = 0;
     f->rate = ts->counts.rate;
     f->error.text[0] = 0;
     memset(f->lanes, 0, sizeof f->lanes);

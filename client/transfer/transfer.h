@@ -130,6 +130,7 @@ struct psc_flight {
     bool unmarked;         /* psc_pieces_start is called when those before it are over */
     int rc;
     uint64_t version; /* the newest in its answers; 0: none has arrived */
+    uint64_t run;     /* of the server that sent the last one */
     float rate;       /* of its last answer */
     struct ps_error error;
     struct psc_flight_lane lanes[PS_MAX_LANES];
@@ -248,7 +249,7 @@ void psc_lanes_finish(struct psc *c);
 struct psc_followers {
     /* The transfer behind those in progress; NULL: there is none, or it is not to be sent. */
     const struct psc_transfer *(*next)(struct psc *c);
-    /* The oldest in progress has ended, with its rc, error, rate and version. */
+    /* The oldest in progress has ended, with its rc, error, rate, version and run. */
     void (*ended)(struct psc *c, const struct psc_flight *f);
 };
 /* Runs the transfer to its end. A psc result; on failure transfer_state.error has the sentence. With

@@ -149,6 +149,8 @@ static void welcome(struct psd_control *control, const struct psd_session *s, bo
     w.tracks = psd_tracks_of(&control->cfg->hyper, w.parts);
     w.clock = s->first_clock;
     w.shares_since = control->job->shares_since;
+    w.run = control->job->started_unix_ms;
+    w.resumed_version = control->job->resumed_version;
     m.what_case = PS__TO_CLIENT__WHAT_WELCOME;
     m.welcome = &w;
     psd_send_to(control->sender, s->peer, s->peer_bytes, &m);

@@ -349,58 +349,81 @@ static void make_rounds(void)
 
 /* Of a plain optimizer, of one with momentum, with an exchange made ahead, and with its message. The target
  * seals what it is given. */
+static const struct {
+    uint32_t flags, older; /* older: another format version that has the same parts; 0: none */
+    size_t vectors;
+    bool many; /* exchanges are under way */
+} states[] = {
+    {.flags = 0, .vectors = 1},
+    {.flags = PSC_STATE_X | PSC_STATE_V, .vectors = 3},
+    {.flags = PSC_STATE_LANDED | PSC_STATE_AHEAD, .vectors = 2},
+    {.flags = PSC_STATE_X | PSC_STATE_V | PSC_STATE_LANDED, .vectors = 3},
+    {.flags = PSC_STATE_START | PSC_STATE_AHEAD | PSC_STATE_LANDED, .vectors = 3},
+    {.flags = PSC_STATE_LAMBDA, .vectors = 2},
+    {.flags = PSC_STATE_Z, .vectors = 2},
+    {.flags = PSC_STATE_AHEAD | PSC_STATE_LANDED | PSC_STATE_MESSAGE, .older = 6, .vectors = 3},
+    {.flags = PSC_STATE_START | PSC_STATE_AHEAD | PSC_STATE_ERROR | PSC_STATE_LANDED | PSC_STATE_MESSAGE |
+              PSC_STATE_SENT_ERROR,
+     .older = 6,
+     .vectors = 6},
+    {.flags = PSC_STATE_KNOWN, .vectors = 2},
+    {.flags = PSC_STATE_AHEAD | PSC_STATE_LANDED | PSC_STATE_MESSAGE | PSC_STATE_KNOWN | PSC_STATE_SENT_KNOWN,
+     .older = 8,
+     .vectors = 5},
+    {.flags = PSC_STATE_START | PSC_STATE_AHEAD | PSC_STATE_ERROR | PSC_STATE_LANDED | PSC_STATE_MESSAGE |
+              PSC_STATE_SENT_ERROR,
+     .older = 7,
+     .vectors = 6,
+     .many = true},
+};
+
+static void write_state(const char *name, size_t i, uint32_t version)
+{
+    enum { FLOATS = 3, EXTRA = 5, FRAGMENTS = 4, CHUNKS = 2 };
+    uint8_t bytes[PSC_STATE_HEAD_BYTES + 6 * FLOATS * sizeof(float) + FRAGMENTS * PSC_STATE_EXCHANGE_BYTES +
+                  CHUNKS + EXTRA + sizeof(uint64_t)] = {0};
+    const bool many = states[i].many;
+    const uint32_t chunks = (states[i].flags & PSC_STATE_KNOWN) != 0 ? CHUNKS : 0;
+    const bool one = !many && (chunks == 0 || (states[i].flags & PSC_STATE_MESSAGE) != 0);
+    const struct psc_state_head h = {.version = version,
+                                     .flags = states[i].flags,
+                                     .manifest_hash = 77,
+                                     .n_floats = FLOATS,
+                                     .clock = 10,
+                                     .extra_bytes = EXTRA,
+                                     .rate = many ? 0 : 0.5f,
+                                     .method = "eamsgd",
+                                     .rule = "elastic",
+                                     .optimizer = "nesterov",
+                                     .fragments = many ? FRAGMENTS : 1,
+                                     .first = one ? 9 : 0,
+                                     .answer_version = one ? 4 : 0,
+                                     .samples = one ? 16 : 0,
+                                     .n_under_way = many ? FRAGMENTS - 1 : 0,
+                                     .chunks = chunks,
+                                     .run = one ? 33 : 0};
+    size_t at = psc_state_pack(&h, bytes) + states[i].vectors * FLOATS * sizeof(float);
+    for (uint32_t k = 0; k < h.n_under_way; k++, at += psc_state_exchange_bytes(&h))
+        psc_state_pack_exchange(&h,
+                                &(struct psc_state_exchange){.first = 7 + k,
+                                                             .answer_version = 4 + k,
+                                                             .samples = 16,
+                                                             .fragment = k,
+                                                             .rate = 0.5f,
+                                                             .run = 33},
+                                bytes + at);
+    write_seed("state", name, bytes, at + chunks + EXTRA + sizeof(uint64_t));
+}
+
 static void make_state(void)
 {
-    static const uint32_t flags[] = {0,
-                                     PSC_STATE_X | PSC_STATE_V,
-                                     PSC_STATE_LANDED | PSC_STATE_AHEAD,
-                                     PSC_STATE_X | PSC_STATE_V | PSC_STATE_LANDED,
-                                     PSC_STATE_START | PSC_STATE_AHEAD | PSC_STATE_LANDED,
-                                     PSC_STATE_LAMBDA,
-                                     PSC_STATE_Z,
-                                     PSC_STATE_AHEAD | PSC_STATE_LANDED | PSC_STATE_MESSAGE,
-                                     PSC_STATE_START | PSC_STATE_AHEAD | PSC_STATE_ERROR | PSC_STATE_LANDED |
-                                         PSC_STATE_MESSAGE | PSC_STATE_SENT_ERROR,
-                                     PSC_STATE_KNOWN,
-                                     PSC_STATE_AHEAD | PSC_STATE_LANDED | PSC_STATE_MESSAGE |
-                                         PSC_STATE_KNOWN | PSC_STATE_SENT_KNOWN,
-                                     PSC_STATE_START | PSC_STATE_AHEAD | PSC_STATE_ERROR | PSC_STATE_LANDED |
-                                         PSC_STATE_MESSAGE | PSC_STATE_SENT_ERROR};
-    static const size_t vectors[] = {1, 3, 2, 3, 3, 2, 2, 3, 6, 2, 5, 6};
-    enum { FLOATS = 3, EXTRA = 5, FRAGMENTS = 4, CHUNKS = 2 };
-    char name[16];
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-        uint8_t bytes[PSC_STATE_HEAD_BYTES + 6 * FLOATS * sizeof(float) +
-                      FRAGMENTS * PSC_STATE_EXCHANGE_BYTES + CHUNKS + EXTRA + sizeof(uint64_t)] = {0};
-        const bool many = i + 1 == sizeof flags / sizeof *flags; /* exchanges are under way */
-        const uint32_t chunks = (flags[i] & PSC_STATE_KNOWN) != 0 ? CHUNKS : 0;
-        const bool one = !many && (chunks == 0 || (flags[i] & PSC_STATE_MESSAGE) != 0);
-        const uint32_t n_under_way = many ? FRAGMENTS - 1 : 0;
-        const struct psc_state_head h = {.flags = flags[i],
-                                         .manifest_hash = 77,
-                                         .n_floats = FLOATS,
-                                         .clock = 10,
-                                         .extra_bytes = EXTRA,
-                                         .rate = many ? 0 : 0.5f,
-                                         .method = "eamsgd",
-                                         .rule = "elastic",
-                                         .optimizer = "nesterov",
-                                         .fragments = many ? FRAGMENTS : 1,
-                                         .first = one ? 9 : 0,
-                                         .answer_version = one ? 4 : 0,
-                                         .samples = one ? 16 : 0,
-                                         .n_under_way = n_under_way,
-                                         .chunks = chunks};
-        size_t of_head = psc_state_pack(&h, bytes);
-        for (uint32_t k = 0; k < n_under_way; k++)
-            psc_state_pack_exchange(
-                &(struct psc_state_exchange){
-                    .first = 7 + k, .answer_version = 4 + k, .samples = 16, .fragment = k, .rate = 0.5f},
-                bytes + of_head + vectors[i] * FLOATS * sizeof(float) + k * (size_t)PSC_STATE_EXCHANGE_BYTES);
+    char name[24];
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
         snprintf(name, sizeof name, "state-%zu", i);
-        write_seed("state", name, bytes,
-                   of_head + vectors[i] * FLOATS * sizeof(float) +
-                       n_under_way * (size_t)PSC_STATE_EXCHANGE_BYTES + chunks + EXTRA + sizeof(uint64_t));
+        write_state(name, i, 0);
+        snprintf(name, sizeof name, "state-%zu-%u", i, states[i].older);
+        if (states[i].older != 0)
+            write_state(name, i, states[i].older);
     }
 }
 

@@ -5,7 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
+#include <xxhash.h>
 
+#include "client/save_format.h"
+#include "proto/bytes.h"
 #include "proto/wire/frame.h"
 #include "tests/client/psd_fixture.h"
 #include "tests/support/pause.h"
@@ -398,27 +402,137 @@ END_TEST
 
 /* The worker's state is of later than psd's checkpoint, which lacks the exchange on its way: the worker sends
  * it again, and it lands once, in its step. */
-START_TEST(a_psd_that_came_back_gets_what_it_lacks)
+static void meets_a_psd_that_came_back(int row, void (*changes)(void))
 {
-    start_psd(&saved[_i].row, RIG_SAME_ADDRESS, saved[_i].more);
+    start_psd(&saved[row].row, RIG_SAME_ADDRESS, saved[row].more);
     struct psc *c = join();
     run_until(c, STEPS, false);
     psc_close(c);
     daemon_remove(&psd);
-    start_psd(&saved[_i].row, RIG_SAME_ADDRESS, saved[_i].more);
+    start_psd(&saved[row].row, RIG_SAME_ADDRESS, saved[row].more);
     c = join();
-    run_until(c, PERIOD + saved[_i].known, true);
+    run_until(c, PERIOD + saved[row].known, true);
     assert_ok(c, psc_wait(c, PSC_ALL)); /* the exchanges until then have landed in psd */
     ck_assert(daemon_checkpoint(&psd, UNIT_HANG_S));
     run_until(c, 2 * PERIOD, true);
     assert_ok(c, psc_save(c, path, x, NULL, 0));
     psc_close(c);
+    if (changes != NULL)
+        changes();
     daemon_stop(&psd, SIGKILL, UNIT_HANG_S);
     ck_assert_int_eq(daemon_start(&psd, "--resume"), 0);
     c = join();
     assert_ok(c, psc_load(c, path, x, NULL, 0, NULL));
     run_until(c, STEPS, true);
     psc_close(c);
+}
+
+START_TEST(a_psd_that_came_back_gets_what_it_lacks)
+{
+    meets_a_psd_that_came_back(_i, NULL);
+}
+END_TEST
+
+/* As a library wrote it that did not know of psd's runs. */
+static void make_state_older(void)
+{
+    enum { OLD_HEAD = 216, OLD_VERSION = 6 };
+    static unsigned char bytes[8 * N * sizeof(float)];
+    FILE *f = fopen(path, "r+b");
+    size_t n = fread(bytes, 1, sizeof bytes, f);
+    ck_assert_uint_lt(n, sizeof bytes);
+    ck_assert_uint_eq(bytes[8], OLD_VERSION + 3);
+    bytes[8] = OLD_VERSION;
+    n -= PSC_STATE_HEAD_BYTES - OLD_HEAD;
+    memmove(bytes + OLD_HEAD, bytes + PSC_STATE_HEAD_BYTES, n - OLD_HEAD);
+    ps_put64(bytes + n - 8, XXH3_64bits(bytes, n - 8));
+    rewind(f);
+    ck_assert_uint_eq(fwrite(bytes, 1, n, f), n);
+    ck_assert_int_eq(ftruncate(fileno(f), (off_t)n), 0);
+    fclose(f);
+}
+
+/* The rows with one exchange at a time. */
+START_TEST(a_psd_that_came_back_gets_what_an_older_state_has)
+{
+    meets_a_psd_that_came_back(_i, make_state_older);
+}
+END_TEST
+
+/* Messages of what was sent are exact, so the center does not depend on the order in which they land. */
+static const struct {
+    struct row row;
+    const char *more[2];
+    bool dies; /* psd, or only one of its workers */
+} in_company[] = {
+    {{"rule=add", "overlap=4", "mix=0", 4, false}, {NULL}, true},
+    {{"rule=add", "overlap=6", "mix=0", 6, false}, {"fragments=3"}, true},
+    {{"rule=add", "overlap=4", "mix=0", 4, false}, {NULL}, false},
+    {{"rule=add", "overlap=6", "mix=0", 6, false}, {"fragments=3"}, false},
+};
+
+static void steps_until(struct psc *c, float *own, uint64_t until)
+{
+    for (uint64_t t; (t = psc_clock(c)) < until;) {
+        gradient(t);
+        assert_ok(c, psc_step(c, own, g, 1));
+    }
+}
+
+static void finish_and_pull(struct psc *const *c, float own[2][N], float *center)
+{
+    for (int i = 0; i < 2; i++) {
+        steps_until(c[i], own[i], STEPS);
+        assert_ok(c[i], psc_wait(c[i], PSC_ALL));
+    }
+    assert_ok(c[0], psc_pull(c[0], NULL, center));
+    for (int i = 0; i < 2; i++)
+        psc_close(c[i]);
+}
+
+/* Two workers have an exchange on its way that psd's checkpoint lacks. When one of them is back, the other
+ * has made exchanges: psd's version is beyond that of the answer which the worker's state has. */
+START_TEST(what_psd_lacks_is_sent_also_by_who_comes_later)
+{
+    float own[2][N], center[N];
+    char paths[2][200];
+    struct psc *c[2];
+    start_psd(&in_company[_i].row, RIG_SAME_ADDRESS, in_company[_i].more);
+    for (int i = 0; i < 2; i++) {
+        c[i] = join();
+        memcpy(own[i], x, sizeof x);
+    }
+    finish_and_pull(c, own, center);
+    daemon_remove(&psd);
+    start_psd(&in_company[_i].row, RIG_SAME_ADDRESS, in_company[_i].more);
+    for (int i = 0; i < 2; i++) {
+        c[i] = join();
+        memcpy(own[i], x, sizeof x);
+        snprintf(paths[i], sizeof paths[i], "%s/worker-%d.state", psd.dir, i);
+        steps_until(c[i], own[i], PERIOD);
+        assert_ok(c[i], psc_wait(c[i], PSC_ALL));
+    }
+    ck_assert(daemon_checkpoint(&psd, UNIT_HANG_S));
+    for (int i = 0; i < 2; i++) {
+        steps_until(c[i], own[i], 2 * PERIOD);
+        assert_ok(c[i], psc_save(c[i], paths[i], own[i], NULL, 0));
+        psc_close(c[i]);
+    }
+    if (in_company[_i].dies) {
+        daemon_stop(&psd, SIGKILL, UNIT_HANG_S);
+        ck_assert_int_eq(daemon_start(&psd, "--resume"), 0);
+    }
+    for (int i = 1; i >= 0; i--) {
+        c[i] = join();
+        assert_ok(c[i], psc_load(c[i], paths[i], own[i], NULL, 0, NULL));
+        steps_until(c[i], own[i], i == 1 ? STEPS : 2 * PERIOD);
+        assert_ok(c[i], psc_wait(c[i], PSC_ALL));
+    }
+    finish_and_pull(c, own, pulled);
+    for (int i = 0; i < N; i++)
+        if (role_of(i) != PSC_BUFFER && memcmp(&pulled[i], &center[i], sizeof *x) != 0)
+            ck_abort_msg("[%d]: the center is %.9g, and was %.9g without the interruption", i,
+                         (double)pulled[i], (double)center[i]);
 }
 END_TEST
 
@@ -576,6 +690,8 @@ int main(void)
     tcase_add_test(tc, a_job_with_an_older_library_keeps_its_overlap);
     tcase_add_loop_test(tc, a_state_has_what_is_on_its_way, 0, ROWS(saved));
     tcase_add_loop_test(tc, a_psd_that_came_back_gets_what_it_lacks, 0, ROWS(saved));
+    tcase_add_loop_test(tc, a_psd_that_came_back_gets_what_an_older_state_has, 0, ROWS(saved) - 3);
+    tcase_add_loop_test(tc, what_psd_lacks_is_sent_also_by_who_comes_later, 0, ROWS(in_company));
     tcase_add_loop_test(tc, a_worker_lives_through_the_death_of_psd, 0, ROWS(saved));
     suite_add_tcase(suite, tc);
     return unit_run(suite);

@@ -39,14 +39,14 @@ static void check(const uint8_t *bytes, size_t len)
     at = expect(parts.sent_error, h.flags & PSC_STATE_SENT_ERROR, at, vector_bytes);
     at = expect(parts.known, h.flags & PSC_STATE_KNOWN, at, vector_bytes);
     at = expect(parts.sent_known, h.flags & PSC_STATE_SENT_KNOWN, at, vector_bytes);
-    at = expect(parts.under_way, true, at, h.n_under_way * (uint64_t)PSC_STATE_EXCHANGE_BYTES);
+    at = expect(parts.under_way, true, at, h.n_under_way * psc_state_exchange_bytes(&h));
     for (uint32_t k = 0; k < h.n_under_way; k++) {
-        const unsigned char *one = parts.under_way + k * (size_t)PSC_STATE_EXCHANGE_BYTES;
+        const unsigned char *one = parts.under_way + k * psc_state_exchange_bytes(&h);
         unsigned char packed[PSC_STATE_EXCHANGE_BYTES];
         struct psc_state_exchange e;
         promise(psc_state_parse_exchange(&h, &e, one, &err) == 0);
-        psc_state_pack_exchange(&e, packed);
-        promise(memcmp(packed, one, sizeof packed) == 0);
+        psc_state_pack_exchange(&h, &e, packed);
+        promise(memcmp(packed, one, psc_state_exchange_bytes(&h)) == 0);
     }
     at = expect(parts.chunks, true, at, h.chunks);
     at = expect(parts.extra, true, at, h.extra_bytes);
