@@ -114,6 +114,7 @@ checkpoint_now() {
 end_early() { # STATUS
     local said status=0
     trap 'exit 130' HUP INT TERM
+    trap '' USR1
     if ((servers > 0)) && [[ -s $run_dir/endpoint ]]; then
         said=$(tell_head "$job_grace" drain 2>&1) || status=$?
     fi

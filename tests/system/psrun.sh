@@ -253,6 +253,23 @@ by_itself 'servers=0 requeue=true
     checkpoint_now'
 { ((status == 0)) && says '^in the queue again'; } || fail "requeued without servers: status $status"
 
+# Once, however often it is told, and with nothing left behind: also while psd drains, and while psrun cleans up.
+# shellcheck disable=SC2016 # for the shell that it starts
+by_itself 'servers=1 requeue=true
+    lock_folder "$run_dir" psrun.job
+    echo "tcp://127.0.0.1:1" >"$run_dir/endpoint"
+    ask_head() { echo "saved"; }
+    tell_head() { kill -USR1 "$$"; }
+    end_pause() { kill -USR1 "$$"; }
+    backend_requeue() { echo "in the queue again"; }
+    trap checkpoint_now USR1
+    start client-0 setpriv --pdeathsig TERM sleep 10000
+    at_end+=(children_are_gone)
+    children_are_gone() { ! children_run || echo "a child is left"; }
+    checkpoint_now'
+{ ((status == 0)) && [[ $(grep -c '^in the queue again' "$folder/out") == 1 ]] && ! says 'a child is left'; } ||
+    fail "SIGUSR1 again and again: status $status"
+
 # Keys that were being made when psrun was interrupted: each is allowed, once.
 # shellcheck disable=SC2016 # for the shell that it starts
 by_itself 'interrupted() {
