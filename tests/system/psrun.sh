@@ -216,6 +216,7 @@ refuses '--servers 0 --method async-sgd; allowed: sgd ' --workers 2 --servers 0 
 refuses 'no command of the workers' --workers 2
 psrun --workers 1 --every 0 --resume -- "${worker[@]}"
 { ((status == 2)) && says '--resume without --run-dir'; } || fail "--resume without --run-dir: status $status"
+refuses '--resume with --join; allowed: none' --join "$folder/plain" --resume --workers 1 -- "${worker[@]}"
 touch "$folder/key"
 chmod 640 "$folder/key"
 refuses "key file $folder/key has mode 640: others may read it" --join "$folder/plain" --workers 1 --key "$folder/key" -- "${worker[@]}"
