@@ -16,10 +16,15 @@ learn_admission() {
     [[ -n $admission || -n $failure_policy ]] || say "psd does not report its admission: a worker that fails ends the job"
 }
 
-# Called at the start, too: the configuration may have it.
+# Called at the start, too: the configuration may have it. A psrun that joins finds it in the run folder.
 learn_on_loss() {
-    [[ -z $on_loss ]] && ((members > 1)) || return 0
-    on_loss=$(ask_head 10 --json config | grep -o '"on_loss": *"[a-z]*"' | cut -d '"' -f 4) || on_loss=
+    [[ -n $on_loss ]] || on_loss=$(ask_head 10 --json config | grep -o '"on_loss": *"[a-z]*"' | cut -d '"' -f 4) || on_loss=
+    echo "$on_loss" >"$run_dir/on_loss"
+}
+
+# Not at the start: the endpoint file is there a moment before.
+find_on_loss() {
+    [[ -z $join_dir || ! -s $join_dir/on_loss ]] || on_loss=$(<"$join_dir/on_loss")
 }
 
 # Whether the worker found no psd because the job had already ended normally. Such a client has not failed.
@@ -39,6 +44,7 @@ client_ended() { # NAME STATUS
     local client=${1#client-}
     client=${client%%.*}
     client_left[client]=$((client_left[client] - 1))
+    find_on_loss
     if is_lost_member "$1" "$2"; then
         members_lost=$((members_lost + 1))
         say "$1 ended with status $2 (see $run_dir); its clique goes on without it"
@@ -114,6 +120,7 @@ checkpoint_now() {
 end_early() { # STATUS
     local said status=0
     trap 'exit 130' HUP INT TERM
+    trap '' USR1
     if ((servers > 0)) && [[ -s $run_dir/endpoint ]]; then
         said=$(tell_head "$job_grace" drain 2>&1) || status=$?
     fi

@@ -329,7 +329,7 @@ await_ends() {
 clean_up() {
     local undo
     trap - EXIT
-    trap '' HUP INT TERM
+    trap '' HUP INT TERM USR1
     end_pause
     end_children '*'
     await_ends
@@ -344,7 +344,7 @@ clean_up() {
         "$undo"
     done
     at_end=()
-    trap - HUP INT TERM
+    trap - HUP INT TERM USR1
 }
 
 trap_ends() {

@@ -379,7 +379,7 @@ worker_command() { # CLIENT MEMBER (empty: from MPI) HOST
     words=("$scripts/psrun.d/member")
     if "$is_psworker"; then
         flags=(--psworker)
-        { [[ -n $join_dir ]] && ! "$resume"; } || flags+=(--state)
+        [[ -n $join_dir ]] || flags+=(--state)
         ((servers > 0)) || [[ -n $join_dir ]] || flags+=(--history)
     fi
     [[ -z $gpus ]] || flags+=(--gpus="$(gpus_of "$1")")

@@ -1,7 +1,6 @@
 #include "client/session/control_socket.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,8 +8,8 @@
 #include <zmq.h>
 
 #include "client/psclient.h"
-#include "proto/resolve.h"
 #include "proto/security/socket_monitor.h"
+#include "proto/transports/zmq/bind.h"
 #include "proto/wire/control.h"
 
 /* Handshakes are retried after 100 ms. One may fail only because the server was just stopped. */
@@ -62,21 +61,8 @@ int psc_place_find(const char *server, struct psc_server_address *place, struct 
 
 int psc_place_resolve(const struct psc_server_address *place, uint64_t until_ns, struct ps_error *err)
 {
-    static const char scheme[] = "tcp://";
-    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    struct ps_error why;
-    char host[256];
-    struct addrinfo *found = NULL;
-    if (strncmp(place->url, scheme, sizeof scheme - 1) != 0)
-        return 0;
-    const char *name = place->url + sizeof scheme - 1, *port = strrchr(name, ':');
-    if (name[0] == '[' || port == NULL || (size_t)(port - name) >= sizeof host)
-        return 0;
-    snprintf(host, sizeof host, "%.*s", (int)(port - name), name);
-    if (ps_resolve(host, "0", &hints, until_ns, &found, &why) < 0)
-        return ps_fail(err, -ENOENT, "the host '%.200s' does not resolve: %.200s", host, why.text);
-    freeaddrinfo(found);
-    return 0;
+    char numeric[sizeof place->url];
+    return ps_resolve_url(place->url, until_ns, numeric, sizeof numeric, err);
 }
 
 int psc_proof_read(const char *key_file, const char *server_key, struct psc_proof *proof,
@@ -141,7 +127,7 @@ static int connect_there(struct psc_control_socket *line, const struct psc_proof
     zmq_setsockopt(line->socket, ZMQ_LINGER, &zero, sizeof zero);
     if (line->key[0] != 0 && ps_curve_connect(line->socket, &proof->own, line->key) != 0)
         return ps_fail(err, PSC_EUNSUPPORTED, "this libzmq has no CURVE: %s", zmq_strerror(zmq_errno()));
-    if (zmq_connect(line->socket, url) == 0)
+    if (ps_connect(line->socket, url) == 0)
         return PSC_OK;
     rc = zmq_errno();
     ps_fail(err, 0, "cannot connect to '%.300s': %s; allowed are tcp://HOST:PORT, ipc://PATH and @FILE", url,

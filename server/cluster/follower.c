@@ -12,6 +12,7 @@
 
 #include "proto/log.h"
 #include "proto/random.h"
+#include "proto/transports/zmq/bind.h"
 #include "proto/wire/control.h"
 #include "proto/zmq_context.h"
 #include "server/admissions/admissions.h"
@@ -41,7 +42,7 @@ static void look_for_head(struct psd_cluster *cluster)
         return; /* a timeout reports it */
     if (was[0] != 0)
         zmq_disconnect(f->socket, was);
-    if (zmq_connect(f->socket, f->head_url) == 0)
+    if (ps_connect(f->socket, f->head_url) == 0)
         return;
     if (ps_log_allows(&f->log_limit, "server.connect", "servers"))
         ps_log(PS_LOG_WARN, "server.connect", "cannot connect to the head at '%s': %s", f->head_url,

@@ -342,7 +342,36 @@ void ctl_print_allowed(FILE *out, const json_t *answer)
     fprintf(out, "%s may join again\n", ctl_get(answer, "allowed").s);
 }
 
-/* Quotes a text, as JSON does, if YAML would not read it back unchanged. */
+/* Whether YAML reads the character as it stands between quotes: no control character, end of a line or
+ * byte-order mark. */
+static bool is_plain(unsigned c)
+{
+    return c >= 0x20 && (c < 0x7f || c >= 0xa0) && c != 0x2028 && c != 0x2029 && c != 0xfeff && c != 0xfffe &&
+           c != 0xffff;
+}
+
+/* JSON's escapes would do but for characters beyond U+FFFF, for which it has two. text: UTF-8, as jansson
+ * has. */
+static void print_quoted(FILE *out, const char *text)
+{
+    fputc('"', out);
+    while (*text != 0) {
+        size_t n = ctl_bytes_of_width(text, 1);
+        unsigned c = (unsigned char)*text & (n == 1 ? 0x7fu : 0x7fu >> n);
+        for (size_t i = 1; i < n; i++)
+            c = c << 6 | ((unsigned char)text[i] & 0x3f);
+        if (c == '"' || c == '\\')
+            fprintf(out, "\\%c", (int)c);
+        else if (is_plain(c))
+            fwrite(text, 1, n, out);
+        else
+            fprintf(out, "\\u%04x", c);
+        text += n;
+    }
+    fputc('"', out);
+}
+
+/* Quotes a text if YAML would not read it back unchanged. */
 static void print_scalar(FILE *out, const json_t *value)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:";
@@ -350,10 +379,12 @@ static void print_scalar(FILE *out, const json_t *value)
     if (s != NULL && s[0] != 0 && strchr("-:", s[0]) == NULL && strspn(s, plain) == strlen(s) &&
         s[strlen(s) - 1] != ':')
         fputs(s, out);
+    else if (s != NULL)
+        print_quoted(out, s);
     else if (json_is_null(value))
         fputs("none", out);
     else
-        json_dumpf(value, out, JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15));
+        json_dumpf(value, out, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
 }
 
 static void print_yaml(FILE *out, const json_t *object, int indent)

@@ -178,28 +178,47 @@ psrun --run-dir "$folder/own" --workers 2 --method async-easgd --set learning_ra
 { ((status == 0)) && grep -q 'the center is' "$folder/own/client-1.log" && grep -q 'worker 1 of' "$folder/own/client-1.log"; } ||
     fail "own: status $status"
 
-# loses_one NAME ARGUMENT...: a member of a clique is killed when all train; the others go on.
-loses_one() {
-    name=$1
-    shift
+# A member of a clique is killed when all train.
+kills_a_member() { # NAME
     cat >"$folder/tree/nets/worker/psworker" <<END
 #!/bin/bash
 [[ "\$*" == *"--member 1 "* ]] || exec "$PSD_BUILD/nets/worker/psworker" "\$@"
 "$PSD_BUILD/nets/worker/psworker" "\$@" &
-until [[ \$(grep -l 'begins to train' "$folder/$name/client-0."[0-2].log | wc -l) -eq 3 ]]; do sleep 0.1; done
+until [[ \$(grep -ls 'begins to train' "$folder/$1/"{,join-*/}client-0.[0-2].log | wc -l) -eq 3 ]]; do sleep 0.1; done
 kill -KILL \$!
 exit 137
 END
-    PSD_BUILD=$folder/tree psrun --run-dir "$folder/$name" --data digits --workers 3 --clients 1 "$@" --every 0 \
-        -- psworker --net linear --batch 8 --threads 1 --steps 200 --step-ms 20
-    { ((status == 3)) && says 'client-0.1 ended with status 137 .*; its clique goes on without it' && says '^client-0 +finished +3 +200' &&
-        grep -q 'goes on with 2 of 3 members' "$folder/$name/psd-0.log"; } || fail "$name: status $status"
-    none_left
 }
 
-loses_one lossy --method mpi-asgd --on-loss shrink
+loses_one() { # psrun: the others go on
+    { ((status == 3)) && says 'client-0.1 ended with status 137 .*; its clique goes on without it' && says '^client-0 +finished +3 +200' &&
+        grep -q 'goes on with 2 of 3 members' "$folder/$name/psd-0.log"; } || fail "$name: status $status"
+}
+
+clique=(--data digits --workers 3 --clients 1)
+patient=(psworker --net linear --batch 8 --threads 1 --steps 200 --step-ms 20)
 printf 'method: mpi-asgd\nclique: {on_loss: shrink}\n' >"$folder/shrink.yaml"
-loses_one lossy-file --config "$folder/shrink.yaml"
+name=lossy
+kills_a_member lossy
+PSD_BUILD=$folder/tree psrun --run-dir "$folder/lossy" "${clique[@]}" --method mpi-asgd --on-loss shrink --every 0 -- "${patient[@]}"
+loses_one
+none_left
+name=lossy-file
+kills_a_member lossy-file
+PSD_BUILD=$folder/tree psrun --run-dir "$folder/lossy-file" "${clique[@]}" --config "$folder/shrink.yaml" --every 0 -- "${patient[@]}"
+loses_one
+none_left
+# A clique that joins, too: what the loss of a member means is said by the servers' psrun.
+name=lossy-join
+kills_a_member lossy-join
+setsid "$root/scripts/psrun" --run-dir "$folder/lossy-join" --workers 0 --config "$folder/shrink.yaml" >"$folder/servers.out" 2>&1 </dev/null &
+psrun_pid=$!
+within 240 grep -q 'psd is ready' "$folder/servers.out" || fail "lossy-join: psd is not ready"
+PSD_BUILD=$folder/tree psrun --join "$folder/lossy-join" "${clique[@]}" -- "${patient[@]}"
+loses_one
+kill -TERM "$psrun_pid"
+ends
+none_left
 
 refuses '"wait"; allowed: end, shrink' --workers 2 --clients 1 --on-loss wait -- "${worker[@]}"
 refuses 'shrink with --mpi; allowed: end, or --ring' --workers 2 --clients 1 --mpi --on-loss shrink -- "${worker[@]}"
@@ -216,6 +235,7 @@ refuses '--servers 0 --method async-sgd; allowed: sgd ' --workers 2 --servers 0 
 refuses 'no command of the workers' --workers 2
 psrun --workers 1 --every 0 --resume -- "${worker[@]}"
 { ((status == 2)) && says '--resume without --run-dir'; } || fail "--resume without --run-dir: status $status"
+refuses '--resume with --join; allowed: none' --join "$folder/plain" --resume --workers 1 -- "${worker[@]}"
 touch "$folder/key"
 chmod 640 "$folder/key"
 refuses "key file $folder/key has mode 640: others may read it" --join "$folder/plain" --workers 1 --key "$folder/key" -- "${worker[@]}"
@@ -252,6 +272,23 @@ by_itself 'servers=0 requeue=true
     start client-0 sleep 10000
     checkpoint_now'
 { ((status == 0)) && says '^in the queue again'; } || fail "requeued without servers: status $status"
+
+# Once, however often it is told, and with nothing left behind: also while psd drains, and while psrun cleans up.
+# shellcheck disable=SC2016 # for the shell that it starts
+by_itself 'servers=1 requeue=true
+    lock_folder "$run_dir" psrun.job
+    echo "tcp://127.0.0.1:1" >"$run_dir/endpoint"
+    ask_head() { echo "saved"; }
+    tell_head() { kill -USR1 "$$"; }
+    end_pause() { kill -USR1 "$$"; }
+    backend_requeue() { echo "in the queue again"; }
+    trap checkpoint_now USR1
+    start client-0 setpriv --pdeathsig TERM sleep 10000
+    at_end+=(children_are_gone)
+    children_are_gone() { ! children_run || echo "a child is left"; }
+    checkpoint_now'
+{ ((status == 0)) && [[ $(grep -c '^in the queue again' "$folder/out") == 1 ]] && ! says 'a child is left'; } ||
+    fail "SIGUSR1 again and again: status $status"
 
 # Keys that were being made when psrun was interrupted: each is allowed, once.
 # shellcheck disable=SC2016 # for the shell that it starts

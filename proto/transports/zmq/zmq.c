@@ -311,7 +311,7 @@ int ps_zmq_link_open(struct ps_hub *hub, const char *url, const struct ps_transp
     }
     if (set_limits(link->socket, limits) != 0 || keep_lost(link->socket) != 0 ||
         (hub->secured && ps_curve_connect(link->socket, &hub->pair, hub->server_key) != 0) ||
-        zmq_connect(link->socket, url) != 0) {
+        ps_connect(link->socket, url) != 0) {
         rc = ps_fail(err, -zmq_errno(), "cannot connect to %s: %s", url, zmq_strerror(zmq_errno()));
         goto close_socket;
     }

@@ -14,6 +14,55 @@ START_TEST(lanes_take_any_port_of_the_control_roads_host)
 }
 END_TEST
 
+/* One message to a lane that listens at `url`, from a link to `host` or, if that is NULL, to where the lane
+ * says it listens. */
+static void assert_reached(const char *url, const char *host)
+{
+    struct rig_server s;
+    struct rig_client c;
+    char at[320];
+    rig_server_open(&s, ps_transport_find("tcp"), url, NULL, NULL);
+    snprintf(at, sizeof at, "%s", s.url);
+    if (host != NULL)
+        snprintf(at, sizeof at, "tcp://%s%s", host, strrchr(s.url, ':'));
+    rig_client_open(&c, s.t, at, 0);
+    rig_trip(&c, 1, 1000);
+    rig_client_close(&c);
+    rig_server_close(&s);
+}
+
+START_TEST(lanes_listen_at_names_and_interfaces)
+{
+    assert_reached("tcp://localhost:*", NULL);
+    assert_reached("tcp://localhost:*", "localhost");
+    assert_reached("tcp://LocalHost:0", "127.0.0.1");
+    assert_reached("tcp://lo:*", "127.0.0.1");
+    assert_reached("tcp://*:*", "localhost");
+}
+END_TEST
+
+START_TEST(lanes_listen_at_ipv6_addresses_in_brackets)
+{
+    if (!unit_has_ipv6("a lane at an IPv6 address"))
+        return;
+    assert_reached("tcp://[::1]:*", NULL);
+    assert_reached("tcp://[::]:*", "[::1]");
+    assert_reached("tcp://[::]:*", "localhost"); /* which a link looks up as IPv4 */
+}
+END_TEST
+
+START_TEST(a_host_that_is_none_is_refused)
+{
+    struct ps_error err;
+    struct rig_server s = {.t = ps_transport_find("tcp")};
+    ck_assert_int_eq(s.t->hub_create(1, &s.hub), 0);
+    ck_assert_int_eq(s.t->port_open(s.hub, "tcp://no-such-host.invalid:*", &rig_limits, &s.port, &err),
+                     -ENODEV);
+    assert_says(err.text, "cannot listen on tcp://no-such-host.invalid:*: its host does not resolve");
+    s.t->hub_destroy(s.hub);
+}
+END_TEST
+
 /* Messages of another number of parts, over a raw socket. Each is answered, and the next one is read whole.
  */
 START_TEST(malformed_part_counts_do_not_disturb)
@@ -90,6 +139,9 @@ int main(void)
     Suite *suite = suite_create("proto-transport-tcp");
     TCase *tc = tcase_create("tcp");
     tcase_add_test(tc, lanes_take_any_port_of_the_control_roads_host);
+    tcase_add_test(tc, lanes_listen_at_names_and_interfaces);
+    tcase_add_test(tc, lanes_listen_at_ipv6_addresses_in_brackets);
+    tcase_add_test(tc, a_host_that_is_none_is_refused);
     tcase_add_test(tc, malformed_part_counts_do_not_disturb);
     tcase_add_test(tc, half_written_messages_do_not_disturb);
     suite_add_tcase(suite, tc);

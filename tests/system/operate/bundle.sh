@@ -88,8 +88,16 @@ else
     misses libpsnets-cuda.so --backend cuda
 fi
 
-# psrun is a script: here with this machine's tools.
-env -i HOME="$folder" PATH=/usr/bin:/bin "$unpacked/bin/psrun" --run-dir "$folder/run" --workers 1 --method async-easgd --data digits -- \
+# psrun is a script: here with those of this machine's tools that the README names, by Debian's packages.
+read -ra needs < <(sed -n 's/.* psrun also needs \(.*\)\.$/\1/p' "$unpacked/README" | sed 's/,\| and / /g')
+((${#needs[@]} > 0)) || fail "the README does not say what psrun needs"
+mkdir "$folder/tools"
+for need in "${needs[@]}"; do
+    for tool in $(dpkg-query --listfiles "$need" 2>/dev/null | grep -E '/s?bin/[^/]+$' || command -v "$need"); do
+        ln -s "$(realpath "$tool")" "$folder/tools/${tool##*/}"
+    done
+done
+env -i HOME="$folder" PATH="$folder/tools" "$unpacked/bin/psrun" --run-dir "$folder/run" --workers 1 --method async-easgd --data digits -- \
     psworker --net linear --steps 100 >"$folder/psrun.log" 2>&1 || fail "psrun"
 
 # Each library has a licence, and none of them is glibc's or CUDA's.

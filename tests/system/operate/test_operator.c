@@ -17,6 +17,7 @@
 #include "tests/support/system/daemon.h"
 #include "tests/support/system/exchange_workers.h"
 #include "tests/support/suite.h"
+#include "tests/support/unit.h"
 
 enum { FLOATS = 20003, ROWS = 24, COLUMNS = 120, WAIT_S = 60, TAIL = 200 };
 
@@ -291,9 +292,15 @@ END_TEST
 START_TEST(config_is_read_back)
 {
     struct daemon d;
-    char before[8192], after[8192], command[700], path[100];
-    start(&d);
+    char before[8192], after[8192], command[700], path[100], named[200];
+    const char *const odd[] = {"method=async-sgd", named, NULL};
+    ck_assert_int_eq(daemon_prepare(&d, NULL, odd), 0);
+    /* Letters of each length in UTF-8, and what YAML takes in quotes only if it is escaped. */
+    snprintf(named, sizeof named, "tensorboard=\"%s/q\\\"\\\\é∑🙂 \\x85\\x9b\\u2028\\ufeff\\uffff\"",
+             d.dir);
+    ck_assert_int_eq(daemon_start(&d, NULL), 0);
     ck_assert_int_eq(psctl(&d, "config", before, sizeof before), 0);
+    assert_says(before, "/q\\\"\\\\é∑🙂 \\u0085\\u009b\\u2028\\ufeff\\uffff\"\n");
     snprintf(path, sizeof path, "%s/config.yaml", d.dir);
     FILE *f = fopen(path, "we");
     fputs(before, f);
