@@ -648,6 +648,35 @@ START_TEST(a_held_answer_tells_the_rate_that_moved_the_center)
 }
 END_TEST
 
+/* Two of its chunks are staged when the first one overflows the center. */
+START_TEST(a_session_that_has_ended_ends_once)
+{
+    static const char *const in_turn[] = {"admission=round-robin", NULL};
+    struct rig r;
+    struct reply reply;
+    open_job(&r, "add", in_turn);
+    for (uint32_t k = 0; k < 2; k++)
+        x[0][k * RIG_CHUNK] = x[1][k * RIG_CHUNK] = 3e38f;
+    for (uint32_t rank = P; rank-- > 0;)
+        for (uint32_t k = 0; k < 2; k++)
+            send_chunk(&r, rank, 1, 0, k);
+    for (uint32_t k = 0; k < 2; k++) {
+        recv_answer(&r, 0, &reply);
+        ck_assert_uint_eq(reply.f.client, 0);
+        rig_recv(&r, 0, &reply);
+        ck_assert_uint_eq(reply.f.client, 1);
+        ck_assert_uint_eq(reply.f.code, PS__CODE__VALUE);
+        recv_answer(&r, 0, &reply);
+        ck_assert_uint_eq(reply.f.client, 2);
+    }
+    struct psd_lane_message fault = rig_hear(&r, 0);
+    ck_assert_int_eq(fault.kind, PSD_LANE_FAULT);
+    ck_assert_uint_eq(fault.b, 0);
+    ck_assert(!rig_heard(&r, 0));
+    rig_close(&r);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("server-rounds");
@@ -666,6 +695,7 @@ int main(void)
     tcase_add_test(tc, a_tensor_alone_is_refused_under_backup);
     tcase_add_test(tc, a_message_that_is_not_finite_is_refused_whole);
     tcase_add_test(tc, sums_that_overflow_are_not_stored);
+    tcase_add_test(tc, a_session_that_has_ended_ends_once);
     tcase_add_test(tc, a_round_ends_without_who_has_gone);
     tcase_add_test(tc, members_change_between_rounds);
     tcase_add_test(tc, a_snapshot_is_the_center_after_a_round);
