@@ -283,8 +283,7 @@ static uint64_t mask_of(uint32_t n_lanes)
  * final. */
 static void empty_others(struct psd_job *job)
 {
-    uint64_t version = psd_version(job->lanes), theirs = job->hooks.newest_of_others(job->psd);
-    version = theirs > version ? theirs : version;
+    uint64_t version = psd_stats_version(job);
     atomic_store_explicit(&job->lanes->shared.version, version, memory_order_relaxed);
     psd_tell_other_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE, .a = version});
 }
