@@ -34,10 +34,8 @@ static bool advance(struct psd_lane *lane, uint32_t chunk)
     struct psd_staged *s = psd_rounds_find(lane, client, chunk);
     if (s == NULL || !may_move(lane, members, chunk))
         return false;
-    struct psd_move move = psd_lane_move_of(lane, &s->arrival);
-    float rate = lane->center->rule->rate(&move);
     if (s->moved) { /* its next turn has come */
-        psd_rounds_answer(lane, s, rate);
+        psd_rounds_answer(lane, s);
         return true;
     }
     if (psd_rounds_due(lane, client, chunk) == NULL)
@@ -51,7 +49,7 @@ static bool advance(struct psd_lane *lane, uint32_t chunk)
     if (!s->moved)
         psd_rounds_clear(lane, s);
     else if (!answer_waits(lane, chunk))
-        psd_rounds_answer(lane, s, rate);
+        psd_rounds_answer(lane, s);
     r->turn[chunk]++;
     return true;
 }

@@ -155,12 +155,10 @@ static void answer_all(struct psd_lane *lane, const struct psd_members *members,
         struct psd_staged *s = psd_rounds_find(lane, members->ranks[i], chunk);
         if (s == NULL || !s->moved)
             continue;
-        struct psd_move move = psd_lane_move_of(lane, &s->arrival);
-        float rate = lane->center->rule->rate(&move);
         if (adopt && s->arrival.frame.kind == PS_FRAME_EXCHANGE)
-            psd_rounds_answer_center(lane, s, rate);
+            psd_rounds_answer_center(lane, s);
         else
-            psd_rounds_answer(lane, s, rate);
+            psd_rounds_answer(lane, s);
         n_moved--;
     }
 }

@@ -16,7 +16,7 @@ static bool is_new(struct psd_control *control, struct psd_session *s, uint64_t 
     }
     s->request.incarnation = s->incarnation;
     s->request.number = number;
-    s->request.waits = s->request.done = false;
+    s->request.waits = s->request.sets = s->request.done = false;
     s->request.refused[0] = 0;
     return true;
 }
@@ -96,11 +96,12 @@ static void apply(struct psd_control *control, struct psd_session *s, const char
 {
     struct ps_error err = {""};
     int rc = psd_settings_check_method(lines, &err);
+    s->request.sets = true;
     if (rc == 0)
         rc = psd_set(control->job, lines, &err);
     if (rc == -EBUSY)
         s->request.number--; /* as if it had not been sent */
-    else if (rc < 0)
+    else if (rc < 0 && !s->request.done)
         psd_send_done(control->sender, s, err.text);
 }
 
@@ -117,5 +118,5 @@ void psd_take_set_method(struct psd_control *control, struct psd_session *s, con
         apply(control, s, m->lines);
     if (m->number == s->request.number && !s->request.done &&
         control->job->method_change.phase == PSD_METHOD_CHANGE_NONE)
-        psd_send_done(control->sender, s, control->job->reload.last.text);
+        psd_send_done(control->sender, s, ""); /* psd drains, as it says */
 }

@@ -467,7 +467,7 @@ static void answer_offer(struct psd_job *job, const struct psd_evaluation *e, bo
 
 bool psd_evaluation_counts(const struct psd_job *job, const struct psd_evaluation *e)
 {
-    return e->accuracy >= 0 && e->accuracy <= 1 && e->version <= psd_version(job->lanes);
+    return e->accuracy >= 0 && e->accuracy <= 1 && e->version <= psd_stats_version(job);
 }
 
 /* Evaluations that arrive while something is being saved are merged into one request, the best of them. */

@@ -242,6 +242,7 @@ static void finish(struct psd_job *job)
     job->reload.recorded = psd_journal_put_method(job);
     psd_job_method_changed(job, keeps_shares);
     job->hooks.welcome_all(job->psd);
+    psd_set_conclude(job, "");
     psd_membership_method_changed(job, keeps_shares);
     if (job->center != NULL)
         psd_job_unpark(job); /* they join the set that is published */
@@ -283,8 +284,7 @@ static uint64_t mask_of(uint32_t n_lanes)
  * final. */
 static void empty_others(struct psd_job *job)
 {
-    uint64_t version = psd_version(job->lanes), theirs = job->hooks.newest_of_others(job->psd);
-    version = theirs > version ? theirs : version;
+    uint64_t version = psd_stats_version(job);
     atomic_store_explicit(&job->lanes->shared.version, version, memory_order_relaxed);
     psd_tell_other_lanes(job->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_SLICE, .a = version});
 }
@@ -388,6 +388,7 @@ static void refuse(struct psd_job *job, const char *why)
     w->agreed = false;
     job->reload.n_refused++;
     ps_fail(&job->reload.last, 0, "%s", why);
+    psd_set_conclude(job, why);
     if (!job->reload.untold) {
         ps_log(PS_LOG_ERROR, "reload.refused", "%s; the method stays %s", why, job->cfg->method);
         psd_history_tell(job, PSD_EVENT_METHOD, "the change was refused: %s", why);
@@ -429,6 +430,7 @@ static void make_at_once(struct psd_job *job)
     w->phase = PSD_METHOD_CHANGE_NONE;
     w->agreed = false;
     psd_layers_apply(job, &w->layers, &w->next);
+    psd_set_conclude(job, "");
 }
 
 static void begin_if_possible(struct psd_job *job)

@@ -196,17 +196,30 @@ static int put_all_in_force(struct psd_job *job, struct ps_error *err)
     return 1;
 }
 
-/* Counts, stores and logs the result. While a change is in progress `last` is for the result of that one,
- * which a worker waits for; one that finds psd busy asks again. */
+void psd_set_conclude(struct psd_job *job, const char *refused)
+{
+    for (uint32_t i = 0; i < job->sessions->n_workers_max; i++) {
+        struct psd_session *s = &job->sessions->slots[i];
+        if (s->state != PSD_SESSION_VACANT && s->request.incarnation == s->incarnation && s->request.sets &&
+            !s->request.done)
+            psd_send_done(job->sender, s, refused);
+    }
+}
+
+/* Counts, stores and logs the result, and answers the worker that waits for it. While a change is in progress
+ * both are for the result of that one; a worker that finds psd busy asks again. */
 static int conclude(struct psd_job *job, int rc, const struct ps_error *err)
 {
     char list[PSD_SETTINGS_BYTES + 400];
     const bool tells = !job->reload.untold;
     if (rc == -EBUSY)
         return rc;
-    if (rc < 0) {
-        if (job->method_change.phase == PSD_METHOD_CHANGE_NONE)
+    if (job->method_change.phase == PSD_METHOD_CHANGE_NONE) {
+        if (rc < 0)
             job->reload.last = *err;
+        psd_set_conclude(job, rc < 0 ? err->text : "");
+    }
+    if (rc < 0) {
         job->reload.n_refused++;
         if (tells)
             ps_log(PS_LOG_ERROR, "reload.refused", "%s; nothing has changed", err->text);

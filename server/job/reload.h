@@ -44,6 +44,9 @@ int psd_reload(struct psd_job *job, struct ps_error *err);
  * progress. */
 int psd_set(struct psd_job *job, const char *lines, struct ps_error *err);
 int psd_unset(struct psd_job *job, const char *keys, struct ps_error *err);
+/* A change has ended, or was dropped: answers the worker that requested it by SetMethod. refused: "": it is
+ * in force. */
+void psd_set_conclude(struct psd_job *job, const char *refused);
 /* The present settings, including those of a pending method change. */
 const char *psd_settings_now(const struct psd_job *job);
 /* When psd resumes a job: applies the recorded settings to job->cfg. -EINVAL: they do not fit the

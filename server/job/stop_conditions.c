@@ -17,7 +17,7 @@ static void met(struct psd_job *job, const char *condition, const char *reason)
 void psd_stop_check(struct psd_job *job)
 {
     const struct psd_evaluation *e = &job->evaluation;
-    const uint64_t version = psd_version(job->lanes), trained_ms = psd_loop_now_ms(job->loop) - job->ready_ms;
+    const uint64_t version = psd_stats_version(job), trained_ms = psd_loop_now_ms(job->loop) - job->ready_ms;
     char reason[200];
 
     if (job->state != PSD_STATE_READY)

@@ -214,8 +214,10 @@ static void land_and_answer(struct psd_lane *lane, uint32_t chunk, uint32_t n, f
 {
     uint16_t flags = psd_rounds_flags(lane, lane->rounds->gathered[0]);
     uint64_t end = psd_end_of(lane->rounds->gathered[0]);
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
+        lane->rounds->gathered[i]->rate = rate;
         psd_lane_land(lane, lane->rounds->gathered[i]);
+    }
     /* The set of members may change once the round is over, so their staged messages are cleared after
      * this. */
     psd_rounds_pass(lane, chunk, end);
@@ -224,7 +226,7 @@ static void land_and_answer(struct psd_lane *lane, uint32_t chunk, uint32_t n, f
     for (uint32_t i = 0; i < n; i++) {
         struct psd_staged *s = psd_rounds_find(lane, lane->rounds->gathered[i]->frame.client, chunk);
         s->flags = flags;
-        psd_rounds_answer(lane, s, rate);
+        psd_rounds_answer(lane, s);
     }
     lane->whole_base = 0;
 }

@@ -77,10 +77,9 @@ static void report_complete(struct psd_lane *lane, const struct ps_frame *f, boo
 /* Publishes the norms of the exchange for the loop. */
 static void publish_norms(struct psd_lane *lane, struct psd_lane_client *c, const struct psd_arrival *a)
 {
-    struct psd_move move = psd_lane_move_of(lane, a);
     atomic_store_explicit(&c->last_squares, c->norms.squares, memory_order_relaxed);
     atomic_store_explicit(&lane->stats.center_squares, c->norms.center_squares, memory_order_relaxed);
-    atomic_store_explicit(&c->last_rate, lane->center->rule->rate(&move), memory_order_relaxed);
+    atomic_store_explicit(&c->last_rate, a->rate, memory_order_relaxed);
 }
 
 /* With members, keys of one round count as one exchange. */
@@ -355,21 +354,21 @@ bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a)
         psd_lane_see(lane, a->frame.client, piece, psd_lane_center_of(lane, a));
     if (!move.is_delta)
         psd_lane_moves_count(lane, a);
+    a->rate = move.rule->rate(&move);
     psd_lane_land(lane, a);
     return true;
 }
 
-void psd_lane_answer_moved(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags)
+void psd_lane_answer_moved(struct psd_lane *lane, struct psd_arrival *a, uint16_t flags)
 {
     if (a->frame.kind != PS_FRAME_PUSH)
-        psd_lane_answer_floats(lane, a, psd_lane_room_of(lane, a), rate, flags);
+        psd_lane_answer_floats(lane, a, psd_lane_room_of(lane, a), a->rate, flags);
     else
-        psd_lane_answer_nothing(lane, a, rate, flags);
+        psd_lane_answer_nothing(lane, a, a->rate, flags);
 }
 
 void psd_lane_apply(struct psd_lane *lane, struct psd_arrival *a)
 {
-    struct psd_move move = psd_lane_move_of(lane, a);
     if (psd_lane_claim(a) && psd_lane_move(lane, a))
-        psd_lane_answer_moved(lane, a, move.rule->rate(&move), 0);
+        psd_lane_answer_moved(lane, a, 0);
 }

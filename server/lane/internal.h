@@ -133,8 +133,8 @@ float psd_lane_kappa(const struct psd_move *move, double rate);
 /* Call before psd_lane_move: whether the arrival may be applied. False: its worker has taken its vector back
  * and will send it again; the message was dropped. */
 bool psd_lane_claim(struct psd_arrival *a);
-/* Applies the arrival and marks it as landed; the answer is then at psd_lane_room_of. False: it was refused
- * and consumed. */
+/* Applies the arrival, whose rate is then set, and marks it as landed; the answer is then at
+ * psd_lane_room_of. False: it was refused and consumed. */
 bool psd_lane_move(struct psd_lane *lane, struct psd_arrival *a);
 /* A chunk of the exchange has landed: the whole exchange is to be completed. */
 void psd_lane_begin(struct psd_lane *lane, uint32_t client, uint32_t track, uint32_t incarnation,
@@ -145,7 +145,7 @@ void psd_lane_open_norms(const struct psd_lane *lane, struct psd_arrival *a);
  * lane. */
 void psd_lane_land(struct psd_lane *lane, struct psd_arrival *a);
 /* Answers an exchange or a push after it was applied. */
-void psd_lane_answer_moved(struct psd_lane *lane, struct psd_arrival *a, float rate, uint16_t flags);
+void psd_lane_answer_moved(struct psd_lane *lane, struct psd_arrival *a, uint16_t flags);
 
 /* A run of values of one role in a piece; state[k] and z are aligned with center. */
 struct psd_role_run {

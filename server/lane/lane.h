@@ -118,6 +118,7 @@ struct psd_arrival {
     uint32_t n_pieces, n_lanes; /* pieces of the transfer in this lane; lanes of this psd that it goes to */
     bool answers_moves;         /* the answer is in center.answer_codec, which is for moves */
     bool filled;                /* the message's body is the answer already */
+    float rate; /* of the rule, when it moved the center: the client's side moves by the same */
     /* Without rounds, of a chunk that has landed just now: the center's version as its answer tells it, so
      * that the newest that an exchange is told counts itself, and no exchange behind it. Else UINT64_MAX. */
     uint64_t version;

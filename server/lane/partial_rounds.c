@@ -74,17 +74,17 @@ static void answer_late(struct psd_lane *lane, uint32_t client, uint32_t chunk)
     if (s == NULL || s->arrival.frame.seq != st->late || r->done[chunk] < st->after)
         return;
     struct psd_move move = psd_lane_move_of(lane, &s->arrival);
-    float rate = lane->center->rule->rate(&move);
+    s->arrival.rate = lane->center->rule->rate(&move);
     s->flags = flags_of_late(r, chunk);
     if (psd_lane_has_begun(lane->shared, client, 0, s->arrival.frame.incarnation, s->arrival.frame.seq))
         psd_lane_land(
             lane,
             &s->arrival); /* it was taken out of a round that some chunks had completed: this completes it */
     if (s->arrival.frame.kind == PS_FRAME_EXCHANGE) {
-        psd_rounds_answer_center(lane, s, rate);
+        psd_rounds_answer_center(lane, s);
         return;
     }
-    psd_lane_answer_nothing(lane, &s->arrival, rate, s->flags);
+    psd_lane_answer_nothing(lane, &s->arrival, s->arrival.rate, s->flags);
     psd_rounds_clear(lane, s);
 }
 

@@ -47,10 +47,13 @@ void psd_lane_refuse(struct psd_lane *lane, struct psd_arrival *a, uint32_t code
     a->port->transport->port_reply(a->port->port, &a->message);
 }
 
-/* Ends the client's session here and tells the loop, which ends it everywhere. */
+/* Ends the client's session here and tells the loop, which ends it everywhere. Messages that were staged
+ * before may fail, too. */
 static void fault(struct psd_lane *lane, const struct ps_frame *f, uint32_t code, uint64_t at)
 {
     struct psd_lane_client *c = &lane->clients[f->client];
+    if (c->phase == PSD_PHASE_ENDED)
+        return;
     c->phase = PSD_PHASE_ENDED;
     c->end_code = code;
     psd_queue_push(

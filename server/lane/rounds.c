@@ -189,15 +189,15 @@ void psd_rounds_clear(struct psd_lane *lane, struct psd_staged *s)
     count_waiting(lane, s->arrival.frame.client);
 }
 
-void psd_rounds_answer(struct psd_lane *lane, struct psd_staged *s, float rate)
+void psd_rounds_answer(struct psd_lane *lane, struct psd_staged *s)
 {
-    psd_lane_answer_moved(lane, &s->arrival, rate, s->flags);
+    psd_lane_answer_moved(lane, &s->arrival, s->flags);
     psd_rounds_clear(lane, s);
 }
 
-void psd_rounds_answer_center(struct psd_lane *lane, struct psd_staged *s, float rate)
+void psd_rounds_answer_center(struct psd_lane *lane, struct psd_staged *s)
 {
-    psd_lane_answer_center(lane, &s->arrival, rate, s->flags);
+    psd_lane_answer_center(lane, &s->arrival, s->arrival.rate, s->flags);
     psd_rounds_clear(lane, s);
 }
 
@@ -556,8 +556,7 @@ void psd_rounds_close(struct psd_lane *lane)
         if (!s->used)
             continue;
         if (s->moved) { /* the answer waited for the member's next turn */
-            struct psd_move move = psd_lane_move_of(lane, &s->arrival);
-            psd_rounds_answer(lane, s, move.rule->rate(&move));
+            psd_rounds_answer(lane, s);
             continue;
         }
         if (psd_lane_has_begun(lane->shared, f->client, psd_lane_track_of(lane, f), f->incarnation, f->seq))

@@ -146,10 +146,10 @@ void psd_rounds_advance_all(struct psd_lane *lane);
 /* Removes the client from the set. */
 void psd_members_leave(struct psd_members *m, uint32_t client);
 bool psd_rounds_moves(const struct psd_lane *lane, uint32_t chunk);
-/* Answers and clears a staged message that was applied. */
-void psd_rounds_answer(struct psd_lane *lane, struct psd_staged *s, float rate);
+/* Answers and clears a staged message that was applied, at the rate of its arrival. */
+void psd_rounds_answer(struct psd_lane *lane, struct psd_staged *s);
 /* The same with the current center. */
-void psd_rounds_answer_center(struct psd_lane *lane, struct psd_staged *s, float rate);
+void psd_rounds_answer_center(struct psd_lane *lane, struct psd_staged *s);
 /* Clears a staged message that was consumed. */
 void psd_rounds_clear(struct psd_lane *lane, struct psd_staged *s);
 

@@ -92,6 +92,7 @@ struct psd_session {
         uint32_t incarnation; /* of the session that it belongs to */
         uint64_t number;      /* 0: none yet */
         bool waits;           /* at a barrier */
+        bool sets;            /* the change of a SetMethod was requested */
         bool done;            /* answered, with `refused` */
         char refused[400];    /* "": it was done */
     } request;                /* its last Barrier or SetMethod */

@@ -164,7 +164,7 @@ char *psd_metrics_text(struct psd_status *status)
     head(f, "psd_build_info", "gauge", "Version and vector kernels of this psd.");
     fprintf(f, "psd_build_info{version=\"%s\",kernels=\"%s\"} 1\n", PSD_VERSION, ps_vec_best()->name);
     applied(f, status);
-    one(f, "psd_center_version", "gauge", "Exchanges applied to the center.", psd_version(status->lanes));
+    one(f, "psd_center_version", "gauge", "Exchanges applied to the center.", psd_stats_version(status->job));
     struct psd_lost lost = psd_loss_told(status->job);
     gauge(f, "psd_lost_updates",
           "Updates lost when this psd was resumed from a checkpoint, upper bound; absent: unknown.",

@@ -130,7 +130,7 @@ static json_t *nonfinite_json(const struct psd_nonfinite *f)
 static json_t *center_json(const struct psd_status *status, const struct psd_totals *t)
 {
     json_t *o = json_object();
-    json_object_set_new(o, "version", integer(psd_version(status->lanes)));
+    json_object_set_new(o, "version", integer(psd_stats_version(status->job)));
     json_object_set_new(o, "updates_applied", integer(psd_stats_applied_sum(status->job)));
     json_object_set_new(o, "updates_rejected", integer(t->rejected_sum));
     json_object_set_new(o, "updates_dropped", integer(status->job->partial_rounds.dropped));

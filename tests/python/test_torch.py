@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import gc
 import importlib.util
@@ -1025,6 +1026,24 @@ class Vector(Case):
         self.assertEqual(other.param_groups[0]["lr"], lr)
         worker = self.trainer(psd, again, other)
         self.assertEqual(worker.resume(psd.folder / "mine"), {"epoch": 3, "best": [(0.5, "x"), {1: True}]})
+
+    def test_what_no_resume_can_read_is_not_saved(self) -> None:
+        psd = self.psd("async-sgd", "learning_rate=0.1")
+        path = psd.folder / "mine"
+        worker = self.trainer(psd, make_net())
+        self.train(worker, range(1))
+        fine: dict[str, Any] = {"scores": torch.arange(3), "seen": [{"x"}, b"y", None]}
+        bad: list[Any] = [np.arange(3), [{"a": np.arange(3)}], collections.defaultdict(int), collections, lambda: 1]
+        worker.save(path, fine)
+        before = path.read_bytes()
+        for value in bad:
+            with self.subTest(value=value), self.assertRaisesRegex(TypeError, r"user\['bad'\].*torch.from_numpy"):
+                worker.save(path, {**fine, "bad": value})
+            self.assertEqual(path.read_bytes(), before)
+        worker.close()
+        user = self.trainer(psd, make_net()).resume(path)
+        self.assertTrue(torch.equal(user["scores"], fine["scores"]))
+        self.assertEqual(user["seen"], fine["seen"])
 
     def test_a_state_that_cannot_be_read_changes_nothing(self) -> None:
         psd = self.psd("async-sgd", "learning_rate=0.1")

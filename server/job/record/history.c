@@ -260,14 +260,14 @@ static double next_t_s(struct psd_job *job)
 static void add(struct psd_job *job, enum psd_event kind, char *event)
 {
     struct psd_history *h = &job->history;
-    uint64_t now_ms = psd_loop_now_ms(job->loop), version = psd_version(job->lanes);
+    uint64_t now_ms = psd_loop_now_ms(job->loop), version = psd_stats_version(job);
     bool fresh = job->evaluation.fresh, long_enough = now_ms - h->last_ms >= EVERY_MS / 2;
+    uint64_t more = version > h->last_version ? version - h->last_version : 0; /* a lost part goes back */
     struct psd_record r = {
         .t_s = next_t_s(job),
         .version = version,
         .workers = psd_sessions_count(job->sessions, false) - psd_job_count_silent(job, false),
-        .updates_per_s =
-            long_enough ? (double)(version - h->last_version) * 1e3 / (double)(now_ms - h->last_ms) : NAN,
+        .updates_per_s = long_enough ? (double)more * 1e3 / (double)(now_ms - h->last_ms) : NAN,
         .staleness = recent_staleness(job),
         .loss = mean_loss(job),
         .test_loss = fresh ? job->evaluation.loss : NAN,
@@ -312,7 +312,7 @@ void psd_history_tick(struct psd_job *job)
     const struct psd_history *h = &job->history;
     psd_tensorboard_look(job);
     if (psd_loop_now_ms(job->loop) - h->last_ms >= EVERY_MS &&
-        (psd_version(job->lanes) != h->last_version || job->evaluation.fresh))
+        (psd_stats_version(job) != h->last_version || job->evaluation.fresh))
         psd_history_add(job);
 }
 

@@ -121,6 +121,13 @@ void psd_stats_totals(const struct psd_job *job, struct psd_totals *t)
                                                      (uint64_t)psd_sessions_count(job->sessions, true));
 }
 
+uint64_t psd_stats_version(const struct psd_job *job)
+{
+    uint64_t own = psd_version(job->lanes),
+             theirs = psd_has_cluster(job->cfg) ? job->hooks.newest_of_others(job->psd) : 0;
+    return theirs > own ? theirs : own;
+}
+
 uint64_t psd_stats_applied_sum(const struct psd_job *job)
 {
     return psd_version(job->lanes) - job->resumed_version;

@@ -18,6 +18,9 @@ struct psd_totals {
     uint64_t registered_bytes; /* clients' own memory that lanes access in place */
 };
 void psd_stats_totals(const struct psd_job *job, struct psd_totals *t);
+/* The center's version: with several servers the newest of their parts'. An exchange of a fragment or of some
+ * tensors counts only at the servers that have them, and a part that was lost went back to its checkpoint. */
+uint64_t psd_stats_version(const struct psd_job *job);
 /* Exchanges applied in this run of psd: in all; while the rule of this row of ps_rules was in force. */
 uint64_t psd_stats_applied_sum(const struct psd_job *job);
 uint64_t psd_stats_applied(const struct psd_job *job, size_t rule);

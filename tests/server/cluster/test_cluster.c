@@ -7,6 +7,7 @@
 #include "proto/wire/control.h"
 #include "server/admissions/admissions.h"
 #include "server/cluster/internal.h"
+#include "server/control/control.h"
 #include "tests/server/cluster/cluster_fixture.h"
 #include "tests/support/driven_clock.h"
 
@@ -534,6 +535,33 @@ static void other_has_written(void)
 
 /* A slow disk: the next checkpoint is due before one is written. A change of the method would take the
  * vectors that are being written. */
+/* A reload in vain ends between the change that a worker asked for and the worker's next message: rows. */
+static const char *const refusals[] = {"", "server 1 cannot"};
+
+START_TEST(a_worker_is_told_of_the_change_that_it_asked_for)
+{
+    struct psd_job *job = &p.head.job;
+    struct psd_session *s = &p.head.sessions.slots[0];
+    struct ps_error err = {""}, warning;
+    Ps__SetMethod m = PS__SET_METHOD__INIT;
+    char lines[] = "learning_rate=0.5";
+    m.number = 1;
+    m.lines = lines;
+    s->state = PSD_SESSION_ACTIVE;
+    s->incarnation = 1;
+    job->reload.layers.base = p.head.cfg;
+    ck_assert_msg(psd_config_settle(&p.head.cfg, &err, &warning) == 0, "%s", err.text);
+    psd_take_set_method(&p.head.control, s, &m);
+    ck_assert_msg(job->method_change.phase == PSD_METHOD_CHANGE_ASKING, "%s", s->request.refused);
+    psd_method_change_tried(job, _i == 0 ? NULL : refusals[_i]);
+    ck_assert_int_eq(job->method_change.phase, PSD_METHOD_CHANGE_NONE);
+    ck_assert_int_lt(psd_reload(job, &err), 0); /* the fixture has no file that says so many servers */
+    psd_take_set_method(&p.head.control, s, &m);
+    ck_assert(s->request.done);
+    ck_assert_str_eq(s->request.refused, refusals[_i]);
+}
+END_TEST
+
 START_TEST(a_server_that_still_writes_has_not_saved)
 {
     struct psd_center *center = give_center_to_other();
@@ -611,6 +639,10 @@ int main(void)
     tcase_add_test(c, what_only_another_server_has_is_saved_when_it_is_due);
     tcase_add_test(c, a_server_that_still_writes_has_not_saved);
     tcase_add_test(c, a_server_that_is_back_is_not_waited_for);
+    suite_add_tcase(suite, c);
+    c = tcase_create("change");
+    tcase_add_checked_fixture(c, open_pair, close_pair);
+    tcase_add_loop_test(c, a_worker_is_told_of_the_change_that_it_asked_for, 0, ROWS(refusals));
     suite_add_tcase(suite, c);
     return unit_run(suite);
 }

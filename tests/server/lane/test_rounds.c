@@ -591,15 +591,20 @@ START_TEST(a_round_robin_round_ends_when_the_last_has_gone)
 END_TEST
 
 /* One chunk a lane, so that it is the last as well. */
+static void open_serial(struct rig *r)
+{
+    rig_open(r, "elastic", 1, serial);
+    rig_fill(r, RIG_CHUNK, center);
+    for (uint32_t i = 0; i < RIG_SLOTS; i++)
+        rig_admit(r, i, INC, PSD_PHASE_ACTIVE, false);
+    rig_members(r, 0, P, (const uint32_t[]){0, 1, 2});
+}
+
 START_TEST(serial_answers_when_the_turn_has_come_again)
 {
     struct rig r;
     struct reply reply;
-    rig_open(&r, "elastic", 1, serial);
-    rig_fill(&r, RIG_CHUNK, center);
-    for (uint32_t i = 0; i < RIG_SLOTS; i++)
-        rig_admit(&r, i, INC, PSD_PHASE_ACTIVE, false);
-    rig_members(&r, 0, P, (const uint32_t[]){0, 1, 2});
+    open_serial(&r);
     for (uint32_t rank = 0; rank + 1 < P; rank++)
         send_chunk(&r, rank, 1, 0, 0);
     rig_assert_silent(&r, 0, OTHER, INC);
@@ -611,6 +616,63 @@ START_TEST(serial_answers_when_the_turn_has_come_again)
         rig_assert_silent(&r, 0, OTHER, INC);
         send_chunk(&r, (uint32_t)(turn % P), 1 + turn / P, 0, 0);
     }
+    rig_close(&r);
+}
+END_TEST
+
+/* The rate that moved the center, not that of the day when the answer is sent: the worker moves by the same.
+ */
+START_TEST(a_held_answer_tells_the_rate_that_moved_the_center)
+{
+    struct rig r;
+    struct reply reply;
+    open_serial(&r);
+    for (uint32_t rank = 0; rank < P; rank++)
+        send_chunk(&r, rank, 1, 0, 0);
+    for (uint64_t turn = P; turn < 3 * P; turn++) {
+        recv_answer(&r, 0, &reply);
+        ck_assert_uint_eq(reply.f.client, turn % P);
+        ck_assert_float_eq(reply.f.rate, turn < 2 * P ? 0.5f : 0.25f);
+        if (turn == P) /* as when others join under `beta` */
+            atomic_store(&r.shared.alpha, 0.25f);
+        send_chunk(&r, (uint32_t)(turn % P), 1 + turn / P, 0, 0);
+    }
+    recv_answer(&r, 0, &reply); /* rank 0's */
+    atomic_store(&r.shared.alpha, 0.125f);
+    rig_shut(&r); /* those that still wait are answered */
+    for (uint32_t i = 1; i < P; i++) {
+        recv_answer(&r, 0, &reply);
+        ck_assert_float_eq(reply.f.rate, 0.25f);
+    }
+    rig_close(&r);
+}
+END_TEST
+
+/* Two of its chunks are staged when the first one overflows the center. */
+START_TEST(a_session_that_has_ended_ends_once)
+{
+    static const char *const in_turn[] = {"admission=round-robin", NULL};
+    struct rig r;
+    struct reply reply;
+    open_job(&r, "add", in_turn);
+    for (uint32_t k = 0; k < 2; k++)
+        x[0][k * RIG_CHUNK] = x[1][k * RIG_CHUNK] = 3e38f;
+    for (uint32_t rank = P; rank-- > 0;)
+        for (uint32_t k = 0; k < 2; k++)
+            send_chunk(&r, rank, 1, 0, k);
+    for (uint32_t k = 0; k < 2; k++) {
+        recv_answer(&r, 0, &reply);
+        ck_assert_uint_eq(reply.f.client, 0);
+        rig_recv(&r, 0, &reply);
+        ck_assert_uint_eq(reply.f.client, 1);
+        ck_assert_uint_eq(reply.f.code, PS__CODE__VALUE);
+        recv_answer(&r, 0, &reply);
+        ck_assert_uint_eq(reply.f.client, 2);
+    }
+    struct psd_lane_message fault = rig_hear(&r, 0);
+    ck_assert_int_eq(fault.kind, PSD_LANE_FAULT);
+    ck_assert_uint_eq(fault.b, 0);
+    ck_assert(!rig_heard(&r, 0));
     rig_close(&r);
 }
 END_TEST
@@ -633,6 +695,7 @@ int main(void)
     tcase_add_test(tc, a_tensor_alone_is_refused_under_backup);
     tcase_add_test(tc, a_message_that_is_not_finite_is_refused_whole);
     tcase_add_test(tc, sums_that_overflow_are_not_stored);
+    tcase_add_test(tc, a_session_that_has_ended_ends_once);
     tcase_add_test(tc, a_round_ends_without_who_has_gone);
     tcase_add_test(tc, members_change_between_rounds);
     tcase_add_test(tc, a_snapshot_is_the_center_after_a_round);
@@ -641,6 +704,7 @@ int main(void)
     tcase_add_test(tc, who_joins_before_another_has_its_turn_in_the_same_round);
     tcase_add_test(tc, a_round_robin_round_ends_when_the_last_has_gone);
     tcase_add_test(tc, serial_answers_when_the_turn_has_come_again);
+    tcase_add_test(tc, a_held_answer_tells_the_rate_that_moved_the_center);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

@@ -15,6 +15,7 @@
 #include "tests/support/system/daemon.h"
 #include "tests/support/system/exchange_workers.h"
 #include "tests/support/system/raw_client.h"
+#include "tests/support/system/servers.h"
 #include "tests/support/suite.h"
 
 enum { FLOATS = 5000, WAIT_S = 60 };
@@ -101,18 +102,24 @@ START_TEST(a_value_that_is_not_finite_drains_the_job)
 }
 END_TEST
 
-/* A client that says what it is told. */
-static struct psc *open_client(const struct daemon *d, enum psc_kind kind)
+static struct psc *open_with(const struct daemon *d, enum psc_kind kind, const struct psc_tensor *tensors,
+                             size_t n, float *x)
 {
-    static float x[FLOATS];
-    struct psc_tensor tensor = {.name = "x", .n_dims = 1, .shape = {FLOATS}};
     struct psc_options opt;
     struct psc *c;
     psc_options_init(&opt, sizeof opt);
     opt.server = d->endpoint;
     opt.kind = kind;
-    ck_assert_msg(psc_open(&opt, &c) == PSC_OK && psc_begin(c, &tensor, 1, x) == PSC_OK, "%s", psc_error(c));
+    ck_assert_msg(psc_open(&opt, &c) == PSC_OK && psc_begin(c, tensors, n, x) == PSC_OK, "%s", psc_error(c));
     return c;
+}
+
+/* A client that says what it is told. */
+static struct psc *open_client(const struct daemon *d, enum psc_kind kind)
+{
+    static float x[FLOATS];
+    struct psc_tensor tensor = {.name = "x", .n_dims = 1, .shape = {FLOATS}};
+    return open_with(d, kind, &tensor, 1, x);
 }
 
 static void report(struct psc *c, double accuracy, uint64_t version)
@@ -262,6 +269,39 @@ START_TEST(an_accuracy_drains_the_job)
 }
 END_TEST
 
+/* Two keys, at one server each: the head's part does not move. The job's version is that of the part that
+ * does. */
+START_TEST(exchanges_at_another_server_count)
+{
+    enum { PUSHES = 5 };
+    static const char *const conditions_of_two[][2] = {
+        {"stop.updates=5", "stop.updates: version 5 "},
+        {"stop.accuracy=0.5", "stop.accuracy: test accuracy 0.5 at version 5 "},
+    };
+    const char *const settings[] = {COMMON, "lanes=2", conditions_of_two[_i][0], NULL};
+    static float x[FLOATS], g[FLOATS / 2];
+    const struct psc_tensor keys[] = {
+        {.name = "near", .n_dims = 1, .shape = {FLOATS / 2}},
+        {.name = "far", .n_dims = 1, .shape = {FLOATS / 2}, .offset = FLOATS / 2}};
+    struct servers t;
+    ck_assert_int_eq(servers_prepare(&t, 2, NULL, settings), 0);
+    ck_assert_int_eq(servers_start(&t), 0);
+    struct psc *c = open_with(&t.d[0], PSC_WORKER, keys, 2, x), *o = NULL;
+    if (_i == 1)
+        o = open_with(&t.d[0], PSC_OBSERVER, keys, 2, x);
+    for (int i = 0; i < PUSHES; i++)
+        ck_assert_msg(psc_push(c, "far", g, 1) >= 0, "%s", psc_error(c));
+    ck_assert(daemon_reaches(&t.d[0], "/status", "center.version", PUSHES, WAIT_S));
+    if (_i == 1)
+        report(o, 0.5, PUSHES);
+    ck_assert(daemon_will_log(&t.d[0], "job.done", WAIT_S));
+    psc_close(c);
+    psc_close(o);
+    check_drained(&t.d[0], conditions_of_two[_i][1]);
+    servers_remove(&t);
+}
+END_TEST
+
 START_TEST(history_can_be_asked_for_its_end)
 {
     const char *const settings[] = {COMMON, NULL};
@@ -338,6 +378,7 @@ int main(void)
     tcase_add_loop_test(tcase, a_condition_drains_the_job, 0, 2);
     tcase_add_test(tcase, a_value_that_is_not_finite_drains_the_job);
     tcase_add_test(tcase, an_accuracy_drains_the_job);
+    tcase_add_loop_test(tcase, exchanges_at_another_server_count, 0, 2);
     tcase_add_test(tcase, the_best_is_kept);
     tcase_add_test(tcase, a_worker_says_nothing_of_the_center);
     tcase_add_test(tcase, another_job_leaves_the_best_alone);

@@ -148,6 +148,31 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _load(saved: io.BytesIO) -> dict[Any, Any]:
+    """Runs no code of the file."""
+    loaded: dict[Any, Any] = torch.load(saved, map_location="cpu", weights_only=True)
+    return loaded
+
+
+def _plain_user(user: Mapping[str, Any] | None) -> dict[Any, Any]:
+    """TypeError: it has something that torch.save may take, but no resume can read."""
+    plain: dict[Any, Any] = _plain(dict(user or {}))
+    for key, value in plain.items():
+        out = io.BytesIO()
+        try:
+            torch.save({key: value}, out)
+            out.seek(0)
+            _load(out)
+        except MemoryError:
+            raise
+        except Exception as why:
+            raise TypeError(
+                f"Trainer.save: user[{key!r}] is, or holds, what PyTorch cannot read again without running code of the file; "
+                "allowed are plain values and tensors, such as torch.from_numpy makes of a NumPy array"
+            ) from why
+    return plain
+
+
 class _Reported:
     """A step that has begun: what Trainer.backward has reported of it."""
 
@@ -547,8 +572,8 @@ class Trainer:
     def save(self, path: _Path, user: Mapping[str, Any] | None = None) -> None:
         """Saves this worker's part of the job: its vector, the state of psd's method, the optimizer's state, PyTorch's
         generators of the CPU and of the model's GPU, counters of the model, and `user`, which holds plain values and tensors;
-        NumPy's scalars become Python's. The file is replaced atomically. One that was saved on a GPU can be resumed from on the
-        CPU, and the other way round."""
+        NumPy's scalars become Python's. TypeError: it holds something else, such as a NumPy array. The file is replaced
+        atomically. One that was saved on a GPU can be resumed from on the CPU, and the other way round."""
         out = io.BytesIO()
         torch.save(
             {
@@ -556,7 +581,7 @@ class Trainer:
                 "generator": torch.get_rng_state(),
                 "device_generator": self._place.generator_state(),
                 "buffers": local_buffers(self.model),
-                "user": _plain(dict(user or {})),
+                "user": _plain_user(user),
             },
             out,
         )
@@ -645,7 +670,7 @@ class Trainer:
     def _read_extra(self, path: _Path) -> dict[str, Any]:
         saved = self.worker._saved_extra(path)
         try:
-            extra = torch.load(io.BytesIO(saved), map_location="cpu", weights_only=True)
+            extra = _load(io.BytesIO(saved))
             return {**extra, **{name: extra[name] for name in ("optimizer", "generator", "buffers", "user")}}
         except Exception as why:
             raise DamagedState(f"{os.fspath(path)!r} is not of Trainer.save, or PyTorch cannot read it: {why}") from why
