@@ -31,8 +31,9 @@ struct cnn_net_options {
         first_image; /* start of this net's part in a larger batch that several nets share, for dropout */
 };
 
-/* Measures gradients in bf16 and in float32 for about a second, and chooses the faster; float32 if the
- * backend does not compute in bf16 here. opt->precision is not read. Errors as of cnn_net_create. */
+/* Measures gradients in bf16 and in float32 for about a second, and chooses the faster, or the one that fits
+ * into memory; float32 if the backend does not compute in bf16 here. opt->precision is not read. Errors as of
+ * cnn_net_create; -ENOMEM if neither fits. */
 struct cnn_precision_choice {
     enum cnn_precision precision;
     char why[256];
