@@ -85,6 +85,10 @@ struct cnn_score {
  * -ENOTSUP with a sentence: there is no such device; -EINVAL: the backend has none, or is unknown. */
 int cnn_use_device(const char *backend, uint32_t device, struct ps_error *err);
 
+/* Bytes that are free in the backend's own memory. -ENOTSUP: it computes in memory of the host, or cannot
+ * run; -EIO: the device fails. */
+int cnn_free_bytes(const char *backend, uint64_t *out, struct ps_error *err);
+
 /* -EINVAL with a sentence for an unknown backend or invalid sizes; -ENOTSUP if this machine cannot run it,
  * with a sentence that names the missing part; -ENOMEM, also for a net that is larger than the limit, with
  * its size and the batch that would fit; -EIO: the device fails. */
