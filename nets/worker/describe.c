@@ -80,7 +80,8 @@ static struct cnn_net_options options_of(const struct description *d, const stru
                                     .backend = args->backend,
                                     .batch = (uint32_t)d->batch,
                                     .threads = (uint32_t)args->threads,
-                                    .precision = d->precision};
+                                    .precision = d->precision,
+                                    .any_order = args->any_order};
 }
 
 /* A gradient of a small net with every kind of product, so that the backend's library and threads are not
@@ -268,9 +269,7 @@ static bool has_room(const struct description *d, const char *backend)
 
 static int describe(struct description *d, const struct cnn_worker_args *args, struct ps_error *err)
 {
-    int rc = cnn_model_read(args->describe, &d->model, err);
-    if (rc == 0)
-        rc = cnn_model_describe(&d->model, &d->rows, &d->n_rows, err);
+    int rc = cnn_model_describe(&d->model, &d->rows, &d->n_rows, err);
     if (rc != 0)
         return rc;
     add_up(d);
@@ -296,25 +295,38 @@ static int divide(struct description *d, const struct cnn_worker_args *args, str
     return rc;
 }
 
+/* Logs what is wrong. An enum cnn_exit. */
+static int describe_and_print(struct description *d, const struct cnn_worker_args *args, FILE *out)
+{
+    struct cnn_partitions parts;
+    struct ps_error err;
+    int exit = CNN_EXIT_OK, rc = describe(d, args, &err);
+    if (rc != 0) {
+        ps_log(PS_LOG_ERROR, "describe.failed", "--describe %s: %s", args->describe, err.text);
+        return rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;
+    }
+    if (args->partitions != NULL)
+        exit = divide(d, args, &parts);
+    if (exit == CNN_EXIT_OK)
+        (args->json ? print_json : print_text)(out, d);
+    if (d->parts != NULL)
+        cnn_partitions_finish(&parts);
+    d->parts = NULL;
+    return exit;
+}
+
 int cnn_describe(const struct cnn_worker_args *given, FILE *out)
 {
     struct cnn_worker_args own = *given;
-    const struct cnn_worker_args *args = &own;
-    struct cnn_partitions parts;
-    struct ps_error err;
+    struct cnn_freeze freeze;
     int exit = cnn_precision_settle(&own);
-    struct description d = {.batch = args->batch, .precision = args->net_precision};
+    struct description d = {.batch = own.batch, .precision = own.net_precision};
     if (exit != CNN_EXIT_OK)
         return exit;
-    int rc = describe(&d, args, &err);
-    if (rc != 0)
-        ps_log(PS_LOG_ERROR, "describe.failed", "--describe %s: %s", args->describe, err.text);
-    else if (args->partitions != NULL)
-        exit = divide(&d, args, &parts);
-    if (rc == 0 && exit == CNN_EXIT_OK)
-        (args->json ? print_json : print_text)(out, &d);
-    if (d.parts != NULL)
-        cnn_partitions_finish(&parts);
+    exit = cnn_job_read_model(&own, own.describe, &d.model, &freeze);
+    if (exit == CNN_EXIT_OK)
+        exit = describe_and_print(&d, &own, out);
+    cnn_freeze_finish(&freeze);
     free(d.rows);
-    return rc == 0 ? exit : rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;
+    return exit;
 }
