@@ -86,15 +86,30 @@ static int find_backend(const struct cnn_net_options *opt, const struct cnn_back
     return b->probe != NULL ? b->probe(opt->precision, err) : 0;
 }
 
+static const struct cnn_backend *backend_named(const char *name)
+{
+    for (size_t i = 0; i < n_backends; i++)
+        if (name != NULL && strcmp(backends[i]->name, name) == 0)
+            return backends[i];
+    return NULL;
+}
+
 int cnn_use_device(const char *backend, uint32_t device, struct ps_error *err)
 {
-    const struct cnn_backend *b = NULL;
-    for (size_t i = 0; i < n_backends && b == NULL; i++)
-        b = strcmp(backends[i]->name, backend) == 0 ? backends[i] : NULL;
+    const struct cnn_backend *b = backend_named(backend);
     if (b == NULL || b->use_device == NULL)
         return ps_fail(err, -EINVAL, "backend '%.64s' has no devices", backend);
     int rc = b->probe != NULL ? b->probe(CNN_FLOAT32, err) : 0;
     return rc == 0 ? b->use_device(device, err) : rc;
+}
+
+int cnn_free_bytes(const char *backend, uint64_t *out, struct ps_error *err)
+{
+    const struct cnn_backend *b = backend_named(backend);
+    if (b == NULL || b->memory_limit == NULL)
+        return ps_fail(err, -ENOTSUP, "the backend has no memory of its own");
+    int rc = b->probe != NULL ? b->probe(CNN_FLOAT32, err) : 0;
+    return rc == 0 ? b->memory_limit(out, err) : rc;
 }
 
 static int check_options(const struct cnn_net_options *opt, const struct cnn_backend *backend,

@@ -31,8 +31,9 @@ struct cnn_net_options {
         first_image; /* start of this net's part in a larger batch that several nets share, for dropout */
 };
 
-/* Measures gradients in bf16 and in float32 for about a second, and chooses the faster; float32 if the
- * backend does not compute in bf16 here. opt->precision is not read. Errors as of cnn_net_create. */
+/* Measures gradients in bf16 and in float32 for about a second, and chooses the faster, or the one that fits
+ * into memory; float32 if the backend does not compute in bf16 here. opt->precision is not read. Errors as of
+ * cnn_net_create; -ENOMEM if neither fits. */
 struct cnn_precision_choice {
     enum cnn_precision precision;
     char why[256];
@@ -83,6 +84,10 @@ struct cnn_score {
 /* Makes a device of the backend the calling thread's, for all nets that it creates and uses from now on.
  * -ENOTSUP with a sentence: there is no such device; -EINVAL: the backend has none, or is unknown. */
 int cnn_use_device(const char *backend, uint32_t device, struct ps_error *err);
+
+/* Bytes that are free in the backend's own memory. -ENOTSUP: it computes in memory of the host, or cannot
+ * run; -EIO: the device fails. */
+int cnn_free_bytes(const char *backend, uint64_t *out, struct ps_error *err);
 
 /* -EINVAL with a sentence for an unknown backend or invalid sizes; -ENOTSUP if this machine cannot run it,
  * with a sentence that names the missing part; -ENOMEM, also for a net that is larger than the limit, with

@@ -140,6 +140,8 @@ static int plan_layer(struct cnn_plan *p, size_t i, struct ps_error *err)
     return plan_params(p, l, err);
 }
 
+/* A loss may have nothing to train before it, as an auxiliary one of a net whose last layer alone is trained.
+ * What is trained is before some loss, because each layer is read. */
 static int check_whole(const struct cnn_plan *p, struct ps_error *err)
 {
     const struct cnn_model *m = p->model;
@@ -153,11 +155,8 @@ static int check_whole(const struct cnn_plan *p, struct ps_error *err)
         if (cnn_is_loss(l) && l->in.c != m->classes)
             return ps_fail(err, -EINVAL, "model '%s' has %u classes but its last layer %u outputs", m->name,
                            m->classes, l->in.c);
-        if (cnn_is_loss(l) && !l->wants_din)
-            return ps_fail(err, -EINVAL, "model '%s' has no parameters to train before '%s'", m->name,
-                           l->spec->name);
     }
-    return trains ? 0 : ps_fail(err, -EINVAL, "model '%s' has no parameters", m->name);
+    return trains ? 0 : ps_fail(err, -EINVAL, "model '%s' has no parameters to train", m->name);
 }
 
 /* Marks the layers that the first loss depends on. */

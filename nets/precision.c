@@ -71,26 +71,45 @@ static int measure(const struct cnn_net_options *opt, double *out, struct ps_err
     return rc;
 }
 
+/* A gradient of a net that does not fit into memory takes forever; `why` says what it takes. */
+static int measure_what_fits(struct cnn_net_options opt, enum cnn_precision precision, double *out,
+                             struct ps_error *why)
+{
+    opt.precision = precision;
+    int rc = measure(&opt, out, why);
+    if (rc != -ENOMEM)
+        return rc;
+    *out = INFINITY;
+    return 0;
+}
+
 int cnn_precision_choose(const struct cnn_net_options *opt, struct cnn_precision_choice *out,
                          struct ps_error *err)
 {
-    struct cnn_net_options half = *opt, full = *opt;
+    struct cnn_net_options half = *opt;
     struct cnn_net_memory memory;
-    struct ps_error why;
-    double half_s = 0, full_s = 0;
+    struct ps_error why, why_full;
+    double half_s, full_s;
 
     half.precision = CNN_BF16;
-    full.precision = CNN_FLOAT32;
     int rc = cnn_net_plan_memory(&half, &memory, &why);
     if (rc == -ENOTSUP) {
         out->precision = CNN_FLOAT32;
         snprintf(out->why, sizeof out->why, "float32: %.200s", why.text);
         return 0;
     }
-    if ((rc = measure(&half, &half_s, err)) < 0 || (rc = measure(&full, &full_s, err)) < 0)
-        return rc;
+    if ((rc = measure_what_fits(*opt, CNN_BF16, &half_s, &why)) < 0)
+        return ps_fail(err, rc, "%s", why.text);
+    if ((rc = measure_what_fits(*opt, CNN_FLOAT32, &full_s, &why_full)) < 0)
+        return ps_fail(err, rc, "%s", why_full.text);
+    if (isinf(half_s) && isinf(full_s))
+        return ps_fail(err, -ENOMEM, "neither bf16 nor float32 fits: %.400s in bf16", why.text);
     out->precision = half_s < full_s ? CNN_BF16 : CNN_FLOAT32;
-    snprintf(out->why, sizeof out->why, "%s: a gradient takes %.3g ms in bf16 and %.3g ms in float32",
-             names[out->precision], half_s * 1e3, full_s * 1e3);
+    if (isinf(half_s) || isinf(full_s))
+        snprintf(out->why, sizeof out->why, "%s: %s does not fit: %.200s", names[out->precision],
+                 names[isinf(half_s) ? CNN_BF16 : CNN_FLOAT32], isinf(half_s) ? why.text : why_full.text);
+    else
+        snprintf(out->why, sizeof out->why, "%s: a gradient takes %.3g ms in bf16 and %.3g ms in float32",
+                 names[out->precision], half_s * 1e3, full_s * 1e3);
     return 0;
 }

@@ -12,12 +12,14 @@ folder_of() { # ENTRY SEED
 #
 # Images and bytes at an evaluation are the totals of all workers in proportion to the updates. Bytes are the vectors between
 # workers and psd in both directions: psd's counters minus those of the evaluator, which pulls one vector per evaluation. Its
-# last evaluation comes after the counters are read.
+# last evaluation comes after the counters are read. One without a result (evaluate.stopped) has no line in the history, and no
+# vector is evaluated twice (evaluate.unchanged).
 summarise() { # ENTRY SEED
     local dir ended=finished inputs=()
     dir=$(folder_of "$1" "$2")
     [[ ! -e $dir/diverged ]] || ended=diverged
     [[ ! -e $dir/metrics ]] || inputs=("$dir/metrics" "$dir/psd.log")
+    [[ ! -e $dir/evaluator.log ]] || inputs+=("$dir/evaluator.log")
     : >"$dir/points.txt"
     LC_ALL=C awk -v entry="$1" -v seed="$2" -v levels="$levels" -v batch="$batch" -v ended="$ended" \
         -v points="$dir/points.txt" '
@@ -38,6 +40,7 @@ summarise() { # ENTRY SEED
             split($0, word, "\""); le[++m] = word[2]; below[m] = $NF
         }
         FILENAME ~ /metrics$/ && /^psd_(received|sent)_bytes_total/ { counted += $NF }
+        FILENAME ~ /evaluator\.log$/ && /"evaluate\.(stopped|unchanged)"/ { without_line++ }
         FILENAME ~ /psd\.log$/ && /"job.ready"/ && match($0, /[0-9]+ floats/) { floats = substr($0, RSTART) + 0 }
         BEGIN { split("data compute update exchange", part, " ") }
         function percentile(q,    k) {
@@ -54,7 +57,7 @@ summarise() { # ENTRY SEED
                 if (wall[f] > longest) longest = wall[f]
                 for (k in part) sum[k] += seconds[f, k]
             }
-            bytes = counted ? counted - 4 * floats * (n - 1) : "-"
+            bytes = counted ? counted - 4 * floats * (n - 1 + without_line) : "-"
             printf "%s\t%s", entry, seed
             n_levels = split(levels, level, ",")
             for (k = 1; k <= n_levels; k++) {

@@ -55,17 +55,23 @@ static double total_bytes(const struct description *d)
     return d->image_bytes + (double)(d->memory.values + d->memory.own + d->memory.vectors);
 }
 
-/* Resident bytes of this process; 0: unknown. */
+/* Resident bytes of this process; NAN: unknown. */
 static double resident_bytes(void)
 {
     unsigned long pages = 0;
     FILE *f = fopen("/proc/self/statm", "re");
     if (f == NULL)
-        return 0;
-    if (fscanf(f, "%*u %lu", &pages) != 1)
-        pages = 0;
+        return NAN;
+    int n = fscanf(f, "%*u %lu", &pages);
     fclose(f);
-    return (double)pages * (double)sysconf(_SC_PAGESIZE);
+    return n == 1 ? (double)pages * (double)sysconf(_SC_PAGESIZE) : NAN;
+}
+
+/* Bytes in use where the net computes, but for a constant: of a device, by all processes. NAN: unknown. */
+static double bytes_in_use(const char *backend)
+{
+    uint64_t n_free;
+    return cnn_free_bytes(backend, &n_free, NULL) == 0 ? -(double)n_free : resident_bytes();
 }
 
 static struct cnn_net_options options_of(const struct description *d, const struct cnn_worker_args *args)
@@ -74,7 +80,8 @@ static struct cnn_net_options options_of(const struct description *d, const stru
                                     .backend = args->backend,
                                     .batch = (uint32_t)d->batch,
                                     .threads = (uint32_t)args->threads,
-                                    .precision = d->precision};
+                                    .precision = d->precision,
+                                    .any_order = args->any_order};
 }
 
 /* A gradient of a small net with every kind of product, so that the backend's library and threads are not
@@ -97,7 +104,8 @@ static void warm_up(const struct cnn_net_options *like)
     free(x);
 }
 
-/* Measures by how much one gradient grows the process: the net, its buffers, the batch and the vectors. */
+/* Measures by how much one gradient grows the process, or what is in use of the device: the net, its buffers,
+ * the batch and the vectors. */
 static int measure(struct description *d, const struct cnn_worker_args *args, struct ps_error *err)
 {
     struct cnn_net_options opt = options_of(d, args);
@@ -107,7 +115,7 @@ static int measure(struct description *d, const struct cnn_worker_args *args, st
     struct cnn_score score;
     warm_up(&opt);
     malloc_trim(0); /* otherwise the net would reuse that memory */
-    double before = resident_bytes();
+    double before = bytes_in_use(args->backend);
     int rc = cnn_net_create(&opt, &net, err);
     if (rc != 0)
         return rc;
@@ -125,8 +133,8 @@ static int measure(struct description *d, const struct cnn_worker_args *args, st
     rc = cnn_net_gradient(net, x, images, labels, g, &score);
     if (rc != 0)
         ps_fail(err, rc, "%s", cnn_net_error(net));
-    else if (before > 0)
-        d->measured_bytes = fmax(resident_bytes() - before, 0);
+    else if (!isnan(before))
+        d->measured_bytes = fmax(bytes_in_use(args->backend) - before, 0);
 
 free_all:
     free(labels);
@@ -249,23 +257,25 @@ static void print_json(FILE *out, const struct description *d)
     fputs("}\n", out);
 }
 
-/* A net that does not fit into this machine's memory is described but not measured. */
-static bool has_room(const struct description *d)
+/* A net that does not fit into the memory of this machine, or of its device, is described but not measured.
+ */
+static bool has_room(const struct description *d, const char *backend)
 {
+    uint64_t n_free;
+    if (cnn_free_bytes(backend, &n_free, NULL) == 0 && total_bytes(d) > (double)n_free)
+        return false;
     return total_bytes(d) < 0.5 * (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
 }
 
 static int describe(struct description *d, const struct cnn_worker_args *args, struct ps_error *err)
 {
-    int rc = cnn_model_read(args->describe, &d->model, err);
-    if (rc == 0)
-        rc = cnn_model_describe(&d->model, &d->rows, &d->n_rows, err);
+    int rc = cnn_model_describe(&d->model, &d->rows, &d->n_rows, err);
     if (rc != 0)
         return rc;
     add_up(d);
     struct cnn_net_options opt = options_of(d, args);
     rc = cnn_net_plan_memory(&opt, &d->memory, err);
-    return rc == 0 && has_room(d) ? measure(d, args, err) : rc;
+    return rc == 0 && has_room(d, args->backend) ? measure(d, args, err) : rc;
 }
 
 /* With the copy of --data that each part would hold. Logs what is wrong. */
@@ -285,25 +295,38 @@ static int divide(struct description *d, const struct cnn_worker_args *args, str
     return rc;
 }
 
+/* Logs what is wrong. An enum cnn_exit. */
+static int describe_and_print(struct description *d, const struct cnn_worker_args *args, FILE *out)
+{
+    struct cnn_partitions parts;
+    struct ps_error err;
+    int exit = CNN_EXIT_OK, rc = describe(d, args, &err);
+    if (rc != 0) {
+        ps_log(PS_LOG_ERROR, "describe.failed", "--describe %s: %s", args->describe, err.text);
+        return rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;
+    }
+    if (args->partitions != NULL)
+        exit = divide(d, args, &parts);
+    if (exit == CNN_EXIT_OK)
+        (args->json ? print_json : print_text)(out, d);
+    if (d->parts != NULL)
+        cnn_partitions_finish(&parts);
+    d->parts = NULL;
+    return exit;
+}
+
 int cnn_describe(const struct cnn_worker_args *given, FILE *out)
 {
     struct cnn_worker_args own = *given;
-    const struct cnn_worker_args *args = &own;
-    struct cnn_partitions parts;
-    struct ps_error err;
+    struct cnn_freeze freeze;
     int exit = cnn_precision_settle(&own);
-    struct description d = {.batch = args->batch, .precision = args->net_precision};
+    struct description d = {.batch = own.batch, .precision = own.net_precision};
     if (exit != CNN_EXIT_OK)
         return exit;
-    int rc = describe(&d, args, &err);
-    if (rc != 0)
-        ps_log(PS_LOG_ERROR, "describe.failed", "--describe %s: %s", args->describe, err.text);
-    else if (args->partitions != NULL)
-        exit = divide(&d, args, &parts);
-    if (rc == 0 && exit == CNN_EXIT_OK)
-        (args->json ? print_json : print_text)(out, &d);
-    if (d.parts != NULL)
-        cnn_partitions_finish(&parts);
+    exit = cnn_job_read_model(&own, own.describe, &d.model, &freeze);
+    if (exit == CNN_EXIT_OK)
+        exit = describe_and_print(&d, &own, out);
+    cnn_freeze_finish(&freeze);
     free(d.rows);
-    return rc == 0 ? exit : rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;
+    return exit;
 }

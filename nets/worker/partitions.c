@@ -212,14 +212,12 @@ int cnn_worker_run_partitions(const struct cnn_worker_args *args, struct cnn_sto
 {
     struct cnn_job probe = {.args = args, .stop = stop};
     struct cnn_partitions all;
-    struct ps_error err;
-    if (cnn_model_read(args->net, &probe.model, &err) != 0) {
-        ps_log(PS_LOG_ERROR, "net.failed", "--net: %s", err.text);
-        return CNN_EXIT_USAGE;
-    }
-    int rc = cnn_job_open_data(&probe);
+    int rc = cnn_job_read_model(args, args->net, &probe.model, &probe.freeze);
+    if (rc == CNN_EXIT_OK)
+        rc = cnn_job_open_data(&probe);
     if (rc != CNN_EXIT_OK || probe.stopped) {
         cnn_data_close(probe.data);
+        cnn_freeze_finish(&probe.freeze);
         return rc;
     }
     rc = plan(args, &probe, &all);
@@ -233,5 +231,6 @@ int cnn_worker_run_partitions(const struct cnn_worker_args *args, struct cnn_sto
         rc = divide(&all, args, stop);
     cnn_data_close(probe.data);
     cnn_partitions_finish(&all);
+    cnn_freeze_finish(&probe.freeze);
     return rc;
 }

@@ -46,6 +46,14 @@ grep -q 'x and g lie in the memory of the host: needed for --clip-norm' auto.log
 grep -q 'memory cuda: --clip-norm needs x and g on the host' refused.log || fail "--memory cuda does not say what it cannot do"
 end
 
+# What --describe measures is memory of the device, without the host's copies, and so is what a net must fit into.
+describe() { # MIB
+    STANDIN_MEMORY_MIB=$1 "$psworker" --describe mlp --batch 16 --backend cuda --json >described.json || fail "--describe failed"
+    sed -E 's/.*"total_bytes":([0-9]+).*"measured_bytes":([0-9]+|null).*/\1 \2/' described.json
+}
+describe 1000 | awk '{ exit !($2 > 0.9 * $1 && $2 < 1.1 * $1) }' || fail "--describe measured other memory: $(describe 1000)"
+[[ $(describe 4) == *null ]] || fail "--describe measured a net that does not fit: $(describe 4)"
+
 # The linear net has 8 chunks, in 2 blocks: an exchange has 10 copies to and from the stage. The 60th is of one of its answers,
 # while others are under way.
 start killed --method sync-easgd --set workers=2 --set limits.silence_s=2

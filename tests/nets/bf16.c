@@ -3,6 +3,7 @@
 #include <check.h>
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -322,6 +323,44 @@ START_TEST(auto_measures)
 }
 END_TEST
 
+static uint64_t planned_bytes(struct cnn_net_options opt, enum cnn_precision precision)
+{
+    struct cnn_net_memory m;
+    opt.precision = precision;
+    ck_assert_int_eq(cnn_net_plan_memory(&opt, &m, NULL), 0);
+    return m.values + m.own + m.vectors;
+}
+
+/* The activations of resnet8 take less in bf16; the weights of linear, of which there are copies, more. */
+START_TEST(auto_chooses_what_fits)
+{
+    static const struct {
+        const char *name;
+        uint32_t batch;
+        enum cnn_precision fits;
+    } rows[] = {{"resnet8", 8, CNN_BF16}, {"linear", 1, CNN_FLOAT32}};
+    struct cnn_net_options opt = {.model = cnn_model_find(rows[_i].name),
+                                  .backend = backend_of_bf16(),
+                                  .batch = rows[_i].batch,
+                                  .threads = 1};
+    const enum cnn_precision other = rows[_i].fits == CNN_BF16 ? CNN_FLOAT32 : CNN_BF16;
+    struct cnn_precision_choice choice;
+    struct ps_error err = {""};
+    char begin[64];
+
+    opt.memory_limit = planned_bytes(opt, rows[_i].fits);
+    ck_assert_uint_gt(planned_bytes(opt, other), opt.memory_limit);
+    ck_assert_msg(cnn_precision_choose(&opt, &choice, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(choice.precision, rows[_i].fits);
+    snprintf(begin, sizeof begin, "%s: %s does not fit: model '%s' ", cnn_precision_name(rows[_i].fits),
+             cnn_precision_name(other), rows[_i].name);
+    ck_assert_msg(strncmp(choice.why, begin, strlen(begin)) == 0, "%s", choice.why);
+    opt.memory_limit = 1;
+    ck_assert_int_eq(cnn_precision_choose(&opt, &choice, &err), -ENOMEM);
+    ck_assert_msg(strstr(err.text, "neither bf16 nor float32 fits: model '") != NULL, "%s", err.text);
+}
+END_TEST
+
 START_TEST(a_cpu_without_the_units_is_refused)
 {
     struct cnn_net_options opt = {.model = cnn_model_find("lenet"), .batch = 8, .precision = CNN_BF16};
@@ -384,6 +423,7 @@ int main(void)
         tcase_add_test(t, values_take_half_the_memory);
         tcase_add_loop_test(training, training_reaches_the_loss_of_float32, 0, 3);
         tcase_add_test(training, auto_measures);
+        tcase_add_loop_test(t, auto_chooses_what_fits, 0, 2);
     } else {
         tcase_add_test(refused, a_cpu_without_the_units_is_refused);
     }

@@ -244,6 +244,13 @@ CASE(frozen_start, 3, 6, 6,
 CASE(frozen_middle, 3, 6, 6, CONV("a", 18, 2, 1, 0), RELU("r"),
      {.kind = CNN_CONV, .name = "b", .n_out = 17, .kernel = 2, .stride = 1, .is_frozen = true},
      POOL("p", 2, 2, 0), {.kind = CNN_FC, .name = "f", .n_out = 8, .is_frozen = true}, RELU("s"));
+/* Losses without anything to train before them: the first, and one whose logits a trained layer reads too. */
+CASE(frozen_losses, 3, 6, 6,
+     {.kind = CNN_CONV, .name = "a", .n_out = 18, .kernel = 2, .stride = 1, .is_frozen = true}, RELU("r"),
+     POOL("p", 2, 2, 0), {.kind = CNN_FC, .name = "main", .n_out = 5, .is_frozen = true},
+     LOSS_OF("own", "main", 0), FC_OF("left", "p", 5), LOSS_OF("leftloss", "left", 0.3f),
+     {.kind = CNN_FC, .name = "more", .inputs = {"r"}, .n_out = 5, .is_frozen = true},
+     LOSS_OF("moreloss", "more", 0.5f), FC_OF("late", "more", 7), DROP("ld", 0.5f));
 
 /* Wide enough for Winograd's method on blocks of 16 channels (nets/onednn/layout.c), with every kind of layer
  * on blocks, and every way into them and out. */
@@ -350,6 +357,7 @@ const struct cnn_model *const cases[] = {&conv_padded,
                                          &aux_losses,
                                          &frozen_start,
                                          &frozen_middle,
+                                         &frozen_losses,
                                          &cnn_model_linear,
                                          &cnn_model_lenet,
                                          NULL};

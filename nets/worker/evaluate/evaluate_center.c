@@ -2,6 +2,7 @@
 #include "nets/worker/evaluate/evaluate.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "nets/worker/evaluate/test_set.h"
@@ -16,6 +17,8 @@ struct evaluation {
     struct cnn_scorer scorer;
     double started;
     const char *vector; /* the evaluated vector: "center" or "average" */
+    float *known;       /* [n_floats]: the vector of the last result */
+    bool has_result;
 };
 
 static bool keeps_average(const struct cnn_job *job)
@@ -49,8 +52,10 @@ static int evaluate_center(struct evaluation *e)
     psc_info(e->job->psc, &info);
     m.center_version = info.center_version;
     int rc = cnn_scorer_tell(&e->scorer, e->vector, e->job->x, t, &m);
-    if (rc != CNN_EXIT_OK)
+    if (rc != CNN_EXIT_OK || e->scorer.is_given_up)
         return rc;
+    memcpy(e->known, e->job->x, e->job->n_floats * sizeof *e->known);
+    e->has_result = true;
     m.vector = e->job->x;
     psc_report(e->job->psc, &m); /* errors are ignored: the next pull reports a lost server */
     return CNN_EXIT_OK;
@@ -64,8 +69,16 @@ static void wait_for_workers(struct cnn_job *job)
         continue;
 }
 
+/* Whether job->x, which pull has filled, was evaluated before. The version does not tell: it may be of a
+ * later answer than x. */
+static bool is_known(const struct evaluation *e)
+{
+    return e->has_result && memcmp(e->known, e->job->x, e->job->n_floats * sizeof *e->known) == 0;
+}
+
 /* After a drain or a signal the center is evaluated once more, so that the history ends with the final
- * result, unless the server is already gone. */
+ * result, unless that was evaluated before or the server is already gone. A signal ends any other evaluation,
+ * also that of --once. */
 static int loop(struct evaluation *e)
 {
     struct cnn_job *job = e->job;
@@ -86,6 +99,11 @@ static int loop(struct evaluation *e)
             last = true;
             continue;
         }
+        if (last && is_known(e)) {
+            ps_log(PS_LOG_INFO, "evaluate.unchanged", "the last %s was evaluated before", e->vector);
+            return CNN_EXIT_OK;
+        }
+        e->scorer.stop = last && !job->args->once ? NULL : job->stop;
         rc = evaluate_center(e);
         if (rc != CNN_EXIT_OK || last)
             return rc;
@@ -104,8 +122,13 @@ int cnn_evaluate(struct cnn_job *job, bool drained)
     }
     struct evaluation e = {.job = job, .started = ps_now_s()};
     int rc = cnn_scorer_open(&e.scorer, job);
+    if (rc == CNN_EXIT_OK && (e.known = malloc(job->n_floats * sizeof *e.known)) == NULL) {
+        ps_log(PS_LOG_ERROR, "net.failed", "no memory for a vector of %zu floats", job->n_floats);
+        rc = CNN_EXIT_INTERNAL;
+    }
     if (rc == CNN_EXIT_OK)
         rc = cnn_scorer_end(&e.scorer, loop(&e));
+    free(e.known);
     cnn_scorer_close(&e.scorer);
     return rc;
 }

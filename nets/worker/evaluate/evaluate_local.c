@@ -46,8 +46,10 @@ int cnn_local_evaluation_take(struct cnn_local_evaluation *e, uint64_t steps, do
 {
     if (steps == e->told || (!last && !cnn_local_evaluation_is_due(e, steps, t)))
         return CNN_EXIT_OK;
-    e->told = steps;
     e->next_t += e->scorer.job->args->every_s;
     e->next_t = e->next_t < t ? t : e->next_t;
-    return fetch_vector(e, t);
+    e->scorer.stop = last ? NULL : e->scorer.job->stop;
+    int rc = fetch_vector(e, t);
+    e->told = e->scorer.is_given_up ? UINT64_MAX : steps;
+    return rc;
 }

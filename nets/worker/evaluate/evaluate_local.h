@@ -17,8 +17,8 @@ void cnn_local_evaluation_close(struct cnn_local_evaluation *e);
 
 /* Whether an evaluation is due after so many steps. t: as below. */
 bool cnn_local_evaluation_is_due(const struct cnn_local_evaluation *e, uint64_t steps, double t);
-/* Evaluates if an evaluation is due, or if `last` is set and this step was not evaluated. t: seconds of
- * training, without evaluations. Returns an enum cnn_exit. */
+/* Evaluates if an evaluation is due, or if `last` is set and this step was not evaluated. A signal ends any
+ * but the last, without a result. t: seconds of training, without evaluations. Returns an enum cnn_exit. */
 int cnn_local_evaluation_take(struct cnn_local_evaluation *e, uint64_t steps, double t, bool last);
 
 #endif

@@ -42,7 +42,7 @@ static int open_test_set(struct cnn_scorer *s)
 
 int cnn_scorer_open(struct cnn_scorer *s, struct cnn_job *job)
 {
-    *s = (struct cnn_scorer){.job = job};
+    *s = (struct cnn_scorer){.job = job, .stop = job->stop};
     int rc = cnn_results_open(&s->results, job);
     if (rc == CNN_EXIT_OK)
         rc = cnn_train_sample_open(&s->train, job);
@@ -80,14 +80,19 @@ struct sums {
     uint64_t n, correct, correct_5;
 };
 
+static bool gives_up(const struct cnn_scorer *s)
+{
+    return s->stop != NULL && cnn_stop_asked(s->stop);
+}
+
 /* Returns an enum cnn_exit, after logging the cause. */
 static int add_up(struct cnn_scorer *s, const float *x, struct sums *sums)
 {
     struct cnn_predictions out = {s->results.predicted, NULL};
     struct cnn_batch batch;
     struct cnn_score score;
-    int n;
-    while ((n = cnn_stream_borrow(s->stream, &batch)) > 0) {
+    int n = 0;
+    while (!gives_up(s) && (n = cnn_stream_borrow(s->stream, &batch)) > 0) {
         if (cnn_net_predict(s->job->net, x, &batch, &out, &score) != 0) {
             ps_log(PS_LOG_ERROR, "net.failed", "the net refused the test set");
             return CNN_EXIT_INTERNAL;
@@ -99,7 +104,7 @@ static int add_up(struct cnn_scorer *s, const float *x, struct sums *sums)
         sums->correct_5 += score.n_correct_5;
         sums->n += (uint32_t)n;
     }
-    if (n == 0 && sums->n > 0)
+    if (gives_up(s) || (n == 0 && sums->n > 0))
         return CNN_EXIT_OK;
     ps_log(PS_LOG_ERROR, "data.failed", "%s",
            n < 0 ? cnn_stream_error(s->stream) : "no image of the test set can be read");
@@ -190,13 +195,27 @@ static void report_score(struct cnn_scorer *s, const char *vector, double t, con
         write_history(s, vector, t, m);
 }
 
+/* A part of the test set is not the test set. */
+static void give_up(struct cnn_scorer *s)
+{
+    if (s->results.predicted != NULL)
+        cnn_confusion_clear(&s->results.confusion);
+    ps_log(PS_LOG_INFO, "evaluate.stopped",
+           "a signal asked to stop: the evaluation under way ends without a result");
+}
+
 int cnn_scorer_tell(struct cnn_scorer *s, const char *vector, const float *x, double t, struct psc_metrics *m)
 {
     int rc = score_all(s, x, m);
     if (rc == CNN_EXIT_OK)
-        rc = cnn_train_sample_score(&s->train, x, &m->loss, &m->accuracy);
+        rc = cnn_train_sample_score(&s->train, s->stop, x, &m->loss, &m->accuracy);
     if (rc != CNN_EXIT_OK)
         return rc;
+    s->is_given_up = gives_up(s);
+    if (s->is_given_up) {
+        give_up(s);
+        return CNN_EXIT_OK;
+    }
     report_score(s, vector, t, m);
     cnn_events_test(s->job, m, shows_top_5(s) ? s->accuracy_5 : NAN);
     if (s->results.predicted != NULL && cnn_results_write(&s->results, vector, m->center_version) < 0)

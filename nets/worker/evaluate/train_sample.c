@@ -52,7 +52,8 @@ static int score_batch(struct cnn_train_sample *t, const float *x, uint64_t most
     return CNN_EXIT_INTERNAL;
 }
 
-int cnn_train_sample_score(struct cnn_train_sample *t, const float *x, double *loss, double *accuracy)
+int cnn_train_sample_score(struct cnn_train_sample *t, struct cnn_stop *stop, const float *x, double *loss,
+                           double *accuracy)
 {
     const struct cnn_position begin = {0};
     uint64_t all = t->job->args->train_sample, correct = 0;
@@ -68,6 +69,8 @@ int cnn_train_sample_score(struct cnn_train_sample *t, const float *x, double *l
     for (uint64_t at = 0; at < all;) {
         struct cnn_score score;
         uint32_t n;
+        if (stop != NULL && cnn_stop_asked(stop))
+            return CNN_EXIT_OK;
         int rc = score_batch(t, x, all - at, &n, &score);
         if (rc != CNN_EXIT_OK)
             return rc;

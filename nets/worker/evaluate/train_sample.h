@@ -17,7 +17,9 @@ int cnn_train_sample_open(struct cnn_train_sample *t, struct cnn_job *job);
 void cnn_train_sample_close(struct cnn_train_sample *t);
 
 /* The mean loss of x over the sample and the fraction of correct images, without dropout and label smoothing,
- * with the running statistics. Both are NaN without a sample. Returns an enum cnn_exit. */
-int cnn_train_sample_score(struct cnn_train_sample *t, const float *x, double *loss, double *accuracy);
+ * with the running statistics. Both are NaN without a sample, and after a signal to `stop` before the end;
+ * NULL: none ends it. Returns an enum cnn_exit. */
+int cnn_train_sample_score(struct cnn_train_sample *t, struct cnn_stop *stop, const float *x, double *loss,
+                           double *accuracy);
 
 #endif

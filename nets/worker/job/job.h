@@ -56,6 +56,11 @@ int cnn_job_open(struct cnn_job *job, const struct cnn_worker_args *args,
                  const struct cnn_partition *partition, struct cnn_stop *stop, bool *drained);
 void cnn_job_close(struct cnn_job *job);
 
+/* Reads a net's name into a model as the job trains it: with --freeze. An enum cnn_exit, after logging the
+ * cause. freeze must be finished even after an error, and outlive the model. */
+int cnn_job_read_model(const struct cnn_worker_args *args, const char *name, struct cnn_model *out,
+                       struct cnn_freeze *freeze);
+
 /* Opens job->data, for job->model, and reads its info. An enum cnn_exit, after logging the cause.
  * job->stopped: a signal came while a cache was created or waited for; there is no data then. */
 int cnn_job_open_data(struct cnn_job *job);

@@ -16,14 +16,15 @@ static uint32_t share_of(const struct cnn_worker_args *args)
 int cnn_precision_settle(struct cnn_worker_args *args)
 {
     struct cnn_model model;
+    struct cnn_freeze freeze;
     struct cnn_precision_choice choice;
     struct ps_error err;
     const char *net = args->describe != NULL ? args->describe : args->net;
 
     if (args->precision == NULL || strcmp(args->precision, "auto") != 0)
         return CNN_EXIT_OK;
-    int rc = cnn_model_read(net, &model, &err);
-    if (rc == 0) {
+    int rc = 0, exit = cnn_job_read_model(args, net, &model, &freeze);
+    if (exit == CNN_EXIT_OK) {
         const struct cnn_net_options opt = {.model = &model,
                                             .backend = args->backend,
                                             .batch = share_of(args),
@@ -31,6 +32,9 @@ int cnn_precision_settle(struct cnn_worker_args *args)
                                             .any_order = args->any_order};
         rc = cnn_precision_choose(&opt, &choice, &err);
     }
+    cnn_freeze_finish(&freeze);
+    if (exit != CNN_EXIT_OK)
+        return exit;
     if (rc != 0) {
         ps_log(PS_LOG_ERROR, "net.failed", "--precision auto: %s", err.text);
         return rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;

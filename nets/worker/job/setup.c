@@ -95,26 +95,48 @@ int cnn_job_open_data(struct cnn_job *job)
     return CNN_EXIT_OK;
 }
 
-/* Plans the model's tensors and freezes some, before a net is created from the model. */
-static int open_model(struct cnn_job *job)
+/* Plans the model's tensors and freezes some of them, before a net is created from it. */
+static int plan_model(const char *patterns, struct cnn_model *model, struct cnn_freeze *freeze,
+                      struct cnn_param **params, size_t *n)
 {
     struct ps_error err;
-    const char *freeze = job->args->freeze;
-    int rc = cnn_model_params(&job->model, &job->params, &job->n_params, &err);
+    int rc = cnn_model_params(model, params, n, &err);
     if (rc != 0) {
-        ps_log(PS_LOG_ERROR, "net.failed", "--net %s: %s", job->model.name, err.text);
+        ps_log(PS_LOG_ERROR, "net.failed", "--net %s: %s", model->name, err.text);
         return CNN_EXIT_INTERNAL;
     }
-    job->n_floats = cnn_model_n_floats(&job->model);
-    if (freeze == NULL)
+    if (patterns == NULL || (rc = cnn_freeze_init(freeze, patterns, model, *params, *n, &err)) == 0)
         return CNN_EXIT_OK;
-    rc = cnn_freeze_init(&job->freeze, freeze, &job->model, job->params, job->n_params, &err);
-    if (rc != 0) {
-        ps_log(PS_LOG_ERROR, "freeze.failed", "--freeze: %s", err.text);
-        return rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;
+    ps_log(PS_LOG_ERROR, "freeze.failed", "--freeze: %s", err.text);
+    return rc == -EINVAL ? CNN_EXIT_USAGE : CNN_EXIT_INTERNAL;
+}
+
+int cnn_job_read_model(const struct cnn_worker_args *args, const char *name, struct cnn_model *out,
+                       struct cnn_freeze *freeze)
+{
+    struct ps_error err;
+    struct cnn_param *params = NULL;
+    size_t n;
+    *freeze = (struct cnn_freeze){.layers = NULL};
+    if (cnn_model_read(name, out, &err) != 0) {
+        ps_log(PS_LOG_ERROR, "net.failed", "%s", err.text);
+        return CNN_EXIT_USAGE;
     }
-    ps_log(PS_LOG_INFO, "freeze.done", "--freeze %s: %zu of %zu tensors are frozen", freeze,
-           job->freeze.n_frozen, job->n_params);
+    int rc = plan_model(args->freeze, out, freeze, &params, &n);
+    free(params);
+    return rc;
+}
+
+static int open_model(struct cnn_job *job)
+{
+    const char *freeze = job->args->freeze;
+    int rc = plan_model(freeze, &job->model, &job->freeze, &job->params, &job->n_params);
+    if (rc != CNN_EXIT_OK)
+        return rc;
+    job->n_floats = cnn_model_n_floats(&job->model);
+    if (freeze != NULL)
+        ps_log(PS_LOG_INFO, "freeze.done", "--freeze %s: %zu of %zu tensors are frozen", freeze,
+               job->freeze.n_frozen, job->n_params);
     return CNN_EXIT_OK;
 }
 

@@ -102,6 +102,22 @@ START_TEST(frozen_values_stay)
 }
 END_TEST
 
+/* The auxiliary losses of googlenet have nothing to train then. */
+START_TEST(a_net_of_several_losses_trains_its_last_layer)
+{
+    struct cnn_net_memory all, last;
+    struct ps_error err = {""};
+    struct cnn_net_options opt = {.model = &model, .batch = 2, .threads = 1};
+    ck_assert_int_eq(freeze("googlenet", "loss1/conv.bias", &err), 0);
+    ck_assert_int_eq(cnn_net_plan_memory(&opt, &all, &err), 0);
+    finish();
+    ck_assert_int_eq(freeze("googlenet", "*,!loss3/classifier.*", &err), 0);
+    ck_assert_msg(cnn_net_plan_memory(&opt, &last, &err) == 0, "%s", err.text);
+    ck_assert_uint_lt(last.values, all.values);
+    finish();
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("freeze");
@@ -109,6 +125,7 @@ int main(void)
     tcase_add_test(t, a_layer_is_frozen_when_all_of_it_is);
     tcase_add_test(t, something_is_left_to_train);
     tcase_add_loop_test(t, frozen_values_stay, 0, 2);
+    tcase_add_test(t, a_net_of_several_losses_trains_its_last_layer);
     suite_add_tcase(s, t);
     return unit_run(s);
 }

@@ -14,11 +14,13 @@
 #include <unistd.h>
 
 #include "client/psclient.h"
+#include "nets/worker/job/job.h"
 
 struct fake_plan fake_plan;
 struct fake_seen fake_seen;
 
 struct psc {
+    struct cnn_job *job;
     uint64_t clock;
     size_t n;
     float *center, *x;
@@ -46,7 +48,10 @@ int psc_open(const struct psc_options *opt, struct psc **out)
     if (opt->local != NULL)
         fake_seen.local = *opt->local;
     *out = calloc(1, sizeof **out);
-    return *out != NULL ? fake_plan.open : PSC_ENOMEM;
+    if (*out == NULL)
+        return PSC_ENOMEM;
+    (*out)->job = opt->go_on_arg;
+    return fake_plan.open;
 }
 
 int psc_alloc(struct psc *c, size_t n_floats, float **x)
@@ -134,13 +139,11 @@ int psc_step_end(struct psc *c)
     return c->begun.ready_from == 0 ? psc_step(c, c->begun.x, c->begun.g, c->begun.n_samples) : PSC_EINVAL;
 }
 
-static void raise_and_wait(void)
+static void raise_and_wait(const struct psc *c)
 {
-    sigset_t pending;
     kill(getpid(), SIGTERM);
-    do
-        sigpending(&pending);
-    while (sigismember(&pending, SIGTERM));
+    while (!cnn_stop_wait(c->job->stop, 1))
+        continue;
 }
 
 int psc_pull(struct psc *c, const char *tensor, float *x)
@@ -148,7 +151,9 @@ int psc_pull(struct psc *c, const char *tensor, float *x)
     (void)tensor;
     fake_seen.pulls++;
     if (fake_seen.pulls == fake_plan.raise_at_pull)
-        raise_and_wait();
+        raise_and_wait(c);
+    if (fake_plan.moves)
+        c->center[0] += 1;
     for (size_t i = 0; i < c->n; i++)
         x[i] = fake_plan.diverged ? NAN : c->center[i];
     return fake_plan.pull_from != 0 && fake_seen.pulls >= fake_plan.pull_from ? fake_plan.pull : PSC_OK;
@@ -187,6 +192,9 @@ int psc_write(struct psc *c, float *x, const float *host, size_t n_floats)
 int psc_point(struct psc *c, float *x)
 {
     fake_seen.points++;
+    fake_seen.saves_before = fake_seen.saves;
+    if (fake_seen.points == fake_plan.raise_at_pull)
+        raise_and_wait(c);
     memcpy(x, c->center, c->n * sizeof *x);
     return PSC_OK;
 }

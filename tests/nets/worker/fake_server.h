@@ -15,7 +15,8 @@ struct fake_plan {
     bool diverged;   /* what is pulled is NaN */
     uint64_t step_from, pull_from;
     uint64_t raise_at;      /* psc_step number raise_at sends the process SIGTERM; 0: never */
-    uint64_t raise_at_pull; /* likewise psc_pull; it returns when the process has taken it */
+    uint64_t raise_at_pull; /* likewise psc_pull or psc_point; it returns when the process has taken it */
+    bool moves;             /* others train: each psc_pull finds another center */
     uint64_t ask_at;        /* after psc_step number ask_at psd asks to save; 0: never */
     const char *taken;      /* a file that another process replaces after the step after ask_at; NULL: none */
     int load;               /* what psc_load returns */
@@ -30,6 +31,7 @@ struct fake_plan {
 
 struct fake_seen {
     uint64_t steps, pulls, averages, points, reports, closes, waits, saves, loads;
+    uint64_t saves_before; /* the last psc_point */
     int32_t kind, rank;
     size_t n_tensors, n_frozen;
     double rates; /* the sum of all tensors' */

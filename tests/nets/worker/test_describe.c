@@ -171,6 +171,40 @@ START_TEST(text_has_every_layer)
 }
 END_TEST
 
+/* As in training: a layer that is frozen takes no work backward, and what is refused there is refused here.
+ */
+START_TEST(options_of_training_count)
+{
+    struct cnn_worker_args args = {.describe = "lenet",
+                                   .batch = 64,
+                                   .seed = 1,
+                                   .threads = 1,
+                                   .backend = "ref",
+                                   .freeze = "*,!fc2.*",
+                                   .json = true};
+    char *text = NULL, *all = describe("lenet", 64, true);
+    size_t len = 0;
+    FILE *out = open_memstream(&text, &len);
+    ck_assert_int_eq(cnn_describe(&args, out), CNN_EXIT_OK);
+    ck_assert_int_eq(fclose(out), 0);
+    json_t *some = json_loads(text, 0, NULL), *whole = json_loads(all, 0, NULL);
+    ck_assert_double_eq(json_number_value(json_object_get(some, "backward_flops")), 2.0 * 500 * 10);
+    ck_assert_double_lt(json_number_value(json_object_get(some, "value_bytes")),
+                        json_number_value(json_object_get(whole, "value_bytes")));
+    json_decref(some);
+    json_decref(whole);
+    free(text);
+    free(all);
+    out = fopen("/dev/null", "w");
+    args.freeze = "conv7.*";
+    ck_assert_int_eq(cnn_describe(&args, out), CNN_EXIT_USAGE);
+    args.freeze = NULL;
+    args.any_order = true;
+    ck_assert_int_eq(cnn_describe(&args, out), CNN_EXIT_INTERNAL);
+    fclose(out);
+}
+END_TEST
+
 /* Far beyond any memory: described, but not tried. */
 START_TEST(a_batch_without_room_is_not_tried)
 {
@@ -188,6 +222,7 @@ int main(void)
     tcase_add_loop_test(tc, json_says_the_same, 0, (int)(sizeof small / sizeof *small));
     tcase_add_loop_test(tc, partitions_are_explained, 0, 2);
     tcase_add_test(tc, text_has_every_layer);
+    tcase_add_test(tc, options_of_training_count);
     tcase_add_test(tc, a_batch_without_room_is_not_tried);
     return run_case(tc, "describe");
 }

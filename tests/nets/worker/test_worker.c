@@ -894,12 +894,65 @@ START_TEST(evaluating_ends_with_a_drain_after_a_last_look)
     close(mkstemp(path));
     fake_plan.pull = PSC_DRAINED;
     fake_plan.pull_from = 3;
+    fake_plan.moves = true;
     snprintf(line, sizeof line, EVALUATE " --every 0.1 --history %s", path);
     ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
     ck_assert_uint_eq(fake_seen.pulls, 4); /* the third tells of the drain, the fourth sees the last center */
     ck_assert_uint_eq(fake_seen.reports, 3);
     ck_assert_int_eq(count_lines(path, &accuracy), 3);
     unlink(path);
+}
+END_TEST
+
+/* What was under way gets no result; what is evaluated after a signal is the last center. */
+START_TEST(a_signal_ends_evaluating)
+{
+    static const struct {
+        const char *options;
+        uint64_t at, pulls, reports;
+        bool moves;
+    } rows[] = {{"--every 0.1 --train-sample 500", 2, 3, 2, true},
+                {"--every 0.1", 2, 3, 1, false}, /* the last center was evaluated before */
+                {"--once", 1, 1, 0, true}};      /* nothing is left to be evaluated once */
+    char path[] = "/tmp/psd-test-history-XXXXXX", matrix[] = "/tmp/psd-test-confusion-XXXXXX";
+    char line[256], text[256];
+    close(mkstemp(path));
+    close(mkstemp(matrix));
+    snprintf(line, sizeof line, EVALUATE " %s --json --confusion %s --history %s", rows[_i].options, matrix,
+             path);
+    fake_plan.raise_at_pull = rows[_i].at;
+    fake_plan.moves = rows[_i].moves;
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.pulls, rows[_i].pulls);
+    ck_assert_uint_eq(fake_seen.reports, rows[_i].reports);
+    FILE *f = fopen(path, "r");
+    for (uint64_t i = 0; i < rows[_i].reports; i++)
+        ck_assert_ptr_nonnull(fgets(text, sizeof text, f));
+    ck_assert_ptr_null(fgets(text, sizeof text, f));
+    fclose(f);
+    unlink(path);
+    unlink(matrix);
+}
+END_TEST
+
+/* Its state is saved before the last evaluation, which may take long. */
+START_TEST(a_signal_ends_an_evaluation_of_training_alone)
+{
+    char path[] = "/tmp/psd-test-history-XXXXXX", state[] = "/tmp/psd-test-alone-XXXXXX", line[256];
+    double accuracy;
+    close(mkstemp(path));
+    close(mkstemp(state));
+    unlink(state);
+    snprintf(line, sizeof line,
+             "--method sgd --net linear --batch 32 --steps 1000000000 --every 0.1 --state %s --history %s",
+             state, path);
+    fake_plan.raise_at_pull = 1;
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.points, 2);
+    ck_assert_uint_eq(fake_seen.saves_before, 1);
+    ck_assert_int_eq(count_lines(path, &accuracy), 1);
+    unlink(path);
+    unlink(state);
 }
 END_TEST
 
@@ -1171,6 +1224,8 @@ static TCase *threads(void)
     tcase_add_test(tc, a_signal_ends_training_well);
     tcase_add_test(tc, evaluating_once);
     tcase_add_test(tc, evaluating_ends_with_a_drain_after_a_last_look);
+    tcase_add_loop_test(tc, a_signal_ends_evaluating, 0, 3);
+    tcase_add_test(tc, a_signal_ends_an_evaluation_of_training_alone);
     tcase_add_test(tc, training_goes_on_from_its_state);
     return tc;
 }
