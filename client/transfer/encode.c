@@ -128,10 +128,10 @@ int psc_wire_prepare(struct psc *c, struct ps_error *err)
 void psc_wire_begin(struct psc *c)
 {
     struct psc_transfer_state *ts = &c->transfer_state;
-    for (uint32_t i = 0; i < PS_MAX_LANES; i++) {
+    for (uint32_t i = 0; i < ts->shard.n_lanes; i++) {
         struct psc_lane_progress *p = &ts->progress[i];
         size_t n_words = ps_shard_n_chunks(&ts->shard, i) / 64 + 1;
-        if (p->encoded == NULL)
+        if (p->encoded == NULL) /* no chunk is in its slice */
             continue;
         memset(p->encoded, 0, n_words * sizeof *p->encoded);
         memset(p->fed_back, 0, n_words * sizeof *p->fed_back);

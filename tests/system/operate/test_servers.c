@@ -423,6 +423,28 @@ START_TEST(a_change_to_rounds_has_a_checkpoint_at_once)
 }
 END_TEST
 
+/* A lane at each of them, as where a machine has few processors. */
+START_TEST(workers_go_on_through_a_change_of_the_method_at_servers_of_one_lane)
+{
+    static const char *const settings[] = {"method=async-sgd", "lanes=1", NULL};
+    struct servers t;
+    struct stepper w[WORKERS];
+    start(&t, 2, settings);
+    start_workers(&t.d[0], w, ENDLESS, 0, false);
+    for (int i = 0; i < WORKERS; i++)
+        ck_assert(stepper_reaches(&w[i], 20, WAIT_S));
+    double generation = daemon_number(&t.d[0], "/status", "generation");
+    free(daemon_ask(&t.d[0], "POST", "/set?lines=parameters.learning_rate%3D0.001"));
+    ck_assert(daemon_reaches(&t.d[0], "/status", "generation", generation + 1, WAIT_S));
+    for (int i = 0; i < WORKERS; i++)
+        ck_assert_msg(stepper_reaches(&w[i], w[i].page->steps + 50, WAIT_S), "worker %d has ended", i);
+    for (int i = 0; i < WORKERS; i++)
+        stepper_kill(&w[i]);
+    servers_kill(&t);
+    servers_remove(&t);
+}
+END_TEST
+
 /* Flips a bit of the newest checkpoint's last value; all checkpoints have names of one length. */
 static void damage_newest(const struct daemon *d)
 {
@@ -708,6 +730,7 @@ int main(void)
     tcase_add_test(c, a_signal_for_a_checkpoint_is_the_heads);
     tcase_add_loop_test(c, servers_keep_a_checkpoint_that_all_of_them_have, 0, ROWS(keeps));
     tcase_add_test(c, a_change_to_rounds_has_a_checkpoint_at_once);
+    tcase_add_test(c, workers_go_on_through_a_change_of_the_method_at_servers_of_one_lane);
     tcase_add_loop_test(c, servers_go_on_from_the_common_checkpoint_before_a_damaged_one, 0, 2);
     suite_add_tcase(suite, c);
     c = tcase_create("far");
