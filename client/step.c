@@ -152,10 +152,13 @@ static int finish_due(struct psc *c)
     return rc;
 }
 
-/* A draining server waits for exchanges in progress: none may remain. */
+/* A draining server waits for exchanges in progress: none may remain. One that a change of the method has
+ * refused is sent as the change does it. */
 static int finish_drained(struct psc *c, float *x)
 {
     int rc = psc_finish_overlapped(c);
+    if (rc == PSC_METHOD_CHANGED)
+        rc = psc_change_method(c, x);
     for (uint32_t i = 0; rc == PSC_OK && i < c->worker.n_prefetches; i++) {
         struct psc_prefetch *a = &c->worker.prefetch[i];
         if (a->landed && (c->rule->finishes || a->deferred))

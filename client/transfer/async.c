@@ -314,6 +314,16 @@ static const struct psc_outcome *outcome_of_steps(const struct psc *c)
     return NULL;
 }
 
+/* A change of the method has refused an exchange of a step. There may be no next step: a worker alone makes
+ * the change, which sends what that had. A clique makes it in its next step, together. */
+static int follow_change(struct psc *c)
+{
+    c->error.text[0] = 0;
+    if (c->group.size > 1)
+        return PSC_OK;
+    return psc_change_method(c, (float *)(uintptr_t)c->worker.caller_x);
+}
+
 /* With the lock held. The next step reports the outcome of an exchange that a step started; there may be no
  * next step. */
 static int outcome_of_all(struct psc *c)
@@ -328,7 +338,7 @@ static int outcome_of_all(struct psc *c)
     m->failed_ticket = 0;
     if (out == NULL)
         return PSC_OK;
-    m->failure_told = true;
+    m->failure_told = m->failure_told || out->rc != PSC_METHOD_CHANGED;
     c->error = out->error;
     return out->rc;
 }
@@ -424,6 +434,8 @@ int psc_wait(struct psc *c, uint64_t ticket)
         psc_work_returns(c);
         c->worker.exchange_s += ps_now_s() - begin;
     }
+    if (rc == PSC_METHOD_CHANGED)
+        rc = follow_change(c);
     /* Members are drained together. */
     bool drains = rc == PSC_OK && (flushes ? c->group.drains : psc_refresh(c));
     return psc_work_end(c, drains ? PSC_DRAINED : rc);

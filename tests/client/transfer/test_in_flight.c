@@ -30,6 +30,9 @@ struct fake {
     pthread_t thread;
     atomic_bool stop, holds; /* holds: exchanges are not answered */
     atomic_uint change;      /* generation that the test wants */
+    atomic_uint change_at;   /* the method changes when so many chunks are held; 0: not by itself */
+    atomic_bool drains;      /* the worker is to be told so */
+    bool told_to_drain;
     uint32_t generation;
     atomic_uint restarts; /* as often the test wants a psd to have come back from a checkpoint */
     uint32_t restarted;
@@ -267,6 +270,14 @@ static void restart(struct fake *f)
     welcome(f);
 }
 
+static void drain(struct fake *f)
+{
+    Ps__Drain told = PS__DRAIN__INIT;
+    told.reason = "the test wants it";
+    f->told_to_drain = true;
+    send_control(f, PS__TO_CLIENT__WHAT_DRAIN, &told);
+}
+
 static void *server_thread(void *arg)
 {
     struct fake *f = arg;
@@ -283,6 +294,10 @@ static void *server_thread(void *arg)
             atomic_store(&f->restarts, f->restarted);
             atomic_store(&f->change, 1);
         }
+        if (atomic_load(&f->drains) && !f->told_to_drain)
+            drain(f);
+        if (atomic_load(&f->change_at) != 0 && atomic_load(&f->n_held) == atomic_load(&f->change_at))
+            atomic_store(&f->change, 1);
         if (atomic_load(&f->change) != f->generation) {
             f->generation = atomic_load(&f->change);
             forget(f);
@@ -582,6 +597,63 @@ START_TEST(a_state_has_what_a_change_has_refused)
 }
 END_TEST
 
+/* A change sends all that the worker has not sent, and it alone moves the center. */
+static void assert_all_landed(void)
+{
+    for (int i = 0; i < N; i++)
+        if (fake.center[i] != (float)(i % 100) - (float)t * (float)(i % 3))
+            ck_abort_msg("center[%d]: %g after %d steps, not %g", i, (double)fake.center[i], (int)t,
+                         (double)(i % 100) - (double)t * (double)(i % 3));
+}
+
+/* The method changes with four on their way, and the worker ends: those of the bitmap have not landed. */
+START_TEST(a_wait_for_all_sends_what_a_change_has_refused)
+{
+    fake_open(&fake, FRAGMENTS, "fcfs", (uint32_t)_i);
+    struct psc *c = join();
+    atomic_store(&fake.holds, true);
+    for (int i = 0; i < FRAGMENTS; i++)
+        step(c);
+    await_held(FRAGMENTS * PIECES);
+    atomic_store(&fake.change, 1);
+    ck_assert_msg(psc_wait(c, PSC_ALL) == PSC_OK && psc_error(c)[0] == 0, "%s", psc_error(c));
+    ck_assert_int_eq(psc_wait(c, PSC_ALL), PSC_OK);
+    psc_close(c);
+    fake_close(&fake);
+    assert_all_landed();
+}
+END_TEST
+
+/* The method changes while a worker that was told to drain waits for three. */
+START_TEST(a_change_while_a_drain_is_awaited_loses_nothing)
+{
+    double end = unit_now_s() + UNIT_HANG_S;
+    fake_open(&fake, FRAGMENTS, "fcfs", (uint32_t)_i);
+    struct psc *c = join();
+    atomic_store(&fake.holds, true);
+    for (int i = 0; i < FRAGMENTS - 2; i++)
+        step(c);
+    await_held((FRAGMENTS - 2) * PIECES);
+    atomic_store(&fake.drains, true);
+    for (bool told = false; !told; unit_nap_ms(1)) {
+        ck_assert(unit_now_s() < end);
+        pthread_mutex_lock(&c->session.shared.lock);
+        told = c->session.shared.draining;
+        pthread_mutex_unlock(&c->session.shared.lock);
+    }
+    atomic_store(&fake.change_at, (FRAGMENTS - 1) * PIECES);
+    int rc = psc_step(c, x, g, 1);
+    ck_assert_msg(rc == PSC_DRAINED && psc_error(c)[0] == 0, "%d: %s", rc, psc_error(c));
+    t++;
+    ck_assert_uint_eq(c->generation, 1);
+    for (int i = 0; i < N; i++)
+        ck_assert_msg(x[i] == (float)(i % 100) - (float)t * (float)(i % 3), "[%d]: %g", i, (double)x[i]);
+    psc_close(c);
+    fake_close(&fake);
+    assert_all_landed();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-in-flight");
@@ -594,6 +666,8 @@ int main(void)
     tcase_add_test(tc, what_is_owed_is_owed_once);
     tcase_add_test(tc, what_landed_in_part_lands_once_although_the_method_changes);
     tcase_add_loop_test(tc, a_state_has_what_a_change_has_refused, 0, 2);
+    tcase_add_loop_test(tc, a_wait_for_all_sends_what_a_change_has_refused, 1, 1 << FRAGMENTS);
+    tcase_add_loop_test(tc, a_change_while_a_drain_is_awaited_loses_nothing, 1, 1 << (FRAGMENTS - 1));
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }
