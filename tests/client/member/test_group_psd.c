@@ -104,12 +104,16 @@ START_TEST(a_clique_of_one_is_a_worker)
 }
 END_TEST
 
-/* Their gradients are taken at one point: what the leader has exchanged is theirs at the same step. */
+/* Their gradients are taken at one point: what the leader has exchanged is theirs at the same step. The last
+ * step is such a one. */
 START_TEST(members_have_the_x_of_a_leader_that_overlaps)
 {
+    static const char *const periods[] = {"parameters.period=1", "parameters.period=11"};
     static float center[N];
     struct run *r = run_of("", 2);
-    train(SETTINGS("method=eamsgd", "parameters.period=1", "parameters.overlap=true"), &r, 1, center);
+    ck_assert_int_eq(STEPS, 12);
+    r->before = run_move_buffers;
+    train(SETTINGS("method=eamsgd", periods[_i], "parameters.overlap=true"), &r, 1, center);
     run_assert_same_x(r);
 }
 END_TEST
@@ -864,7 +868,7 @@ int main(void)
     TCase *tc = tcase_create("group");
     tcase_add_loop_test(tc, a_clique_of_equals_is_one_worker, 0, ROWS(presets));
     tcase_add_loop_test(tc, a_clique_of_one_is_a_worker, 0, ROWS(presets));
-    tcase_add_test(tc, members_have_the_x_of_a_leader_that_overlaps);
+    tcase_add_loop_test(tc, members_have_the_x_of_a_leader_that_overlaps, 0, 2);
     tcase_add_loop_test(tc, members_are_late_together, 0, ROWS(late_cliques));
     tcase_add_test(tc, sync_sgd_over_cliques_is_sync_sgd);
     tcase_add_loop_test(tc, psd_keeps_what_one_clique_moves, 0, 2);
