@@ -217,7 +217,7 @@ uint64_t psc_async_put_ended(struct psc *c, const struct psc_outcome *out)
     s->own = *out;
     s->out = &s->own;
     m->finished = ticket;
-    if (out->rc < 0 && m->failed_ticket == 0) {
+    if (out->rc != PSC_OK && m->failed_ticket == 0) {
         m->failed_ticket = ticket;
         m->failed = *out;
     }
@@ -423,8 +423,9 @@ int psc_wait(struct psc *c, uint64_t ticket)
         psc_work_returns(c);
         c->worker.exchange_s += ps_now_s() - begin;
     }
-    /* Members are drained together. */
-    bool drains = rc == PSC_OK && (flushes ? c->group.drains : psc_refresh(c));
+    bool drains = rc == PSC_OK && !flushes && psc_refresh(c);
+    if (rc == PSC_OK && (flushes || c->group.size > 1))
+        drains = c->group.drains; /* members are drained together */
     return psc_work_end(c, drains ? PSC_DRAINED : rc);
 }
 

@@ -403,6 +403,35 @@ START_TEST(a_drain_stops_all_members_at_one_step)
 }
 END_TEST
 
+/* Waits for its transfer, or with a salt for all. */
+static int exchange_and_wait(struct member *m, size_t n)
+{
+    uint64_t ticket = PSC_ALL;
+    int rc = psc_pushpull_start(m->c, NULL, m->g, m->v, n, m->run->salt == 0 ? &ticket : NULL);
+    return rc == PSC_OK ? psc_wait(m->c, ticket) : rc;
+}
+
+START_TEST(a_drain_is_told_to_all_members_that_wait)
+{
+    struct daemon d;
+    rig_start(&d, SETTINGS("method=mpi-asgd"));
+    struct run *r = run_of("", 3);
+    r->server = d.endpoint;
+    r->salt = (uint32_t)_i;
+    r->steps = 1000000;
+    r->local.codec = (const char *)&d.pid;
+    r->before = drain_at_four;
+    r->step = exchange_and_wait;
+    run_start(r);
+    run_end(r);
+    for (int k = 0; k < 3; k++)
+        ck_assert_msg(r->member[k].rc == PSC_DRAINED, "member %d: %s (%s)", k,
+                      psc_result_name(r->member[k].rc), r->member[k].error);
+    ck_assert_int_eq(daemon_wait_exit(&d, UNIT_HANG_S), 0);
+    daemon_remove(&d);
+}
+END_TEST
+
 /* A member of a clique whose psd drains before the clique has begun. */
 struct latecomer {
     struct daemon *d;
@@ -880,6 +909,7 @@ int main(void)
     tcase_add_loop_test(tc, vectors_follow_their_equations, 0, 4);
     tcase_add_loop_test(tc, vectors_that_overlap_have_the_same_bits, 0, 2);
     tcase_add_loop_test(tc, a_drain_stops_all_members_at_one_step, 0, 4);
+    tcase_add_loop_test(tc, a_drain_is_told_to_all_members_that_wait, 0, 2);
     tcase_add_test(tc, a_drain_before_the_begin_is_the_end_for_all_members);
     tcase_add_test(tc, members_follow_their_leader_through_changes_of_the_method);
     tcase_add_loop_test(tc, members_follow_into_a_method_whose_first_step_fails, 0, ROWS(followers));
