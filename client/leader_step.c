@@ -41,11 +41,18 @@ static void fill_own_step(const struct psc *c, struct psc_leader_message *o)
     o->mean_follows = own->is_due && own->lacks_mean;
 }
 
+/* Whatever became of the step under it. A change that failed is tried again: the other members hear of it
+ * then. */
+static bool has_new_method(const struct psc *c, uint32_t generation)
+{
+    bool failed = c->rule_name[0] == 0;
+    return c->generation != generation && !failed;
+}
+
 /* Sends the message with what has changed since the last one. */
 static int share(struct psc *c, struct psc_leader_message *o, float *x)
 {
-    o->welcome_follows =
-        c->generation != c->group.told_generation; /* whatever became of the step under the new method */
+    o->welcome_follows = has_new_method(c, c->group.told_generation);
     o->x_follows = o->welcome_follows || (o->rc >= 0 && c->pulled);
     o->v_follows = o->welcome_follows && c->worker.vectors[PSC_VECTOR_V] != NULL;
     c->group.told_generation = c->generation;
@@ -218,7 +225,7 @@ int psc_group_give_result(struct psc *c, int rc, uint32_t generation, float *x)
 {
     struct psc_leader_message o;
     psc_leader_message_fill(c, &o, rc);
-    o.welcome_follows = o.x_follows = c->generation != generation;
+    o.welcome_follows = o.x_follows = has_new_method(c, generation);
     o.v_follows = o.welcome_follows && c->worker.vectors[PSC_VECTOR_V] != NULL;
     int given = give(c, &o, x);
     return given == PSC_OK ? rc : given;

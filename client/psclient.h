@@ -501,9 +501,10 @@ int psc_pushpull_keys_start(struct psc *c, const char *const *keys, size_t n_key
  * before. Where the workers are one clique, PSC_ALL also waits for the sum in progress, which moves the array
  * that psc_step moves, and for the last copy to the server. If a change of the method has refused an exchange
  * of a step, a worker alone makes the change, which sends what that exchange had and moves that array; a
- * clique makes it in its next step. The results of the newest PSC_MAX_STARTED transfers are kept. Of older
- * ones only the first failure is kept, and later ones count as failed. A transfer has the same limit on the
- * server's silence as the blocking call. Errors: those of the blocking call; PSC_EINVAL: no such ticket. */
+ * clique makes it in its next step. The members of a clique are told of a drain by the same call. The results
+ * of the newest PSC_MAX_STARTED transfers are kept. Of older ones only the first failure is kept, and later
+ * ones count as failed. A transfer has the same limit on the server's silence as the blocking call. Errors:
+ * those of the blocking call; PSC_EINVAL: no such ticket. */
 #define PSC_ALL 0
 int psc_wait(struct psc *c, uint64_t ticket);
 

@@ -187,7 +187,8 @@ static int start_ended(struct psc *c, const struct psc_call *h, uint64_t *ticket
     if (rc != PSC_OK)
         return rc;
     out.error = why;
-    out.rc = out.rc == PSC_DRAINED ? PSC_OK : out.rc; /* psc_wait tells of a drain */
+    if (out.rc == PSC_DRAINED && why.text[0] == 0)
+        out.rc = PSC_OK; /* it took effect: psc_wait tells of a drain */
     uint64_t given = psc_async_put_ended(c, &out);
     if (ticket != NULL)
         *ticket = given;

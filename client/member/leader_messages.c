@@ -24,7 +24,8 @@ void psc_leader_message_fill(struct psc *c, struct psc_leader_message *o, int rc
     pthread_mutex_unlock(&c->session.shared.lock);
     o->generation = c->generation;
     o->hyper = c->worker.hyper;
-    if (rc < 0)
+    c->group.drains = c->group.drains || rc == PSC_DRAINED;
+    if (rc != PSC_OK)
         snprintf(o->sentence, sizeof o->sentence, "%.360s", c->error.text);
 }
 
@@ -69,8 +70,11 @@ int psc_leader_message_receive(struct psc *c, struct psc_leader_message *o)
     c->session.shared.counts = o->counts;
     c->session.shared.hyper = o->hyper;
     pthread_mutex_unlock(&c->session.shared.lock);
-    if (o->rc < 0)
+    c->group.drains = c->group.drains || o->rc == PSC_DRAINED;
+    if (o->rc < 0 || o->sentence[0] != 0)
         ps_fail(&c->error, o->rc, "rank 0 of the clique: %.360s", o->sentence);
+    else if (o->rc == PSC_DRAINED)
+        c->error.text[0] = 0; /* it took effect */
     return o->rc;
 }
 

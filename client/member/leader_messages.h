@@ -26,7 +26,7 @@ struct psc_leader_message {
     double own_rate;
     struct psc_counts counts;
     struct ps_hyper hyper;
-    char sentence[400]; /* of an error */
+    char sentence[400]; /* of an error, or of a drain before the call took effect */
 };
 
 /* Beside enum psc_result. */

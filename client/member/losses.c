@@ -31,7 +31,7 @@ struct place {
 };
 
 /* STEPS_OF_PATIENCE: the others wait for a member that computes as long as so many steps take. */
-enum { STEPS_OF_PATIENCE = 4, MOST_IN_VAIN = 1, MOST_VECTORS = 2 };
+enum { STEPS_OF_PATIENCE = 4, MOST_IN_VAIN = 1, MOST_VECTORS = 3 };
 
 static int fail(struct psc *c, int rc)
 {
@@ -176,14 +176,19 @@ static int share_method(struct psc *c, uint32_t generation)
     return rc == PSC_OK && c->generation != generation ? c->group.losses.adopt_method(c) : rc;
 }
 
-/* The vectors that a member takes from one whose state is `at`. */
+/* The vectors that a member takes from one whose state is `at`. An exchange that is under way moves the
+ * leader's own x, and the x ahead of it only in the next step: both are taken as they are. */
 static size_t list_vectors(struct psc *c, float *x, const struct place *at, float *list[MOST_VECTORS])
 {
     size_t n = 0;
+    if (psc_has_prefetch(c))
+        psc_async_await(c, c->worker.prefetch->ticket);
     float *own = psc_own_x(c, x);
     list[n++] = shares_x(c) ? own : c->worker.vectors[at->landed ? PSC_VECTOR_PREFETCHED : PSC_VECTOR_START];
     if (shares_x(c) && c->worker.vectors[PSC_VECTOR_V] != NULL)
         list[n++] = c->worker.vectors[PSC_VECTOR_V];
+    if (shares_x(c) && own != x)
+        list[n++] = x;
     return n;
 }
 
@@ -215,11 +220,8 @@ static void take_vectors(struct psc *c, float *x, const struct place *at, float 
     }
     for (size_t i = 0; i < n; i++)
         memcpy(list[i], got + i * c->shard.n_floats, c->shard.n_floats * sizeof *got);
-    if (!shares_x(c)) {
+    if (!shares_x(c))
         c->worker.prefetch->landed = true;
-        return;
-    }
-    psc_own_lookahead(c, x, ps_shard_whole(&c->shard));
 }
 
 /* Takes the vectors only when all have arrived, because the source may be lost meanwhile. */

@@ -145,9 +145,11 @@ struct psc_group {
     /* pipeline_warmup_epochs in steps, as member 0 has computed it; known from the first sum on. */
     uint64_t warmup_steps;
     bool knows_warmup;
-    float unit;  /* 2^-k, the unit in which samples are counted: see gradient_sum.c; 0: not known yet */
-    bool drains; /* told by the last sum: all members stop after the step that waits for it */
-    bool stops;  /* the same, because members have called psc_stop */
+    float unit; /* 2^-k, the unit in which samples are counted: see gradient_sum.c; 0: not known yet */
+    /* Told by the last sum, or by the leader as the result of a call: all members stop after the step that
+     * waits for it, or the call. */
+    bool drains;
+    bool stops; /* the same, because members have called psc_stop */
     struct psc_wish stop;
     uint64_t save_version;   /* counts requests to save that arrived in sums */
     uint64_t told_version;   /* the server's last request that the leader has passed on */

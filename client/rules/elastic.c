@@ -185,10 +185,10 @@ static bool apply_answer(struct psc *c, float *x, struct psc_prefetch *a)
     a->landed = false;
     c->pulled = true;
     c->worker.update_s += ps_now_s() - begin;
-    if (!deferred || own == x)
+    if (own == x)
         return false;
     psc_copy_buffers(c, own, x);
-    return true;
+    return deferred;
 }
 
 static void take_over(struct psc *c, float *x, struct psc_prefetch *a)

@@ -218,7 +218,7 @@ uint64_t psc_async_put_ended(struct psc *c, const struct psc_outcome *out)
     s->own = *out;
     s->out = &s->own;
     m->finished = ticket;
-    if (out->rc < 0 && m->failed_ticket == 0) {
+    if (out->rc != PSC_OK && m->failed_ticket == 0) {
         m->failed_ticket = ticket;
         m->failed = *out;
     }
@@ -436,8 +436,9 @@ int psc_wait(struct psc *c, uint64_t ticket)
     }
     if (rc == PSC_METHOD_CHANGED)
         rc = follow_change(c);
-    /* Members are drained together. */
-    bool drains = rc == PSC_OK && (flushes ? c->group.drains : psc_refresh(c));
+    bool drains = rc == PSC_OK && !flushes && psc_refresh(c);
+    if (rc == PSC_OK && (flushes || c->group.size > 1))
+        drains = c->group.drains; /* members are drained together */
     return psc_work_end(c, drains ? PSC_DRAINED : rc);
 }
 

@@ -154,6 +154,52 @@ class Training(PsdCase):
         self.assertTrue(worker.draining)
         worker.step(x, floats(0, 0, 0, 0, 0))
 
+    def test_so_it_is_for_every_member_of_a_clique(self) -> None:
+        psd = self.psd("mpi-asgd", "limits.drain_s=1")
+        ended = threading.Barrier(3)
+        found: dict[int, list[str]] = {0: [], 1: []}
+
+        def live(rank: int) -> None:
+            x, out = floats(1, 2, 3, 4, 5), floats(7, 7, 7)
+            with (
+                psclient.Ring(f"psd:{psd.endpoint}", 2, rank=rank) as ring,
+                psclient.Worker(psd.endpoint, clique=ring, **{**PATIENT, "heartbeat_ms": 1000}) as worker,
+            ):
+                worker.begin(MODEL, x)
+                ended.wait(HANG_S)
+                ended.wait(HANG_S)
+
+                def start() -> None:
+                    worker.push_start("w", floats(1, 1, 1))
+                    worker.wait()
+
+                calls: list[Callable[[], object]] = [
+                    lambda: worker.pull("w", out),
+                    lambda: worker.pull(None, x),
+                    lambda: worker.pushpull("w", floats(1, 1, 1), out),
+                    lambda: worker.pull_start("w", out).wait(),
+                    start,
+                    lambda: worker.set_method({"learning_rate": 0.5}),
+                    worker.workers_barrier,
+                ]
+                for i, call in enumerate(calls):
+                    try:
+                        call()
+                        found[rank].append(f"call {i} returned")
+                    except psclient.Drained as why:
+                        found[rank].append("" if "has drained" in str(why) else f"call {i}: {why}")
+
+        threads = [threading.Thread(target=live, args=(rank,)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        ended.wait(HANG_S)
+        psd.drain()
+        self.assertEqual(psd.process.wait(HANG_S), 0)
+        ended.wait(HANG_S)
+        for thread in threads:
+            thread.join(HANG_S)
+        self.assertEqual(found, {0: 7 * [""], 1: 7 * [""]})
+
     def test_a_worker_that_a_drain_kept_out_is_told_so(self) -> None:
         psd = self.psd("async-sgd")
         x, mine = floats(1, 2, 3, 4, 5), floats(9, 9, 9, 9, 9)

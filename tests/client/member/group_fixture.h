@@ -52,6 +52,8 @@ struct run {
 void run_gradient(const struct member *m, float *g);
 /* One of three that are used in turn, with its defaults; method: without a server. */
 struct run *run_of(const char *method, int members);
+/* For run.before: moves the buffers, each member's by another amount, as a caller's statistics do. */
+int run_move_buffers(struct member *m, int t);
 void run_start(struct run *r);
 void run_end(struct run *r);
 /* Both, and every member must end well. */

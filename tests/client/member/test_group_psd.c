@@ -104,12 +104,16 @@ START_TEST(a_clique_of_one_is_a_worker)
 }
 END_TEST
 
-/* Their gradients are taken at one point: what the leader has exchanged is theirs at the same step. */
+/* Their gradients are taken at one point: what the leader has exchanged is theirs at the same step. The last
+ * step is such a one. */
 START_TEST(members_have_the_x_of_a_leader_that_overlaps)
 {
+    static const char *const periods[] = {"parameters.period=1", "parameters.period=11"};
     static float center[N];
     struct run *r = run_of("", 2);
-    train(SETTINGS("method=eamsgd", "parameters.period=1", "parameters.overlap=true"), &r, 1, center);
+    ck_assert_int_eq(STEPS, 12);
+    r->before = run_move_buffers;
+    train(SETTINGS("method=eamsgd", periods[_i], "parameters.overlap=true"), &r, 1, center);
     run_assert_same_x(r);
 }
 END_TEST
@@ -399,6 +403,35 @@ START_TEST(a_drain_stops_all_members_at_one_step)
 }
 END_TEST
 
+/* Waits for its transfer, or with a salt for all. */
+static int exchange_and_wait(struct member *m, size_t n)
+{
+    uint64_t ticket = PSC_ALL;
+    int rc = psc_pushpull_start(m->c, NULL, m->g, m->v, n, m->run->salt == 0 ? &ticket : NULL);
+    return rc == PSC_OK ? psc_wait(m->c, ticket) : rc;
+}
+
+START_TEST(a_drain_is_told_to_all_members_that_wait)
+{
+    struct daemon d;
+    rig_start(&d, SETTINGS("method=mpi-asgd"));
+    struct run *r = run_of("", 3);
+    r->server = d.endpoint;
+    r->salt = (uint32_t)_i;
+    r->steps = 1000000;
+    r->local.codec = (const char *)&d.pid;
+    r->before = drain_at_four;
+    r->step = exchange_and_wait;
+    run_start(r);
+    run_end(r);
+    for (int k = 0; k < 3; k++)
+        ck_assert_msg(r->member[k].rc == PSC_DRAINED, "member %d: %s (%s)", k,
+                      psc_result_name(r->member[k].rc), r->member[k].error);
+    ck_assert_int_eq(daemon_wait_exit(&d, UNIT_HANG_S), 0);
+    daemon_remove(&d);
+}
+END_TEST
+
 /* A member of a clique whose psd drains before the clique has begun. */
 struct latecomer {
     struct daemon *d;
@@ -511,16 +544,20 @@ static uint32_t generation_of(const struct member *m)
 }
 
 /* The leader knows of the other method when its next step begins. */
-static int change(struct member *m, int t)
+static int reload_and_await(const struct member *m, const char *method)
 {
-    if (t != 5 || m->rank != 0)
-        return PSC_OK;
-    ck_assert(daemon_write_config(&swapped, next_method));
+    uint32_t generation = generation_of(m);
+    ck_assert(daemon_write_config(&swapped, method));
     free(daemon_ask(&swapped, "POST", "/reload"));
-    for (double end = unit_now_s() + UNIT_HANG_S; generation_of(m) == 0; unit_nap_ms(1))
+    for (double end = unit_now_s() + UNIT_HANG_S; generation_of(m) == generation; unit_nap_ms(1))
         if (unit_now_s() > end)
             return PSC_EINVAL;
     return PSC_OK;
+}
+
+static int change(struct member *m, int t)
+{
+    return t == 5 && m->rank == 0 ? reload_and_await(m, next_method) : PSC_OK;
 }
 
 /* Its unsent steps are not finite then. */
@@ -552,6 +589,48 @@ START_TEST(members_follow_into_a_method_whose_first_step_fails)
     r->step = diverge_meanwhile;
     r->after = both_follow;
     run_go(r);
+    run_assert_same_x(r);
+    daemon_remove(&swapped);
+}
+END_TEST
+
+/* Between two steps the method changes once, or twice, at last to one that the program cannot make. */
+static int change_in_vain(struct member *m, int t)
+{
+    int rc = PSC_OK;
+    if (t != 5 || m->rank != 0)
+        return rc;
+    if (m->run->salt > 1)
+        rc = reload_and_await(m, "method: async-msgd\n");
+    return rc == PSC_OK ? reload_and_await(m, "method: async-easgd\noptimizer: external\n") : rc;
+}
+
+static bool has_failed[MOST];
+
+static int step_again(struct member *m, size_t n_samples)
+{
+    int rc = psc_step(m->c, m->x, m->g, n_samples);
+    if (psc_clock(m->c) != 5 || has_failed[m->rank] || rc == PSC_OK)
+        return rc;
+    has_failed[m->rank] = true;
+    if (rc != PSC_EUNSUPPORTED || strstr(psc_error(m->c), "needs its own step") == NULL)
+        return rc;
+    return m->rank == 0 ? reload_and_await(m, "method: eamsgd\n") : PSC_OK;
+}
+
+START_TEST(members_go_on_after_a_change_that_failed)
+{
+    ck_assert_int_eq(daemon_prepare(&swapped, NULL, without_checkpoints), 0);
+    ck_assert(daemon_write_config(&swapped, "method: downpour\nparameters: {period: 4}\n"));
+    ck_assert_int_eq(daemon_start(&swapped, NULL), 0);
+    struct run *r = run_of("", 2);
+    r->server = swapped.endpoint;
+    r->salt = 1 + (uint32_t)_i;
+    r->before = change_in_vain;
+    r->step = step_again;
+    run_go(r);
+    for (int i = 0; i < 2; i++)
+        ck_assert(has_failed[i]);
     run_assert_same_x(r);
     daemon_remove(&swapped);
 }
@@ -778,9 +857,7 @@ static const struct own_change *own_change;
 static bool change_to(const struct member *m, const char *text)
 {
     leader = m;
-    uint32_t before = generation_of(m);
-    reload(text);
-    return await_generation(before + 1);
+    return reload_and_await(m, text) == PSC_OK;
 }
 
 /* Steps 5 to 7 are of the second method; if it changes within step 5, this is of the first. */
@@ -864,7 +941,7 @@ int main(void)
     TCase *tc = tcase_create("group");
     tcase_add_loop_test(tc, a_clique_of_equals_is_one_worker, 0, ROWS(presets));
     tcase_add_loop_test(tc, a_clique_of_one_is_a_worker, 0, ROWS(presets));
-    tcase_add_test(tc, members_have_the_x_of_a_leader_that_overlaps);
+    tcase_add_loop_test(tc, members_have_the_x_of_a_leader_that_overlaps, 0, 2);
     tcase_add_loop_test(tc, members_are_late_together, 0, ROWS(late_cliques));
     tcase_add_test(tc, sync_sgd_over_cliques_is_sync_sgd);
     tcase_add_loop_test(tc, psd_keeps_what_one_clique_moves, 0, 2);
@@ -876,9 +953,11 @@ int main(void)
     tcase_add_loop_test(tc, vectors_follow_their_equations, 0, 4);
     tcase_add_loop_test(tc, vectors_that_overlap_have_the_same_bits, 0, 2);
     tcase_add_loop_test(tc, a_drain_stops_all_members_at_one_step, 0, 4);
+    tcase_add_loop_test(tc, a_drain_is_told_to_all_members_that_wait, 0, 2);
     tcase_add_test(tc, a_drain_before_the_begin_is_the_end_for_all_members);
     tcase_add_test(tc, members_follow_their_leader_through_changes_of_the_method);
     tcase_add_loop_test(tc, members_follow_into_a_method_whose_first_step_fails, 0, ROWS(followers));
+    tcase_add_loop_test(tc, members_go_on_after_a_change_that_failed, 0, 2);
     tcase_add_test(tc, members_take_the_method_that_their_leader_has);
     tcase_add_loop_test(tc, members_make_the_programs_step_whenever_their_leader_does, 0, ROWS(own_changes));
     tcase_add_loop_test(tc, members_make_the_programs_step_from_the_same_x, 0, ROWS(own_jobs));

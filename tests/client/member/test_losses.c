@@ -214,6 +214,48 @@ static int pull(struct member *m)
     return psc_pull(m->c, NULL, m->x);
 }
 
+static float seen[MOST][STEPS][2][N]; /* x and its velocity after each step */
+
+static int step_and_note(struct member *m, size_t n)
+{
+    uint64_t t = psc_clock(m->c);
+    int rc = psc_step(m->c, m->x, m->g, n);
+    memcpy(seen[m->rank][t][0], m->x, sizeof m->x);
+    memcpy(seen[m->rank][t][1], m->c->worker.vectors[PSC_VECTOR_V], sizeof m->x);
+    return rc;
+}
+
+enum { LOST_LATE = 8 };
+
+/* The exchange of the step in which the member is lost has landed. */
+static int await_exchange(struct member *m, int t)
+{
+    if (m->rank == 0 && t == LOST_LATE)
+        psc_async_await(m->c, m->c->worker.prefetch->ticket);
+    return run_move_buffers(m, t);
+}
+
+/* The leader's exchange moves its own x while it computes, or has moved it; weight decay is at the x of the
+ * gradient. */
+START_TEST(those_left_share_x_whose_exchange_had_begun)
+{
+    static float center[N];
+    struct run *r = clique_of("", 3, 2);
+    r->leaves_at[2] = LOST_LATE;
+    r->salt = 7;
+    r->before = _i > 0 ? await_exchange : run_move_buffers;
+    r->step = step_and_note;
+    train(SETTINGS("method=eamsgd", "parameters.period=4", "parameters.overlap=true",
+                   "parameters.weight_decay=0.1"),
+          r, center);
+    for (int t = 0; t < STEPS; t++)
+        for (int k = 0; k < 2; k++)
+            for (int i = 0; i < N; i++)
+                ck_assert_msg(seen[0][t][k][i] == seen[1][t][k][i], "step %d, %s[%d]: %.9g and %.9g", t,
+                              k == 0 ? "x" : "v", i, (double)seen[0][t][k][i], (double)seen[1][t][k][i]);
+}
+END_TEST
+
 /* Each member has its own x; the center is the same, and psd has a copy. */
 START_TEST(those_left_share_the_center)
 {
@@ -589,6 +631,7 @@ int main(void)
     tcase_add_loop_test(tcase, a_pipeline_fills_anew, 0, 4);
     tcase_add_loop_test(tcase, what_is_left_of_equals_is_one_worker, 0, N_PRESETS);
     tcase_add_loop_test(tcase, those_left_share_x, 0, 4);
+    tcase_add_loop_test(tcase, those_left_share_x_whose_exchange_had_begun, 0, 2);
     tcase_add_loop_test(tcase, those_left_share_the_center, 0, 2);
     tcase_add_test(tcase, a_sum_that_not_all_have_is_taken_from_one_that_has);
     tcase_add_test(tcase, those_left_are_asked_to_save);

@@ -282,12 +282,11 @@ class Worker:
             raise self._error(rc)
 
     def _check_effect(self, rc: int) -> None:
-        """_check of a call that the caller makes by hand: Drained is raised, too, where psd ended before it took effect. In a
-        clique the library tells only member 0."""
+        """_check of a call that the caller makes by hand: Drained is raised, too, where psd ended before it took effect."""
         if self._kept_out:
             raise Drained(f"{self._user[0]}: the server was draining when this worker began, and let nobody in any more")
         self._check(rc)
-        if rc == _DRAINED and (self._clique is None or self._clique.rank == 0) and _lib.psc_error(self._handle):
+        if rc == _DRAINED and _lib.psc_error(self._handle):
             raise self._error(rc)
 
     def _end(self, why: str) -> None:
