@@ -45,7 +45,7 @@ static void start(struct servers *t, const char *listen_at, const char *host, ch
     assert_psctl_shows(&t->d[0], shown);
     snprintf(port, sizeof port, "%s", strrchr(url, ':'));
     snprintf(url, size, "tcp://%s%s", host, port);
-    snprintf(t->own[1][2], sizeof t->own[1][2], "servers.head='%s'", url);
+    snprintf(t->own[1][2], sizeof t->own[1][2], "servers.head='%.140s'", url);
     ck_assert_int_eq(daemon_start(&t->d[1], NULL), 0);
 }
 
