@@ -269,6 +269,37 @@ START_TEST(file_that_is_no_file_is_refused)
 }
 END_TEST
 
+/* What an editor leaves for a moment would set every key of a running job to its default. */
+START_TEST(a_reload_needs_a_key)
+{
+    static const char *const rows[] = {"",
+                                       "# method: eamsgd\n",
+                                       "---\n",
+                                       "{}\n",
+                                       "\xef\xbb\xbf# method: eamsgd\n",
+                                       "parameters:\n",
+                                       "codec: {}",
+                                       "checkpoint:\n  # every_s: 60\n"};
+    const struct psd_config_source source = {.path = file_name};
+    struct psd_config cfg;
+    struct ps_error err;
+    for (size_t i = 0; i < ROWS(rows); i++) {
+        write_bytes(rows[i], strlen(rows[i]));
+        ck_assert_int_eq(psd_config_gather(&source, &cfg, &err), 0);
+        ck_assert_msg(psd_config_gather_again(&source, &cfg, &err) == -EINVAL, "%s", rows[i]);
+        assert_error_says(&err, "found no keys; allowed on a reload is");
+    }
+    write_bytes("codec: {message: int8}\n", 23);
+    ck_assert_msg(psd_config_gather_again(&source, &cfg, &err) == 0, "%s", err.text);
+    ck_assert_str_eq(cfg.codec.message, "int8");
+    ck_assert_int_eq(unlink(file_name), 0);
+    ck_assert_int_eq(psd_config_gather_again(&source, &cfg, &err), -ENOENT);
+    ck_assert_int_eq(mkfifo(file_name, 0600), 0);
+    ck_assert_int_eq(psd_config_gather_again(&source, &cfg, &err), -EINVAL);
+    assert_error_says(&err, "not a regular file");
+}
+END_TEST
+
 START_TEST(large_file_is_refused)
 {
     struct psd_config cfg;
@@ -593,6 +624,7 @@ int main(void)
     tcase_add_test(tc, a_long_path_leaves_room_for_what_is_allowed);
     tcase_add_test(tc, bad_bytes_are_refused);
     tcase_add_test(tc, file_that_is_no_file_is_refused);
+    tcase_add_test(tc, a_reload_needs_a_key);
     tcase_add_test(tc, large_file_is_refused);
     tcase_add_test(tc, good_file_is_read);
     tcase_add_test(tc, empty_file_is_the_defaults);
