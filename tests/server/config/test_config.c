@@ -98,6 +98,7 @@ static const struct {
     {"parameters: 3\n", 1, {"parameters: found a single value; allowed is a mapping"}},
     {"parameters: [a]\n", 1, {"parameters: found a list; "}},
     {"parameters:\n  learning_rate: 0\n", 2, {"parameters.learning_rate: found 0; ", "above 0 up to 1000"}},
+    {"parameters: {learning_rate: 1e-60}\n", 1, {"parameters.learning_rate: found 1e-60; ", "above 0"}},
     {"parameters:\n  learning_rate: nan\n", 2, {"parameters.learning_rate: found nan; "}},
     {"parameters:\n  learning_rate: .inf\n", 2, {"parameters.learning_rate: found .inf; "}},
     {"parameters:\n  learning_rate: 1e999\n", 2, {"parameters.learning_rate: found 1e999; "}},
