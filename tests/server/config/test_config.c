@@ -575,6 +575,24 @@ START_TEST(bad_key_among_others_has_its_line)
 }
 END_TEST
 
+/* psctl config prints them, and a reload of what it prints changes nothing. */
+START_TEST(json_has_the_same_numbers)
+{
+    static const char *const rows[] = {"0.1", "0.3333333333333333", "0.30000000000000004"};
+    struct psd_config cfg;
+    struct ps_error err;
+    char text[80];
+    for (size_t i = 0; i < ROWS(rows); i++) {
+        snprintf(text, sizeof text, "limits: {memory_gib: %s}\n", rows[i]);
+        ck_assert_int_eq(read_text(&cfg, text, &err), 0);
+        char *json = psd_config_json(&cfg);
+        snprintf(text, sizeof text, "\"memory_gib\": %s,", rows[i]);
+        ck_assert_msg(strstr(json, text) != NULL, "no %s in %s", text, json);
+        free(json);
+    }
+}
+END_TEST
+
 START_TEST(json_has_every_key)
 {
     struct psd_config cfg;
@@ -637,6 +655,7 @@ int main(void)
     tcase_add_loop_test(tc, bad_set_is_named, 0, ROWS(bad_sets));
     tcase_add_loop_test(tc, bad_key_among_others_has_its_line, 0, ROWS(bad_together));
     tcase_add_test(tc, json_has_every_key);
+    tcase_add_test(tc, json_has_the_same_numbers);
     tcase_add_test(tc, stop_is_read);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
