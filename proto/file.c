@@ -1,10 +1,12 @@
 #include "proto/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int ps_file_read(int fd, uint64_t at, void *to, size_t len, size_t *got)
@@ -48,6 +50,44 @@ int ps_file_append(int fd, const void *bytes, size_t len, size_t *written)
 int ps_file_write(int fd, uint64_t at, const void *bytes, size_t len, size_t *written)
 {
     return write_all(fd, false, at, bytes, len, written);
+}
+
+/* *end: behind the last newline of the file's first `size` bytes. */
+static int find_lines_end(int fd, uint64_t size, uint64_t *end)
+{
+    char block[4096];
+    const char *newline = NULL;
+    while (size > 0 && newline == NULL) {
+        size_t n = size < sizeof block ? (size_t)size : sizeof block;
+        int rc = ps_file_read(fd, size - n, block, n, NULL);
+        if (rc < 0)
+            return rc;
+        newline = memrchr(block, '\n', n);
+        size = newline != NULL ? size - n + (uint64_t)(newline - block) + 1 : size - n;
+    }
+    *end = size;
+    return 0;
+}
+
+int ps_file_cut_torn_line(const char *path, const char *begins)
+{
+    char start[64];
+    struct stat st;
+    uint64_t end;
+    size_t got, len = strlen(begins);
+    int rc;
+    if (len > sizeof start)
+        return -EINVAL;
+    if (stat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size == 0)
+        return 0;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    if ((rc = find_lines_end(fd, (uint64_t)st.st_size, &end)) == 0 && end < (uint64_t)st.st_size &&
+        ((rc = ps_file_read(fd, end, start, len, &got)) == 0 || rc == -ENODATA))
+        rc = memcmp(start, begins, got) == 0 && ftruncate(fd, (off_t)end) < 0 ? -errno : 0;
+    close(fd);
+    return rc;
 }
 
 int ps_file_resolve(const char *path, char *out, size_t size)

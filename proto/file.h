@@ -15,6 +15,10 @@ int ps_file_read(int fd, uint64_t at, void *to, size_t len, size_t *got);
 int ps_file_append(int fd, const void *bytes, size_t len, size_t *written);
 int ps_file_write(int fd, uint64_t at, const void *bytes, size_t len, size_t *written);
 
+/* Cuts what follows the last newline of a file of lines, whose writer was killed or lost its machine, if it
+ * begins as lines of the file do. A file that is missing or not regular is left alone. 0 or -errno. */
+int ps_file_cut_torn_line(const char *path, const char *begins);
+
 /* Follows the symbolic links that `path` itself is, also where the last leads to no file yet: what is renamed
  * to `out` takes the place of the file, and not of a link to it. 0, -ENAMETOOLONG or -ELOOP. */
 int ps_file_resolve(const char *path, char *out, size_t size);

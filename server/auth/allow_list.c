@@ -2,10 +2,12 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <zmq.h>
 
 enum { LINE_MAX_BYTES = 1024, FILE_MAX_BYTES = 16 << 20 };
@@ -256,9 +258,15 @@ int psd_allow_read(const char *path, const struct ps_curve_pair *own, struct psd
 {
     size_t len = 0;
     int rc;
-    FILE *f = fopen(path, "re");
-    if (f == NULL)
-        return ps_fail(err, -errno, "allow-list '%s': %s", path, strerror(errno));
+    /* O_NONBLOCK: opening a FIFO by mistake must not stop the loop. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
+    if (f == NULL) {
+        rc = ps_fail(err, -errno, "allow-list '%s': %s", path, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
     char *text = read_all(f, path, &len, &rc, err);
     if (text != NULL)
         rc = psd_allow_parse(path, text, len, own, list, err);

@@ -152,8 +152,9 @@ uint32_t psd_checkpoint_versions(const char *dir, uint64_t manifest_hash, uint64
  * they no longer belong to its history. Logs what it deletes. */
 void psd_checkpoint_forget_after(const char *dir, const struct psd_snapshot *s);
 
-/* The number of checkpoints in the directory, including the best and damaged ones; *newest: the version of
- * the newest readable one, 0 if there is none. The best one only counts as that if it is alone. */
-uint32_t psd_checkpoint_count(const char *dir, uint64_t *newest);
+/* *n: the number of checkpoints in the directory, including the best and damaged ones; *newest: the version
+ * of the newest readable one, 0 if there is none. The best one only counts as that if it is alone. -errno
+ * with a sentence. */
+int psd_checkpoint_count(const char *dir, uint32_t *n, uint64_t *newest, struct ps_error *err);
 
 #endif

@@ -74,28 +74,46 @@ static int set_aside(const char *path, char *aside, size_t size, struct ps_error
     return rc;
 }
 
+/* Creates the directory, or checks the one that is there: a link may lead to storage that is not mounted, and
+ * the checkpoints may be another user's. */
+static int make_checkpoints(const char *path, struct ps_error *err)
+{
+    int rc = psd_checkpoint_make_directory(path);
+    if (rc < 0)
+        return ps_fail(err, rc, "%s: cannot make it: %s", path, strerror(-rc));
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    rc = fd < 0 || faccessat(fd, ".", W_OK | X_OK, 0) < 0 ? -errno : 0;
+    if (fd >= 0)
+        close(fd);
+    return rc < 0 ? ps_fail(err, rc, "%s: cannot be used for checkpoints: %s", path, strerror(-rc)) : 0;
+}
+
 int psd_state_checkpoints(const char *dir, bool resume, bool fresh, struct psd_aside *aside,
                           struct ps_error *err)
 {
     char path[400];
     uint64_t newest = 0;
+    uint32_t n = 0;
+    int rc;
     *aside = (struct psd_aside){.path = ""};
     if ((size_t)snprintf(path, sizeof path, "%s/checkpoints", dir) >= sizeof path)
         return ps_fail(err, -ENAMETOOLONG, "%s: the path is too long", dir);
-    uint32_t n = resume ? 0 : psd_checkpoint_count(path, &newest);
+    if ((rc = make_checkpoints(path, err)) < 0 ||
+        (!resume && (rc = psd_checkpoint_count(path, &n, &newest, err)) < 0))
+        return rc;
     if (n > 0 && !fresh)
         return ps_fail(err, -EEXIST,
                        "%s holds %u checkpoints of a job, the newest of version %" PRIu64
                        ": use --resume to resume from it, or --fresh to begin a new job (they are kept, set "
                        "aside)",
                        path, n, newest);
-    int rc = n > 0 ? set_aside(path, aside->path, sizeof aside->path, err) : 0;
-    if (rc < 0)
+    if (n == 0)
+        return 0;
+    if ((rc = set_aside(path, aside->path, sizeof aside->path, err)) < 0)
         return rc;
     aside->n = n;
     aside->newest = newest;
-    rc = psd_checkpoint_make_directory(path);
-    return rc < 0 ? ps_fail(err, rc, "%s: cannot make it: %s", path, strerror(-rc)) : 0;
+    return make_checkpoints(path, err);
 }
 
 void psd_state_unlock(int fd)

@@ -22,7 +22,7 @@ struct psd_aside {
 
 /* Creates DIR/checkpoints. If it already contains checkpoints: resume leaves them, fresh renames the
  * directory to DIR/checkpoints-<unix seconds>, which *aside describes. -EEXIST with neither: the sentence
- * names both options. */
+ * names both options. Other -errno: it is no directory that this process may read and write. */
 int psd_state_checkpoints(const char *dir, bool resume, bool fresh, struct psd_aside *aside,
                           struct ps_error *err);
 

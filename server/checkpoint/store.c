@@ -492,16 +492,18 @@ void psd_checkpoint_forget_after(const char *dir, const struct psd_snapshot *s)
     free(files);
 }
 
-uint32_t psd_checkpoint_count(const char *dir, uint64_t *newest)
+int psd_checkpoint_count(const char *dir, uint32_t *n, uint64_t *newest, struct ps_error *err)
 {
     struct found *files = NULL;
-    size_t n = 0;
+    size_t n_files = 0;
+    int rc = list_files(dir, true, &files, &n_files, err);
+    if (rc < 0)
+        return rc;
+    *n = (uint32_t)n_files;
     *newest = 0;
-    if (list_files(dir, true, &files, &n, NULL) < 0)
-        return 0;
     for (int bare = 0; bare < 2; bare++) /* those that a job resumes from before the best one */
-        for (size_t i = 0; i < n && *newest == 0; i++)
+        for (size_t i = 0; i < n_files && *newest == 0; i++)
             *newest = files[i].readable && files[i].bare == (bare != 0) ? files[i].version : 0;
     free(files);
-    return (uint32_t)n;
+    return 0;
 }

@@ -471,6 +471,8 @@ static int read_list(const char *text, double *out)
         if (n == PS_MAX_MILESTONES || strspn(at, "0123456789.") == 0)
             return -EINVAL;
         out[n++] = strtod(at, &end);
+        if (end > at + strspn(at, "0123456789+-.eE"))
+            return -EINVAL; /* 0x1 */
         at = end + strspn(end, " ");
         if (*at == 0)
             return n;

@@ -2,8 +2,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "proto/security/munge.h"
@@ -143,44 +141,29 @@ static int check_servers(const struct psd_config *cfg, struct ps_error *err)
     return 0;
 }
 
-/* Whether the file has a line that is neither blank nor a comment. */
-static bool has_keys(FILE *f)
-{
-    char *line = NULL;
-    size_t room = 0;
-    bool found = false;
-    while (!found && getline(&line, &room, f) > 0) {
-        size_t at = strspn(line, " \t\r\n");
-        found = line[at] != 0 && line[at] != '#' && strncmp(line + at, "---", 3) != 0;
-    }
-    free(line);
-    return found;
-}
-
-int psd_config_check_file(const struct psd_config_source *source, struct ps_error *err)
-{
-    FILE *f = source->path != NULL ? fopen(source->path, "re") : NULL;
-    if (f == NULL)
-        return 0; /* reading it reports the error */
-    bool found = has_keys(f);
-    fclose(f);
-    return found
-               ? 0
-               : ps_fail(err, -EINVAL,
-                         "%s: found no keys; allowed on a reload is a file with at least one, such as method",
-                         source->path);
-}
-
-int psd_config_gather(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err)
+static int gather(const struct psd_config_source *source,
+                  int (*read_file)(struct psd_config *cfg, const char *path, struct ps_error *err),
+                  struct psd_config *cfg, struct ps_error *err)
 {
     int rc = 0;
     psd_config_defaults(cfg);
-    if (source->path != NULL && (rc = psd_config_read(cfg, source->path, err)) < 0)
+    if (source->path != NULL && (rc = read_file(cfg, source->path, err)) < 0)
         return rc;
     for (size_t i = 0; i < source->n; i++)
         if ((rc = psd_config_set(cfg, source->assignments[i], err)) < 0)
             return rc;
     return 0;
+}
+
+int psd_config_gather(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err)
+{
+    return gather(source, psd_config_read, cfg, err);
+}
+
+int psd_config_gather_again(const struct psd_config_source *source, struct psd_config *cfg,
+                            struct ps_error *err)
+{
+    return gather(source, psd_config_read_again, cfg, err);
 }
 
 /* Whether one is the other, or its group. */

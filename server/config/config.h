@@ -99,7 +99,10 @@ void psd_config_defaults(struct psd_config *cfg);
  * then unspecified. Unknown keys, duplicate keys and ill-typed values are errors. */
 int psd_config_read(struct psd_config *cfg, const char *path, struct ps_error *err);
 
-/* The same for a text in memory; errors name it as `place`. */
+/* The same for a reload, where a file without keys is refused: an editor may leave one for a moment. */
+int psd_config_read_again(struct psd_config *cfg, const char *path, struct ps_error *err);
+
+/* psd_config_read for a text in memory; errors name it as `place`. */
 int psd_config_read_text(struct psd_config *cfg, const char *place, const char *text, size_t len,
                          struct ps_error *err);
 
@@ -114,10 +117,6 @@ struct psd_config_source {
     size_t n;
 };
 
-/* Whether the file has at least one key: a file that an editor is just writing may be empty. -EINVAL with a
- * sentence. */
-int psd_config_check_file(const struct psd_config_source *source, struct ps_error *err);
-
 /* Puts "FILE:LINE: " before a sentence that begins with a key or a group which the file alone gives. The
  * checks between keys come after reading, and do not know the lines. Reads the file again. */
 void psd_config_name_line(const struct psd_config_source *source, struct ps_error *err);
@@ -125,8 +124,10 @@ void psd_config_name_line(const struct psd_config_source *source, struct ps_erro
  * says what is allowed. Returns -EINVAL. */
 int psd_config_fail_at(struct ps_error *err, const char *path, size_t line, const char *sentence);
 
-/* Reads the defaults, then the file, then the assignments. */
+/* Reads the defaults, then the file, then the assignments; _again for a reload. */
 int psd_config_gather(const struct psd_config_source *source, struct psd_config *cfg, struct ps_error *err);
+int psd_config_gather_again(const struct psd_config_source *source, struct psd_config *cfg,
+                            struct ps_error *err);
 /* Checks a gathered configuration: psd_config_check and the constraints of cliques. */
 int psd_config_settle(struct psd_config *cfg, struct ps_error *err, struct ps_error *warning);
 

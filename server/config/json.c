@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,19 @@ json_t *psd_json_text(const char *s)
         free(valid);
     }
     return text;
+}
+
+int psd_json_digits(double v)
+{
+    enum { MOST = 17 };
+    char text[40];
+    int digits = 15;
+    for (; digits < MOST; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, v);
+        if (strtod(text, NULL) == v)
+            break;
+    }
+    return digits;
 }
 
 /* A number that stands for a word is written as that word, "none" as null. A switch stays a boolean. */
@@ -90,12 +104,16 @@ char *psd_config_json(const struct psd_config *cfg)
 {
     json_t *root = json_object();
     char *text = NULL;
+    int digits = 0;
 
     for (const struct psd_config_key *k = psd_config_keys; k->name != NULL; k++) {
-        if (json_object_set_new(parent_of(root, k->name), psd_config_key_leaf(k), value_to_json(k, cfg)) < 0)
+        json_t *value = value_to_json(k, cfg);
+        int needed = psd_json_digits(json_real_value(value));
+        digits = needed > digits ? needed : digits;
+        if (json_object_set_new(parent_of(root, k->name), psd_config_key_leaf(k), value) < 0)
             goto done;
     }
-    text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(digits));
 done:
     json_decref(root);
     return text;

@@ -15,4 +15,7 @@ static inline json_t *psd_json_number(double v)
  * ps_text_copy. NULL: no memory. */
 json_t *psd_json_text(const char *s);
 
+/* The digits in which a real number reads back as itself: 15, so that 0.1 stays 0.1, or up to 17. */
+int psd_json_digits(double v);
+
 #endif

@@ -78,11 +78,11 @@ static int read_real(const char *text, double *out)
     return 0;
 }
 
-/* Where the maximum itself is excluded so is what becomes it as a float, as which it is used. */
+/* Where a bound itself is excluded so is what becomes it as a float, as which the value is used. */
 static bool in_range(const struct psd_config_key *key, double value)
 {
     return (key->below_max ? (float)value < (float)key->max : value <= key->max) &&
-           (key->above_min ? value > key->min : value >= key->min);
+           (key->above_min ? (float)value > (float)key->min : value >= key->min);
 }
 
 /* A parsed value before it is stored. */

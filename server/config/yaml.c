@@ -29,6 +29,7 @@ struct reader {
     FILE *keys;                          /* psd_config_set_keys: NULL otherwise */
     const struct psd_config_key *sought; /* psd_config_line: NULL otherwise */
     size_t line;                         /* of the sought key, from 1; 0: not found yet */
+    size_t n_keys;                       /* that were read; groups do not count */
 };
 
 static int fail_at(const struct reader *r, yaml_mark_t mark, const char *key, const char *sentence)
@@ -176,6 +177,7 @@ static int read_node(struct reader *r, const struct psd_config_key *key, const y
         return fail_at(r, node->start_mark, key->name, sentence.text);
     if (r->keys != NULL)
         write_key(r->keys, key, value, quoted);
+    r->n_keys++;
     return 0;
 }
 
@@ -345,6 +347,17 @@ int psd_config_read(struct psd_config *cfg, const char *path, struct ps_error *e
 {
     struct reader r = {.place = path, .lines = true, .cfg = cfg, .err = err};
     return read_file(&r);
+}
+
+int psd_config_read_again(struct psd_config *cfg, const char *path, struct ps_error *err)
+{
+    struct reader r = {.place = path, .lines = true, .cfg = cfg, .err = err};
+    int rc = read_file(&r);
+    if (rc < 0 || r.n_keys > 0)
+        return rc;
+    return ps_fail(err, -EINVAL,
+                   "%s: found no keys; allowed on a reload is a file with at least one, such as method",
+                   path);
 }
 
 size_t psd_config_line(const char *path, const struct psd_config_key *key)

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "proto/clock.h"
+#include "server/config/json.h"
 #include "server/ctl/format.h"
 
 /* Nulls, and parameters that the method does not use. */
@@ -384,7 +385,8 @@ static void print_scalar(FILE *out, const json_t *value)
     else if (json_is_null(value))
         fputs("none", out);
     else
-        json_dumpf(value, out, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+        json_dumpf(value, out,
+                   JSON_ENCODE_ANY | JSON_REAL_PRECISION(psd_json_digits(json_real_value(value))));
 }
 
 static void print_yaml(FILE *out, const json_t *object, int indent)

@@ -155,8 +155,8 @@ const char *psd_settings_now(const struct psd_job *job)
 static int read_again(struct psd_job *job, struct ps_error *err)
 {
     struct psd_config_layers layers;
-    int rc = psd_config_check_file(&job->reload.source, err);
-    if (rc < 0 || (rc = psd_config_gather(&job->reload.source, &layers.base, err)) < 0)
+    int rc = psd_config_gather_again(&job->reload.source, &layers.base, err);
+    if (rc < 0)
         return rc;
     memcpy(layers.settings, psd_settings_now(job), sizeof layers.settings);
     if ((rc = put_in_force(job, &layers, false, err)) < 0 && layers.settings[0] == 0)

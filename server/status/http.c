@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -59,7 +60,7 @@ static int listen_on_loopback(const char *text, int *fd_out, char *address, size
                        "status.http: %.200s is not loopback; allowed is none or tcp://127.0.0.1:PORT", text);
     snprintf(port, sizeof port, "%u", url.port);
     /* "localhost" is not resolved: a name server may map it to another address. */
-    const char *host = strcmp(url.host, "localhost") == 0 ? "127.0.0.1" : url.host;
+    const char *host = strcasecmp(url.host, "localhost") == 0 ? "127.0.0.1" : url.host;
     if ((rc = getaddrinfo(host, port, &hints, &found)) != 0)
         return ps_fail(err, -EINVAL, "status.http: %.200s: %s", text, gai_strerror(rc));
     int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

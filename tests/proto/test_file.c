@@ -1,4 +1,4 @@
-/* What is written beside a file and renamed replaces the file, not a link to it. */
+/* What is written beside a file and renamed replaces the file, not a link to it; lines in part are cut. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -45,11 +45,42 @@ START_TEST(links_are_followed_to_their_end)
 }
 END_TEST
 
+START_TEST(a_line_in_part_is_cut_if_it_is_one_of_ours)
+{
+    static const struct {
+        const char *text, *begins, *left;
+    } rows[] = {{"", "", ""},
+                {"a\n", "", "a\n"},
+                {"a\nb", "", "a\n"},
+                {"b", "", ""},
+                {"a\n{\"t\":5,\"x", "{\"t\":", "a\n"},
+                {"a\n{\"", "{\"t\":", "a\n"},
+                {"a\nnotes", "{\"t\":", "a\nnotes"}};
+    char path[] = "/tmp/psd-test-file-XXXXXX", found[64];
+    close(mkstemp(path));
+    for (size_t i = 0; i < ROWS(rows); i++) {
+        FILE *f = fopen(path, "we");
+        ck_assert(fputs(rows[i].text, f) >= 0 && fclose(f) == 0);
+        ck_assert_int_eq(ps_file_cut_torn_line(path, rows[i].begins), 0);
+        f = fopen(path, "re");
+        found[fread(found, 1, sizeof found - 1, f)] = 0;
+        fclose(f);
+        ck_assert_str_eq(found, rows[i].left);
+    }
+    unlink(path);
+    ck_assert_int_eq(ps_file_cut_torn_line(path, ""), 0);
+    ck_assert_int_eq(mkfifo(path, 0600), 0); /* is left alone, with its reader */
+    ck_assert_int_eq(ps_file_cut_torn_line(path, ""), 0);
+    unlink(path);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("proto-file");
     TCase *tc = tcase_create("file");
     tcase_add_test(tc, links_are_followed_to_their_end);
+    tcase_add_test(tc, a_line_in_part_is_cut_if_it_is_one_of_ours);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }

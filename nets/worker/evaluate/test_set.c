@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "nets/worker/job/events.h"
+#include "nets/worker/job/output.h"
 #include "nets/worker/job/progress.h"
 #include "proto/file.h"
 #include "proto/log.h"
@@ -51,12 +52,13 @@ int cnn_scorer_open(struct cnn_scorer *s, struct cnn_job *job)
     const char *path = job->args->history;
     if (rc != CNN_EXIT_OK || path == NULL)
         return rc;
-    s->history = fopen(path, "ae");
-    if (s->history == NULL) {
-        ps_log(PS_LOG_ERROR, "history.failed", "--history %s: cannot be opened: %s", path, strerror(errno));
-        return CNN_EXIT_USAGE;
-    }
-    return CNN_EXIT_OK;
+    rc = cnn_output_is_stdout(path) ? 0 : ps_file_cut_torn_line(path, "{\"t\":");
+    s->history = rc == 0 ? fopen(path, "ae") : NULL;
+    if (s->history != NULL)
+        return CNN_EXIT_OK;
+    ps_log(PS_LOG_ERROR, "history.failed", "--history %s: cannot be opened: %s", path,
+           strerror(rc < 0 ? -rc : errno));
+    return CNN_EXIT_USAGE;
 }
 
 void cnn_scorer_close(struct cnn_scorer *s)

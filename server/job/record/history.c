@@ -26,6 +26,9 @@ int psd_history_open(struct psd_job *job, struct ps_error *err)
 {
     char path[400];
     snprintf(path, sizeof path, "%s/history.jsonl", job->cfg->state_dir);
+    int rc = ps_file_cut_torn_line(path, "");
+    if (rc < 0)
+        return ps_fail(err, rc, "%s: %s", path, strerror(-rc));
     job->history.fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (job->history.fd < 0)
         return ps_fail(err, -errno, "%s: %s", path, strerror(errno));

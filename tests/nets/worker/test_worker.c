@@ -821,9 +821,12 @@ static int count_lines(const char *path, double *accuracy)
 
 START_TEST(evaluating_once)
 {
+    static const char torn[] = "{\"t\":4.2,\"cent"; /* of a machine that was lost */
     char path[] = "/tmp/psd-test-history-XXXXXX", line[256];
     double accuracy = NAN;
-    close(mkstemp(path));
+    int fd = mkstemp(path);
+    ck_assert_int_eq((int)write(fd, torn, sizeof torn - 1), (int)sizeof torn - 1);
+    close(fd);
     snprintf(line, sizeof line, EVALUATE " --once --batch 300 --history %s", path);
     ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
     ck_assert_int_eq(fake_seen.kind, PSC_OBSERVER);

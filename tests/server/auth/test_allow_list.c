@@ -161,6 +161,10 @@ START_TEST(the_file_is_its_owners)
     ck_assert_int_eq(psd_allow_read(path, &own, &list, &err), -ENOENT);
     assert_says(err.text, path);
     ck_assert_int_eq(psd_allow_read("/tmp", &own, &list, &err), -EINVAL);
+    ck_assert_int_eq(mkfifo(path, 0600), 0); /* whose open would wait for a writer */
+    ck_assert_int_eq(psd_allow_read(path, &own, &list, &err), -EINVAL);
+    assert_says(err.text, "not a regular file");
+    unlink(path);
     ck_assert_int_eq(psd_allow_parse("list", "a\0b", 3, &own, &list, &err), -EINVAL);
 }
 END_TEST

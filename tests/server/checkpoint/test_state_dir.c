@@ -174,6 +174,43 @@ START_TEST(a_used_directory_asks_what_is_wanted)
 }
 END_TEST
 
+/* What every job that uses the directory hears, however it begins. */
+static void assert_unusable(const char *says)
+{
+    struct ps_error err;
+    struct psd_aside aside;
+    for (int way = 0; way < 3; way++) {
+        err.text[0] = 0;
+        ck_assert_int_lt(psd_state_checkpoints("state", way == 1, way == 2, &aside, &err), 0);
+        assert_error_says(&err, "state/checkpoints: cannot be used for checkpoints: ");
+        assert_error_says(&err, says);
+    }
+}
+
+START_TEST(a_directory_that_cannot_be_used_is_refused)
+{
+    const bool is_root = geteuid() == 0;
+    ck_assert_int_eq(mkdir("state", 0755), 0);
+    ck_assert_int_eq(symlink("../not-mounted", "state/checkpoints"), 0);
+    assert_unusable("No such file or directory");
+    ck_assert_int_eq(unlink("state/checkpoints"), 0);
+    store("state/checkpoints", "x", 1);
+    assert_unusable("Not a directory");
+    ck_assert_int_eq(unlink("state/checkpoints"), 0);
+
+    ck_assert_int_eq(mkdir("state/checkpoints", 0700), 0);
+    ck_assert_int_eq(chmod(".", 0755), 0);
+    for (mode_t mode = 0; mode <= 0555; mode += 0555) { /* not readable; readable, but not writable */
+        ck_assert_int_eq(chmod("state/checkpoints", mode), 0);
+        ck_assert(!is_root || setresuid(65534, 65534, 0) == 0); /* permissions do not bind root */
+        assert_unusable("Permission denied");
+        ck_assert(!is_root || setresuid(0, 0, 0) == 0);
+    }
+    ck_assert_int_eq(rmdir("state/checkpoints"), 0);
+    ck_assert_int_eq(rmdir("state"), 0);
+}
+END_TEST
+
 /* A run that started anew beside the files of a longer one: its files are the newest all the same. */
 START_TEST(newest_is_by_time)
 {
@@ -348,6 +385,7 @@ START_TEST(the_newest_is_one_to_resume_from)
     struct ps_error err;
     char path[256];
     uint64_t newest;
+    uint32_t n;
     make_snapshot(&s, 10, 0);
     s.saved_at_s += 100;
     s.has_average = false;
@@ -355,10 +393,12 @@ START_TEST(the_newest_is_one_to_resume_from)
     s.evaluated_version = 10;
     ck_assert_msg(psd_checkpoint_write_best(".", &s, false, path, sizeof path, &err) == 0, "%s", err.text);
     psd_snapshot_finish(&s);
-    ck_assert_uint_eq(psd_checkpoint_count(".", &newest), 1);
+    ck_assert_int_eq(psd_checkpoint_count(".", &n, &newest, &err), 0);
+    ck_assert_uint_eq(n, 1);
     ck_assert_uint_eq(newest, 10);
     write_snapshot(14, 1700000014, 2);
-    ck_assert_uint_eq(psd_checkpoint_count(".", &newest), 2);
+    ck_assert_int_eq(psd_checkpoint_count(".", &n, &newest, &err), 0);
+    ck_assert_uint_eq(n, 2);
     ck_assert_uint_eq(newest, 14);
 }
 END_TEST
@@ -476,6 +516,7 @@ int main(void)
     tcase_add_test(tc, a_version_that_other_servers_need_is_kept_beside_the_newest);
     tcase_add_test(tc, no_other_jobs_files_are_deleted);
     tcase_add_test(tc, a_used_directory_asks_what_is_wanted);
+    tcase_add_test(tc, a_directory_that_cannot_be_used_is_refused);
     tcase_add_test(tc, newest_is_by_time);
     tcase_add_test(tc, damaged_newest_falls_back);
     tcase_add_test(tc, empty_directory_has_none);

@@ -98,6 +98,7 @@ static const struct {
     {"parameters: 3\n", 1, {"parameters: found a single value; allowed is a mapping"}},
     {"parameters: [a]\n", 1, {"parameters: found a list; "}},
     {"parameters:\n  learning_rate: 0\n", 2, {"parameters.learning_rate: found 0; ", "above 0 up to 1000"}},
+    {"parameters: {learning_rate: 1e-60}\n", 1, {"parameters.learning_rate: found 1e-60; ", "above 0"}},
     {"parameters:\n  learning_rate: nan\n", 2, {"parameters.learning_rate: found nan; "}},
     {"parameters:\n  learning_rate: .inf\n", 2, {"parameters.learning_rate: found .inf; "}},
     {"parameters:\n  learning_rate: 1e999\n", 2, {"parameters.learning_rate: found 1e999; "}},
@@ -265,6 +266,37 @@ START_TEST(file_that_is_no_file_is_refused)
     assert_error_says(&err, "not a regular file");
     ck_assert_int_eq(mkfifo(file_name, 0600), 0);
     ck_assert_int_eq(psd_config_read(&cfg, file_name, &err), -EINVAL);
+    assert_error_says(&err, "not a regular file");
+}
+END_TEST
+
+/* What an editor leaves for a moment would set every key of a running job to its default. */
+START_TEST(a_reload_needs_a_key)
+{
+    static const char *const rows[] = {"",
+                                       "# method: eamsgd\n",
+                                       "---\n",
+                                       "{}\n",
+                                       "\xef\xbb\xbf# method: eamsgd\n",
+                                       "parameters:\n",
+                                       "codec: {}",
+                                       "checkpoint:\n  # every_s: 60\n"};
+    const struct psd_config_source source = {.path = file_name};
+    struct psd_config cfg;
+    struct ps_error err;
+    for (size_t i = 0; i < ROWS(rows); i++) {
+        write_bytes(rows[i], strlen(rows[i]));
+        ck_assert_int_eq(psd_config_gather(&source, &cfg, &err), 0);
+        ck_assert_msg(psd_config_gather_again(&source, &cfg, &err) == -EINVAL, "%s", rows[i]);
+        assert_error_says(&err, "found no keys; allowed on a reload is");
+    }
+    write_bytes("codec: {message: int8}\n", 23);
+    ck_assert_msg(psd_config_gather_again(&source, &cfg, &err) == 0, "%s", err.text);
+    ck_assert_str_eq(cfg.codec.message, "int8");
+    ck_assert_int_eq(unlink(file_name), 0);
+    ck_assert_int_eq(psd_config_gather_again(&source, &cfg, &err), -ENOENT);
+    ck_assert_int_eq(mkfifo(file_name, 0600), 0);
+    ck_assert_int_eq(psd_config_gather_again(&source, &cfg, &err), -EINVAL);
     assert_error_says(&err, "not a regular file");
 }
 END_TEST
@@ -543,6 +575,24 @@ START_TEST(bad_key_among_others_has_its_line)
 }
 END_TEST
 
+/* psctl config prints them, and a reload of what it prints changes nothing. */
+START_TEST(json_has_the_same_numbers)
+{
+    static const char *const rows[] = {"0.1", "0.3333333333333333", "0.30000000000000004"};
+    struct psd_config cfg;
+    struct ps_error err;
+    char text[80];
+    for (size_t i = 0; i < ROWS(rows); i++) {
+        snprintf(text, sizeof text, "limits: {memory_gib: %s}\n", rows[i]);
+        ck_assert_int_eq(read_text(&cfg, text, &err), 0);
+        char *json = psd_config_json(&cfg);
+        snprintf(text, sizeof text, "\"memory_gib\": %s,", rows[i]);
+        ck_assert_msg(strstr(json, text) != NULL, "no %s in %s", text, json);
+        free(json);
+    }
+}
+END_TEST
+
 START_TEST(json_has_every_key)
 {
     struct psd_config cfg;
@@ -593,6 +643,7 @@ int main(void)
     tcase_add_test(tc, a_long_path_leaves_room_for_what_is_allowed);
     tcase_add_test(tc, bad_bytes_are_refused);
     tcase_add_test(tc, file_that_is_no_file_is_refused);
+    tcase_add_test(tc, a_reload_needs_a_key);
     tcase_add_test(tc, large_file_is_refused);
     tcase_add_test(tc, good_file_is_read);
     tcase_add_test(tc, empty_file_is_the_defaults);
@@ -604,6 +655,7 @@ int main(void)
     tcase_add_loop_test(tc, bad_set_is_named, 0, ROWS(bad_sets));
     tcase_add_loop_test(tc, bad_key_among_others_has_its_line, 0, ROWS(bad_together));
     tcase_add_test(tc, json_has_every_key);
+    tcase_add_test(tc, json_has_the_same_numbers);
     tcase_add_test(tc, stop_is_read);
     suite_add_tcase(suite, tc);
     return unit_run(suite);

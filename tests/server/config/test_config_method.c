@@ -206,6 +206,8 @@ static const struct {
     {"{kind: multi-step, milestones: 300, factors: \"0.2, 0.5\"}", "one for each milestone or fewer"},
     {"{kind: multi-step, milestones: 300, factors: 5}", "factors '5'"},
     {"{kind: multi-step, milestones: 300, factors: a fifth}", "numbers separated by commas"},
+    {"{kind: multi-step, milestones: 300, factors: 0x1}", "numbers separated by commas"},
+    {"{kind: multi-step, milestones: \"1e2\", factors: \"1e-1\"}", NULL},
 };
 
 START_TEST(schedules_are_read_from_their_lists)

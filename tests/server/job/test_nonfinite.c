@@ -2,7 +2,9 @@
  * cannot be written, or is long. */
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -126,6 +128,43 @@ START_TEST(a_full_disk_is_named_once)
     ck_assert_int_eq(uv_loop_close(&d.loop), 0);
     close(log);
     close(was);
+}
+END_TEST
+
+/* A machine that was lost left a line in part, longer than a block of what looks for its begin. */
+START_TEST(a_line_in_part_is_cut_at_the_next_start)
+{
+    static struct job_fixture d;
+    char path[300], line[512];
+    struct ps_error err;
+    int n = 0;
+    job_fixture_wire(&d);
+    ck_assert_int_eq(uv_loop_init(&d.loop), 0);
+    strcpy(d.cfg.state_dir, "/tmp/psd-test-history-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(d.cfg.state_dir));
+    snprintf(path, sizeof path, "%s/history.jsonl", d.cfg.state_dir);
+    FILE *f = fopen(path, "we");
+    fprintf(f, "{\"t\":1}\n{\"t\":2}\n{\"t\":3,\"event\":\"%*s", 9000, "");
+    ck_assert_int_eq(fclose(f), 0);
+
+    for (int run = 0; run < 2; run++) { /* the second finds whole lines */
+        ck_assert_msg(psd_history_open(&d.job, &err) == 0, "%s", err.text);
+        psd_history_add(&d.job);
+        uv_run(&d.loop, UV_RUN_DEFAULT);
+        psd_history_close(&d.job);
+        memset(&d.job.history, 0, sizeof d.job.history);
+    }
+    f = fopen(path, "re");
+    for (; fgets(line, sizeof line, f) != NULL; n++) {
+        json_t *record = json_loads(line, 0, NULL);
+        ck_assert_msg(record != NULL && line[strlen(line) - 1] == '\n', "%s", line);
+        json_decref(record);
+    }
+    fclose(f);
+    ck_assert_int_eq(n, 4);
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(rmdir(d.cfg.state_dir), 0);
+    ck_assert_int_eq(uv_loop_close(&d.loop), 0);
 }
 END_TEST
 
@@ -269,6 +308,7 @@ int main(void)
     tcase_add_test(tc, only_the_first_is_remembered);
     tcase_add_test(tc, evaluations_that_decide);
     tcase_add_test(tc, a_full_disk_is_named_once);
+    tcase_add_test(tc, a_line_in_part_is_cut_at_the_next_start);
     tcase_add_test(tc, a_long_history_is_kept_of_all_its_time);
     tcase_add_test(tc, changes_all_the_time_are_not_told_of_each_time);
     tcase_add_loop_test(tc, a_change_in_progress_has_its_own_result, 0, 3);

@@ -590,6 +590,7 @@ START_TEST(a_broken_configuration_changes_nothing_and_is_counted)
         {"method: async-sdg\n", "psd.yaml:1: method: 'async-sdg'"},
         {"", "found no keys"}, /* as an editor leaves it for a moment */
         {"# method: eamsgd\n", "found no keys"},
+        {"{}\n", "found no keys"},
         {"method: [\n", "psd.yaml:"},
         {"method: async-sgd\nparameters: {period: 4}\n", "parameters.period"},
         {"method: async-sgd\nparameters: {learning_rate: 1}\nwindow_chunks: 5\n",

@@ -293,7 +293,7 @@ START_TEST(config_is_read_back)
 {
     struct daemon d;
     char before[8192], after[8192], command[700], path[100], named[200];
-    const char *const odd[] = {"method=async-sgd", named, NULL};
+    const char *const odd[] = {"method=async-sgd", "memory_gib=0.3333333333333333", named, NULL};
     ck_assert_int_eq(daemon_prepare(&d, NULL, odd), 0);
     /* Letters of each length in UTF-8, and what YAML takes in quotes only if it is escaped. */
     snprintf(named, sizeof named, "tensorboard=\"%s/q\\\"\\\\é∑🙂 \\x85\\x9b\\u2028\\ufeff\\uffff\"",
@@ -301,6 +301,8 @@ START_TEST(config_is_read_back)
     ck_assert_int_eq(daemon_start(&d, NULL), 0);
     ck_assert_int_eq(psctl(&d, "config", before, sizeof before), 0);
     assert_says(before, "/q\\\"\\\\é∑🙂 \\u0085\\u009b\\u2028\\ufeff\\uffff\"\n");
+    assert_says(before, "memory_gib: 0.3333333333333333\n");
+    assert_says(before, "learning_rate: 0.05\n");
     snprintf(path, sizeof path, "%s/config.yaml", d.dir);
     FILE *f = fopen(path, "we");
     fputs(before, f);
