@@ -224,6 +224,16 @@ static void print_change(const struct call *call, const json_t *answer, const ch
     printf("settings above the file: %s\n", text);
 }
 
+/* Why psd refused the request that it had accepted; NULL: it has not, or another client's alone. */
+static const char *refusal_of(const json_t *reload, json_int_t request)
+{
+    const json_t *refusal = json_object_get(reload, "refusal");
+    return request >= json_integer_value(json_object_get(refusal, "first")) &&
+                   request <= json_integer_value(json_object_get(refusal, "last"))
+               ? json_string_value(json_object_get(refusal, "error"))
+               : NULL;
+}
+
 /* Done when the requested method is in force, and psd's state directory has the settings. Those that it
  * cannot take would be lost in a resume. A reload needs no record: the file has what it reads. */
 static int wait_reload(struct call *call, const json_t *answer)
@@ -239,11 +249,11 @@ static int wait_reload(struct call *call, const json_t *answer)
         if (rc != EXIT_DONE)
             return rc;
         const json_t *reload = json_object_get(status, "reload");
-        const char *failure = json_string_value(json_object_get(reload, "last_error"));
+        const char *failure = refusal_of(reload, json_integer_value(json_object_get(answer, "request")));
         bool in_force = json_integer_value(json_object_get(status, "generation")) >= generation;
         const char *unsaved = json_string_value(json_object_get(reload, "record_error"));
         bool done = in_force && (unsaved != NULL || !json_is_false(json_object_get(reload, "set_recorded")));
-        if (failure != NULL && (is_set || !in_force))
+        if (failure != NULL)
             rc = complain(EXIT_REFUSED, "%s: %s",
                           is_set ? "nothing has changed" : "the method has not changed", failure);
         else if (unsaved != NULL && is_set && in_force)

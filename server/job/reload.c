@@ -198,6 +198,13 @@ static int put_all_in_force(struct psd_job *job, struct ps_error *err)
 
 void psd_set_conclude(struct psd_job *job, const char *refused)
 {
+    struct psd_reloader *r = &job->reload;
+    if (refused[0] != 0 && r->concluded < r->n_requests) {
+        r->refusal.first = r->concluded + 1;
+        r->refusal.last = r->n_requests;
+        ps_fail(&r->refusal.why, 0, "%s", refused);
+    }
+    r->concluded = r->n_requests;
     for (uint32_t i = 0; i < job->sessions->n_workers_max; i++) {
         struct psd_session *s = &job->sessions->slots[i];
         if (s->state != PSD_SESSION_VACANT && s->request.incarnation == s->incarnation && s->request.sets &&
@@ -212,6 +219,8 @@ static int conclude(struct psd_job *job, int rc, const struct ps_error *err)
 {
     char list[PSD_SETTINGS_BYTES + 400];
     const bool tells = !job->reload.untold;
+    if (rc < 0)
+        job->reload.n_requests--;
     if (rc == -EBUSY)
         return rc;
     if (job->method_change.phase == PSD_METHOD_CHANGE_NONE) {
@@ -237,9 +246,16 @@ static int conclude(struct psd_job *job, int rc, const struct ps_error *err)
     return rc;
 }
 
-int psd_reload(struct psd_job *job, struct ps_error *err)
+/* conclude takes the number back if the request is refused at once. */
+static void take_request(struct psd_job *job)
 {
     psd_changes_tell(job);
+    job->reload.n_requests++;
+}
+
+int psd_reload(struct psd_job *job, struct ps_error *err)
+{
+    take_request(job);
     psd_notify_reloading(&job->notify); /* READY follows when the method has changed: server/psd.c */
     job->reload.last.text[0] = 0;
     return conclude(job, put_all_in_force(job, err), err);
@@ -277,7 +293,7 @@ static int change_settings(struct psd_job *job,
 
 int psd_set(struct psd_job *job, const char *lines, struct ps_error *err)
 {
-    psd_changes_tell(job);
+    take_request(job);
     int rc = conclude(job, change_settings(job, psd_settings_add, lines, err), err);
     if (rc >= 0)
         log_lines(job, "set", lines);
@@ -286,7 +302,7 @@ int psd_set(struct psd_job *job, const char *lines, struct ps_error *err)
 
 int psd_unset(struct psd_job *job, const char *keys, struct ps_error *err)
 {
-    psd_changes_tell(job);
+    take_request(job);
     int rc = conclude(job, change_settings(job, psd_settings_remove, keys, err), err);
     if (rc >= 0)
         log_lines(job, "unset", keys);

@@ -25,6 +25,13 @@ struct psd_reloader {
     uint64_t recorded;               /* the journal's change after which DIR/job has the settings */
     uint64_t n_applied, n_unchanged, n_refused;
     struct ps_error last; /* of the last reload; "": it succeeded */
+    /* Changes that were accepted so far, which is the newest one's number. Those up to `concluded` are in
+     * force, or were refused later. `refusal`: the last ones refused so, by number; last 0: none. */
+    uint64_t n_requests, concluded;
+    struct {
+        uint64_t first, last;
+        struct ps_error why;
+    } refusal;
     /* psd_changes_tell: changes that were told of, less one in ten seconds up to told_ms; those left out
      * since then; and whether the last one is. */
     uint64_t n_told, told_ms, n_untold;

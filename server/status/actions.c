@@ -48,7 +48,8 @@ static void answer_change(const struct psd_status *status, const char *what, int
     }
     psd_settings_list(psd_settings_now(status->job), list, sizeof list);
     psd_answer_json(answer, 202,
-                    json_pack("{s:s, s:s, s:I, s:o}", what, rc > 0 ? "started" : "unchanged", "method",
+                    json_pack("{s:s, s:I, s:s, s:I, s:o}", what, rc > 0 ? "started" : "unchanged", "request",
+                              (json_int_t)status->job->reload.n_requests, "method",
                               changes ? status->job->method_change.next.method : status->cfg->method,
                               "generation",
                               (json_int_t)status->lanes->shared.generation +

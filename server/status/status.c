@@ -178,6 +178,15 @@ static json_t *parameters_json(const struct psd_status *status)
     return o;
 }
 
+/* The last changes that were refused after they had been accepted, by the number of their answer. */
+static json_t *refusal_json(const struct psd_reloader *r)
+{
+    return r->refusal.last == 0
+               ? json_null()
+               : json_pack("{s:I, s:I, s:o}", "first", (json_int_t)r->refusal.first, "last",
+                           (json_int_t)r->refusal.last, "error", psd_json_text(r->refusal.why.text));
+}
+
 /* Results of reloads, the method that the last one requested, and the settings above the file. */
 static json_t *reload_json(const struct psd_status *status)
 {
@@ -193,6 +202,7 @@ static json_t *reload_json(const struct psd_status *status)
                           (json_int_t)status->job->method_change.n_changes, "swap",
                           phases[status->job->method_change.phase]);
     json_object_set_new(o, "last_error", psd_json_text(r->last.text));
+    json_object_set_new(o, "refusal", refusal_json(r));
     psd_settings_list(r->layers.settings, list, sizeof list);
     json_object_set_new(o, "set", psd_json_text(list));
     bool in_force = status->job->method_change.phase == PSD_METHOD_CHANGE_NONE;

@@ -508,8 +508,11 @@ START_TEST(reload_waits_for_the_method)
 {
     static const char *const soon[] = {"{\"generation\":2,\"reload\":{\"last_error\":null}}",
                                        "{\"generation\":3,\"reload\":{\"last_error\":null}}", NULL};
-    static const char *const never[] = {"{\"generation\":2,\"reload\":{\"last_error\":\"too large\"}}", NULL};
-    struct script script = {.reload = "{\"reload\":\"started\",\"method\":\"sync-sgd\",\"generation\":3}",
+    static const char *const never[] = {"{\"generation\":2,\"reload\":{\"refusal\":{\"first\":7,\"last\":7,"
+                                        "\"error\":\"too large\"}}}",
+                                        NULL};
+    struct script script = {.reload = "{\"reload\":\"started\",\"request\":7,\"method\":\"sync-sgd\","
+                                      "\"generation\":3}",
                             .reload_status = 202,
                             .statuses = soon};
     char text[4096];
@@ -544,6 +547,31 @@ START_TEST(set_carries_every_line)
     ck_assert_str_eq(text, "set: method diloco, generation 3\nsettings above the file: method=diloco\n");
     ck_assert_str_eq(script.set, "method=diloco\nschedule={kind: step}\na&b=%+");
     ck_assert_uint_eq(script.asked, 2);
+}
+END_TEST
+
+/* Requests 4 and 5 were refused together, after they were accepted. The newest error is of another client's
+ * request, which is no business of any of these. */
+START_TEST(a_refusal_is_of_its_own_request)
+{
+    static const char *const status[] = {
+        "{\"generation\":3,\"reload\":{\"last_error\":\"found nan\",\"set_recorded\":true,\"refusal\":"
+        "{\"first\":4,\"last\":5,\"error\":\"server 1 was lost\"}}}",
+        NULL};
+    static const char *const answers[] = {
+        "{\"set\":\"started\",\"request\":3,\"method\":\"diloco\",\"generation\":3}",
+        "{\"set\":\"started\",\"request\":4,\"method\":\"diloco\",\"generation\":3}",
+        "{\"set\":\"started\",\"request\":5,\"method\":\"diloco\",\"generation\":4}",
+        "{\"set\":\"started\",\"request\":6,\"method\":\"diloco\",\"generation\":3}"};
+    struct script script = {.reload_status = 202, .statuses = status};
+    char text[4096];
+    for (size_t i = 0; i < ROWS(answers); i++) {
+        bool fails = i == 1 || i == 2;
+        script.reload = answers[i];
+        ck_assert_int_eq(run_with(&script, "--socket psd.sock set period=4", text, sizeof text), fails);
+        ck_assert_str_eq(text, fails ? "psctl: nothing has changed: server 1 was lost\n"
+                                     : "set: method diloco, generation 3\n");
+    }
 }
 END_TEST
 
@@ -886,6 +914,7 @@ int main(void)
     tcase_add_test(tc, metrics_come_as_they_are);
     tcase_add_test(tc, reload_waits_for_the_method);
     tcase_add_test(tc, set_carries_every_line);
+    tcase_add_test(tc, a_refusal_is_of_its_own_request);
     tcase_add_test(tc, what_is_set_but_not_saved_is_no_success);
     tcase_add_test(tc, long_requests_arrive_whole);
     tcase_add_test(tc, evict_names_the_rank);

@@ -529,16 +529,21 @@ static void go_on(struct servers *t)
     servers_remove(t);
 }
 
-/* It cannot try what is set: nothing is set. */
+/* It cannot try what is set: nothing of both requests is set. A request that is not valid changes nothing of
+ * this. */
 START_TEST(a_server_lost_while_it_is_asked_has_it_refused)
 {
     struct servers t;
     start_servers(&t, 2, of_servers);
     pause_child(t.d[1].pid);
-    post(&t.d[0], "/set?lines=method%3Ddownpour", "started");
+    post(&t.d[0], "/set?lines=method%3Ddownpour", "\"request\": 1");
+    post(&t.d[0], "/set?lines=period%3D3", "\"request\": 2");
     wait_for_swap(&t.d[0], "asking");
     restart(&t, 1);
     wait_for_swap(&t.d[0], "done");
+    post(&t.d[0], "/set?lines=period%3Dnan", "found nan");
+    ck_assert_double_eq(daemon_number(&t.d[0], "/status", "reload.refusal.first"), 1);
+    ck_assert_double_eq(daemon_number(&t.d[0], "/status", "reload.refusal.last"), 2);
     ck_assert_uint_gt(daemon_logged(&t.d[0], "was lost during the change of the configuration"), 0);
     ck_assert_double_eq(daemon_number(&t.d[0], "/status", "generation"), 0);
     go_on(&t);
