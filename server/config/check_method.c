@@ -129,6 +129,36 @@ static int check_method(const char *found, struct ps_error *err)
                    meant != NULL ? "? " : "", allowed);
 }
 
+static const char *preset_of(const struct part *p, const struct ps_method *method)
+{
+    const char *preset = NULL;
+    if (method != NULL)
+        memcpy(&preset, (const char *)method + p->preset, sizeof preset);
+    return preset;
+}
+
+int psd_config_method_by_name(const struct psd_config *asked, const struct psd_config *all,
+                              struct ps_error *err)
+{
+    const struct ps_method *method = ps_method_find(asked->method);
+    char found[160] = "", allowed[80] = "";
+    for (const struct part *p = parts; p < parts + N_PARTS; p++) {
+        const char *preset = preset_of(p, method), *word = word_in(p, all);
+        if (preset == NULL || strcmp(word_in(p, asked), "preset") != 0 || strcmp(word, "preset") == 0 ||
+            strcmp(word, preset) == 0)
+            continue;
+        ps_text_join(found, sizeof found, ", ", p->key);
+        ps_text_join(found, sizeof found, " ", word);
+        ps_text_join(allowed, sizeof allowed, ", ", p->key);
+        ps_text_join(allowed, sizeof allowed, "=", "preset");
+    }
+    return found[0] == 0 ? 0
+                         : ps_fail(err, -EINVAL,
+                                   "method: found %s; %s of the file, the options or an earlier set would "
+                                   "override it; allowed is a method with %s",
+                                   asked->method, found, allowed);
+}
+
 /* Fills in what the preset gives. The method becomes "custom" if one of the four parts differs from the
  * preset. */
 static int resolve(struct psd_config *cfg, struct ps_error *err)
@@ -136,10 +166,8 @@ static int resolve(struct psd_config *cfg, struct ps_error *err)
     const struct ps_method *method = ps_method_find(cfg->method);
 
     for (const struct part *p = parts; p < parts + N_PARTS; p++) {
-        const char *preset = NULL;
+        const char *preset = preset_of(p, method);
         bool left_out = strcmp(word_of(p, cfg), "preset") == 0;
-        if (method != NULL)
-            memcpy(&preset, (const char *)method + p->preset, sizeof preset);
         if (left_out && preset == NULL)
             return ps_fail(err, -EINVAL,
                            "%s: found none; method custom needs rule, admission, optimizer and averaging",

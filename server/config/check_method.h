@@ -13,6 +13,11 @@ bool psd_config_key_used(const struct psd_config_key *key, const struct psd_conf
  * psd_config_check documents. -EINVAL with a sentence. */
 int psd_config_method_check(struct psd_config *cfg, struct ps_error *err);
 
+/* A preset that a request asks for must not be overridden by parts that are given elsewhere: -EINVAL with a
+ * sentence. asked: what the request gives, else "" and "preset"; all: with it, not settled. */
+int psd_config_method_by_name(const struct psd_config *asked, const struct psd_config *all,
+                              struct ps_error *err);
+
 /* check_clique.c. Checks a method against the mode of cliques, and what a reload may not change when the
  * workers are one clique. -EINVAL with a sentence. */
 int psd_config_clique_check(const struct psd_config *cfg, const struct ps_rule_info *rule,

@@ -271,10 +271,19 @@ static void log_lines(struct psd_job *job, const char *what, const char *lines)
     psd_history_tell(job, PSD_EVENT_METHOD, "%s %s", what, text);
 }
 
-static int change_settings(struct psd_job *job,
-                           int (*change)(const char *now, const char *lines, char *next,
-                                         struct ps_error *err),
-                           const char *lines, struct ps_error *err)
+static int check_named_method(const struct psd_config_layers *layers, const char *lines, struct ps_error *err)
+{
+    struct psd_config asked, all = layers->base;
+    psd_config_defaults(&asked);
+    asked.method[0] = 0;
+    int rc = psd_settings_apply(lines, &asked, err);
+    if (rc == 0)
+        rc = psd_settings_apply(layers->settings, &all, err);
+    return rc < 0 ? rc : psd_config_method_by_name(&asked, &all, err);
+}
+
+/* adds: lines of KEY=VALUE; else keys to remove. */
+static int change_settings(struct psd_job *job, bool adds, const char *lines, struct ps_error *err)
 {
     struct psd_config_layers layers =
         job->method_change.phase != PSD_METHOD_CHANGE_NONE ? job->method_change.layers : job->reload.layers;
@@ -282,10 +291,12 @@ static int change_settings(struct psd_job *job,
     if (psd_method_change_is_closing(job))
         return ps_fail(err, -EBUSY, "the method is changing to %s; try again when it has changed",
                        job->method_change.next.method);
-    int rc = change(layers.settings, lines, next, err);
+    int rc = (adds ? psd_settings_add : psd_settings_remove)(layers.settings, lines, next, err);
     if (rc < 0)
         return rc;
     memcpy(layers.settings, next, sizeof layers.settings);
+    if (adds && (rc = check_named_method(&layers, lines, err)) < 0)
+        return rc;
     psd_notify_reloading(&job->notify);
     job->reload.last.text[0] = 0;
     return put_in_force(job, &layers, true, err);
@@ -294,7 +305,7 @@ static int change_settings(struct psd_job *job,
 int psd_set(struct psd_job *job, const char *lines, struct ps_error *err)
 {
     take_request(job);
-    int rc = conclude(job, change_settings(job, psd_settings_add, lines, err), err);
+    int rc = conclude(job, change_settings(job, true, lines, err), err);
     if (rc >= 0)
         log_lines(job, "set", lines);
     return rc;
@@ -303,7 +314,7 @@ int psd_set(struct psd_job *job, const char *lines, struct ps_error *err)
 int psd_unset(struct psd_job *job, const char *keys, struct ps_error *err)
 {
     take_request(job);
-    int rc = conclude(job, change_settings(job, psd_settings_remove, keys, err), err);
+    int rc = conclude(job, change_settings(job, false, keys, err), err);
     if (rc >= 0)
         log_lines(job, "unset", keys);
     return rc;

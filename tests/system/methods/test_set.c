@@ -151,6 +151,26 @@ START_TEST(a_resume_that_contradicts_itself_says_what_to_do)
 }
 END_TEST
 
+/* A file like the output of psctl config, which names the parts too: they would hold the method. */
+START_TEST(a_method_by_name_is_that_method_or_refused)
+{
+    struct daemon d;
+    start(&d, "method: async-sgd\nrule: sgd\nadmission: fcfs\noptimizer: none\naveraging: none\n");
+    ask(&d, "method adownpour", 1,
+        "method: found adownpour; rule sgd, optimizer none, averaging none of the file, the options or an "
+        "earlier set would override it; allowed is a method with rule=preset, optimizer=preset, "
+        "averaging=preset");
+    ask(&d, "method adownpour rule=preset optimizer=sgd", 1, "allowed is a method with averaging=preset");
+    ck_assert_double_eq(daemon_number(&d, "/status", "generation"), 0);
+    ask(&d, "method async-sgd", 0, "unchanged: method async-sgd");
+    ask(&d, "method downpour rule=preset optimizer=preset", 0, "set: method downpour");
+    ask(&d, "method adownpour averaging=moving", 0, "set: method custom"); /* as it says */
+    ask(&d, "set averaging=mean", 0, "set: method adownpour");
+    ask(&d, "method downpour", 1, "allowed is a method with averaging=preset");
+    daemon_remove(&d);
+}
+END_TEST
+
 static const struct {
     const char *arguments;
     int status;
@@ -706,6 +726,7 @@ int main(void)
     tcase_add_test(c, what_is_set_stands_above_the_file_and_outlives_psd);
     tcase_add_test(c, a_new_job_begins_as_its_file_says);
     tcase_add_test(c, a_resume_that_contradicts_itself_says_what_to_do);
+    tcase_add_test(c, a_method_by_name_is_that_method_or_refused);
     tcase_add_test(c, what_is_refused_is_refused_by_name_and_changes_nothing);
     tcase_add_test(c, no_update_is_lost_by_what_is_set);
     tcase_add_test(c, what_is_set_before_a_worker_comes_is_what_it_finds);
