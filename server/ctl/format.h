@@ -7,9 +7,10 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* A value as text, returned by value so that several can be used in one printf. */
+/* A value as text, returned by value so that several can be used in one printf. psd's sentences and paths
+ * fit. */
 struct ctl_text {
-    char s[256];
+    char s[1024];
 };
 
 /* Copies as much as fits into size bytes, with '?' for control characters. */

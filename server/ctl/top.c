@@ -188,10 +188,11 @@ static void take_end(struct ctl_top *top, const struct ctl_reply *reply)
     json_t *said = json_loadb(reply->body, reply->len_bytes, 0, NULL);
     top->ended_well = reply->status == 200;
     if (top->ended_well)
-        snprintf(top->how, sizeof top->how, "the job has ended cleanly (%s); its center: version %s, %s",
+        snprintf(top->how, sizeof top->how,
+                 "the job has ended cleanly (%.300s); its center: version %.20s, %.500s",
                  ctl_get(said, "reason").s, ctl_get(said, "version").s, ctl_get(said, "checkpoint").s);
     else if (reply->status == 500)
-        snprintf(top->how, sizeof top->how, "psd has ended: %s", ctl_get(said, "error").s);
+        snprintf(top->how, sizeof top->how, "psd has ended: %.800s", ctl_get(said, "error").s);
     json_decref(said);
     if (top->how[0] != 0)
         end_workers(top->now.workers);

@@ -293,6 +293,27 @@ START_TEST(what_is_notable_is_shown)
 }
 END_TEST
 
+/* A state directory may have a path of 255 bytes, and the cause is at the end. */
+START_TEST(a_long_path_and_its_cause_are_shown_whole)
+{
+    char text[4096], deep[241], status[4096], line[600];
+    const char *const statuses[] = {status, NULL};
+    struct script script = {.statuses = statuses};
+    memset(deep, 'd', sizeof deep - 1);
+    deep[sizeof deep - 1] = 0;
+    snprintf(
+        status, sizeof status,
+        "{\"checkpoint\":{\"last_path\":\"/%s/checkpoints/9\",\"last_error\":\"/%s/checkpoints: cannot open "
+        "it: No such file or directory\"}}",
+        deep, deep);
+    ck_assert_int_eq(run_with(&script, "--socket psd.sock status", text, sizeof text), 0);
+    snprintf(line, sizeof line, "checkpoint  /%s/checkpoints/9, version -", deep);
+    assert_has(text, line);
+    snprintf(line, sizeof line, "failed: /%s/checkpoints: cannot open it: No such file or directory\n", deep);
+    assert_has(text, line);
+}
+END_TEST
+
 START_TEST(json_is_as_it_came)
 {
     struct script script = {.statuses = ready};
@@ -901,6 +922,7 @@ int main(void)
     tcase_add_test(tc, status_is_laid_out);
     tcase_add_test(tc, a_socket_is_reached_by_a_path_of_any_length);
     tcase_add_test(tc, what_is_notable_is_shown);
+    tcase_add_test(tc, a_long_path_and_its_cause_are_shown_whole);
     tcase_add_test(tc, json_is_as_it_came);
     tcase_add_test(tc, workers_are_a_table);
     tcase_add_test(tc, checkpoint_waits_for_the_file);
