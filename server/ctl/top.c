@@ -248,6 +248,7 @@ int ctl_top_look(struct ctl_top *top, struct ps_error *err)
         look_finish(&top->now);
     add_derived(&top->before, &l);
     top->now = l;
+    ctl_top_scroll(top, 0); /* there may be fewer workers now */
     top->gone_since_s = 0;
     follow_end(top, false);
     return 0;

@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "server/ctl/http_client.h"
+#include "server/ctl/top.h"
 #include "server/job/record/history.h"
 #include "server/status/http.h"
 #include "tests/support/unit.h"
@@ -36,7 +38,8 @@
 /* What the server answers; GET /status goes through `statuses` and stays at the last. */
 struct script {
     const char *const *statuses;
-    const char *workers, *checkpoint, *drain;
+    const char *_Atomic workers; /* a test may change it meanwhile */
+    const char *checkpoint, *drain;
     const char *config, *history, *metrics, *evict, *reload;
     int evict_status, reload_status;
     char evicted[32]; /* what was asked for */
@@ -814,6 +817,46 @@ START_TEST(top_fits_the_terminal)
 }
 END_TEST
 
+static bool frame_has(struct ctl_top *top, const char *part)
+{
+    const struct ctl_frame *f = ctl_top_frame(top, 0, 0);
+    bool has = false;
+    ck_assert_ptr_nonnull(f);
+    for (int i = 0; i < f->n; i++)
+        has = has || strstr(f->lines[i].text, part) != NULL;
+    return has;
+}
+
+/* Scrolled to the last of three, of whom two leave. */
+START_TEST(top_shows_workers_when_those_below_leave)
+{
+    static const char all[] = "{\"workers\":[" WORKER("0", "anna", "active", "\"clock\":1") "," WORKER(
+        "1", "bert", "active", "\"clock\":1") "," WORKER("2", "carl", "active", "\"clock\":1") "]}";
+    struct script script = {.statuses = trained, .workers = all};
+    struct server s;
+    struct ctl_client *client;
+    struct ctl_top *top;
+    struct ps_error err;
+    start(&s, &script);
+    ck_assert_int_eq(ctl_client_create("psd.sock", &client, &err), 0);
+    ck_assert_int_eq(ctl_top_create(client, 600000, &top, &err), 0);
+    ck_assert_msg(ctl_top_look(top, &err) == 0, "%s", err.text);
+    ctl_top_scroll(top, 10);
+    ck_assert(frame_has(top, "carl") && !frame_has(top, "bert"));
+    script.workers = "{\"workers\":[" WORKER("0", "anna", "active", "\"clock\":1") "]}";
+    ck_assert_msg(ctl_top_look(top, &err) == 0, "%s", err.text);
+    ck_assert(frame_has(top, "anna"));
+    script.workers = "{\"workers\":[]}";
+    ck_assert_msg(ctl_top_look(top, &err) == 0, "%s", err.text);
+    script.workers = all;
+    ck_assert_msg(ctl_top_look(top, &err) == 0, "%s", err.text);
+    ck_assert(frame_has(top, "anna") && frame_has(top, "carl"));
+    ctl_top_destroy(top);
+    ctl_client_destroy(client);
+    stop(&s);
+}
+END_TEST
+
 START_TEST(workers_that_others_wait_for_are_named)
 {
     struct script script = {.workers =
@@ -943,6 +986,7 @@ int main(void)
     tcase_add_test(tc, top_prints_a_frame);
     tcase_add_test(tc, top_compares_nothing_with_a_psd_before_a_restart);
     tcase_add_test(tc, top_fits_the_terminal);
+    tcase_add_test(tc, top_shows_workers_when_those_below_leave);
     tcase_add_test(tc, who_is_missing_in_the_first_round_is_told);
     tcase_add_test(tc, what_is_trained_is_laid_out);
     tcase_add_test(tc, workers_that_others_wait_for_are_named);
