@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -171,13 +172,18 @@ static void worker_main(const struct bench_exchange_options *opt, const char *se
 static bool start_workers(const struct bench_exchange_options *opt, const struct daemon *d,
                           struct worker *workers)
 {
+    const pid_t parent = getpid();
     char byte;
     for (uint64_t i = 0; i < opt->workers; i++) {
         struct worker *w = &workers[i];
         if (pipe(w->go) != 0 || pipe(w->up) != 0 || (w->pid = fork()) < 0)
             return false;
-        if (w->pid == 0)
-            worker_main(opt, d->endpoint, w);
+        if (w->pid == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (getppid() == parent)
+                worker_main(opt, d->endpoint, w);
+            _exit(1);
+        }
         close(w->up[1]);
         close(w->go[0]);
     }
