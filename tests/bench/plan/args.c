@@ -146,9 +146,10 @@ static bool take_net(struct plan_options *o, const char *text)
     return false;
 }
 
-static bool read_scaled(const char *name, const char *text, double most, double unit, double *out)
+static bool read_scaled(const char *name, const char *text, double least, double most, double unit,
+                        double *out)
 {
-    if (!read_number(name, text, 0, most, out))
+    if (!read_number(name, text, least, most, out))
         return false;
     *out *= unit;
     return true;
@@ -178,15 +179,15 @@ static bool take_figure(struct plan_options *o, int found, const char *name)
 {
     switch (found) {
     case 'C':
-        return read_scaled(name, optarg, 1e7, 1e-3, &o->compute_s);
+        return read_scaled(name, optarg, 1e-6, 1e7, 1e-3, &o->compute_s);
     case 'U':
-        return read_scaled(name, optarg, 1e7, 1e-3, &o->update_s);
+        return read_scaled(name, optarg, 0, 1e7, 1e-3, &o->update_s);
     case 'A':
-        return read_scaled(name, optarg, 1e8, 1e-6, &o->alpha_s);
+        return read_scaled(name, optarg, 0, 1e8, 1e-6, &o->alpha_s);
     case 'S':
-        return read_scaled(name, optarg, 1e8, 1e-6, &o->sync_s);
+        return read_scaled(name, optarg, 0, 1e8, 1e-6, &o->sync_s);
     case 'g':
-        return read_scaled(name, optarg, 1e6, 1e-9, &o->gamma_s);
+        return read_scaled(name, optarg, 0, 1e6, 1e-9, &o->gamma_s);
     case 'G':
         return read_rate(name, optarg, &o->beta_s);
     case 'V':

@@ -269,6 +269,7 @@ static const struct {
     {{"--gb-s", "0"}, "--gb-s is '0'"},
     {{"--alpha-us", "nan"}, "--alpha-us is 'nan'"},
     {{"--compute-ms", "-1"}, "--compute-ms is '-1'"},
+    {{"--compute-ms", "0"}, "--compute-ms is '0'"}, /* one worker alone would take no time */
     {{"--batch", "many"}, "--batch is 'many'"},
     {{"--half-duplex", "yes"}, "'yes' is not an option"},
     {{"--wrong"}, "usage: psbench plan"},

@@ -52,7 +52,7 @@ static const struct row {
     {"workers", WORKERS, 0, 1, 65536, 1},
     {"net", NET, AT(net), 0, 0, 0},
     {"floats", NUMBER, AT(floats), 1, 1e12, 1},
-    {"compute-ms", NUMBER, AT(compute_s), 0, 1e7, 1e-3},
+    {"compute-ms", NUMBER, AT(compute_s), 1e-6, 1e7, 1e-3},
     {"update-ms", NUMBER, AT(update_s), 0, 1e7, 1e-3},
     {"batch", COUNT, AT(batch), 1, 65536, 1},
     {"alpha-us", NUMBER, AT(alpha_s), 0, 1e8, 1e-6},

@@ -48,6 +48,7 @@ static const struct {
     {{"--workers", "2,0"}, "--workers is '0'; allowed are 1 to 65536"},
     {{"--workers", "1.5"}, "a whole number is needed"},
     {{"--workers", "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"}, "more than 16"},
+    {{"--compute-ms", "0"}, "--compute-ms is '0'; allowed are 1e-06 to"},
     {{"--alpha-us", "3"}, "a link is --alpha-us and --gb-s"},
     {{"--gb-s", "0"}, "--gb-s is '0'"},
     {{"--server-gb-s", "1"}, "are of a link"},
