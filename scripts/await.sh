@@ -299,7 +299,8 @@ client_row() { # CLIENT
 }
 
 report() {
-    local c version loss accuracy what=${method:-${config##*/}}
+    local c version loss accuracy what
+    what=$(set_method "${method:-${config##*/}}")
     {
         if ((clients > 0)); then
             printf '%-12s %-9s %8s %8s %10s\n' client ended workers steps images/s

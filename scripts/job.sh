@@ -12,6 +12,7 @@ readonly psctl_unreachable=6 # of psctl: psd does not answer
 
 # The rows of ps_methods without a rule: one worker, no psd.
 readonly local_methods=(sgd msgd asgd mvasgd)
+readonly alone_methods=(d-sync pipe-sgd) # one clique, with or without psd
 
 job_every=3       # seconds between evaluations
 job_grace=5       # seconds that children have to end after SIGTERM
@@ -54,6 +55,31 @@ is_local() { # METHOD
 
 is_method() { # NAME
     is_local "$1" || [[ -f $presets/$1.yaml ]]
+}
+
+is_alone() { # METHOD
+    [[ " ${alone_methods[*]} " == *" $1 "* ]]
+}
+
+# The last value that --set gives the key, by its full name or its last word; nothing: none.
+setting_of() { # KEY
+    local word value=
+    for word in "${job_settings[@]}"; do
+        [[ $word != "$1="* && $word != "${1##*.}="* ]] || value=${word#*=}
+    done
+    echo "$value"
+}
+
+# METHOD unless a setting names another.
+set_method() { # METHOD
+    local name
+    name=$(setting_of method)
+    echo "${name:-$1}"
+}
+
+# Whether all workers of the job are one clique.
+is_one_clique() { # METHOD
+    is_alone "$1" || [[ $(setting_of clique.mode) == vectors ]]
 }
 
 bad_option() {

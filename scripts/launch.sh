@@ -19,11 +19,6 @@ members_lost=0                  # that ended early, while the others of their cl
 client_late=()      # client -> true: it started after the end of the job
 servers_ended=false # normally: by a condition of `stop`, or drained by an operator
 job_end_file=       # receives the exit status, for a psrun that waits for a queued job
-readonly alone_methods=(d-sync pipe-sgd) # one clique, with or without psd
-
-is_alone() { # METHOD
-    [[ " ${alone_methods[*]} " == *" $1 "* ]]
-}
 
 # -- the plan -------------------------------------------------------------------------------------------------------------
 
@@ -31,15 +26,14 @@ is_alone() { # METHOD
 planned_method() {
     local name=$method
     [[ -n $name || -z $config ]] || name=$(sed -nE "s/^method: *[\"']?([a-z-]+).*/\1/p" "$config")
-    [[ " ${job_settings[*]} " != *" method="* ]] || name=${job_settings[*]#*method=} name=${name%% *}
-    echo "$name"
+    set_method "$name"
 }
 
 plan_cliques() {
     local c allowed=()
     if [[ -z $clients ]]; then
         clients=$workers
-        if ((servers == 0)) && [[ -z $join_dir ]] || is_alone "$(planned_method)"; then
+        if ((servers == 0)) && [[ -z $join_dir ]] || is_one_clique "$(planned_method)"; then
             clients=1
         fi
     fi

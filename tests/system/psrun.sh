@@ -93,6 +93,11 @@ worker=(psworker --net linear --steps 150)
 endless=(psworker --net linear --steps 100000000)
 
 finishes plain --workers 2 --method async-easgd -- "${worker[@]}"
+# The method that is set last makes one clique.
+finishes set --workers 2 --method async-easgd --set method=d-sync -- "${worker[@]}"
+says '2 workers in 1 clients, 1 servers, d-sync' || fail "set: not d-sync, or not one clique"
+finishes vectors --workers 2 --method sync-easgd --set clique.mode=vectors -- "${worker[@]}"
+says '2 workers in 1 clients' || fail "vectors: not one clique"
 finishes rings --workers 4 --clients 2 --method mpi-esgd --set period=10 -- "${worker[@]}"
 [[ -s $folder/rings/client-1.1.log ]] || fail "rings: no log of a member"
 finishes servers --servers 2 --curve --workers 4 --clients 2 --method mpi-esgd --set period=10 -- "${worker[@]}"
