@@ -2,6 +2,7 @@
 # compare.sh ROOT BUILD: scripts/compare trains two methods with two seeds, and its table, numbers and pictures have
 # them; a second call adds methods, one of them without psd, and runs nothing again; runs that diverge and runs that are
 # cut are results; links are as slow as told and leave nothing behind; what it cannot do it refuses before it runs anything.
+# quickstart trains with methods of one clique.
 set -uo pipefail
 root=$1
 export PSD_BUILD=$2
@@ -132,6 +133,18 @@ for row in mpi-sgd:members=2 pipe-sgd:clique.publish=8,clique.codec=fp16; do
     awk -v best="$best" 'BEGIN { exit !(best > 0.3 && best < 0.999) }' || wrong "$row: best is $best"
 done
 grep -q '"center_version":80' "$dir/cliques/mpi-sgd_members_2-seed1/history.jsonl" || wrong "mpi-sgd has not 80 rounds"
+# All workers are one clique by a setting for all rows, too, which those without psd do not have; and for quickstart.
+compare sync-easgd sgd --set clique.mode=vectors --out "$dir/vectors" || wrong "exit $?: $(<"$dir/log")"
+quickstart() { # WHAT OPTION...
+    local what=$1
+    shift
+    "$root/scripts/quickstart" --net linear --data digits:7 --workers 2 --steps 80 --run-dir "$dir/quick-$what" "$@" >"$dir/log" 2>&1 ||
+        wrong "quickstart $*: exit $?: $(<"$dir/log")"
+    grep -q "^center: .*(2 workers, $what, linear" "$dir/log" || wrong "quickstart $*: not $what: $(<"$dir/log")"
+}
+quickstart d-sync --method d-sync
+quickstart pipe-sgd --set method=pipe-sgd
+quickstart sync-easgd --method sync-easgd --set clique.mode=vectors
 compare mpi-sgd:members=3 --out "$dir/none" && wrong "cliques of 3 of 2 workers"
 grep -q 'members: "3"; allowed: 1 to 2' "$dir/log" || wrong "members=3: $(<"$dir/log")"
 
