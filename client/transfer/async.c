@@ -314,16 +314,6 @@ static const struct psc_outcome *outcome_of_steps(const struct psc *c)
     return NULL;
 }
 
-/* A change of the method has refused an exchange of a step. There may be no next step: a worker alone makes
- * the change, which sends what that had. A clique makes it in its next step, together. */
-static int follow_change(struct psc *c)
-{
-    c->error.text[0] = 0;
-    if (c->group.size > 1)
-        return PSC_OK;
-    return psc_change_method(c, (float *)(uintptr_t)c->worker.caller_x);
-}
-
 /* With the lock held. The next step reports the outcome of an exchange that a step started; there may be no
  * next step. */
 static int outcome_of_all(struct psc *c)
@@ -361,7 +351,7 @@ static int outcome_of(struct psc *c, uint64_t ticket)
     return out->rc;
 }
 
-static int check_ticket(struct psc *c, const char *call, uint64_t ticket)
+int psc_async_check(struct psc *c, const char *call, uint64_t ticket)
 {
     int rc = psc_check_use(&c->session, call, &c->error);
     if (rc != PSC_OK || (rc = psc_check_no_open_step(c, call)) != PSC_OK)
@@ -384,7 +374,7 @@ static void clear_ended(struct psc_async *m)
 int psc_test(struct psc *c, uint64_t ticket, int *ended)
 {
     struct psc_async *m = &c->async;
-    int rc = check_ticket(c, "psc_test", ticket);
+    int rc = psc_async_check(c, "psc_test", ticket);
     if (rc != PSC_OK)
         return rc;
     if (ended == NULL)
@@ -402,7 +392,7 @@ int psc_test(struct psc *c, uint64_t ticket, int *ended)
 
 int psc_ended_fd(struct psc *c, int *fd)
 {
-    int rc = check_ticket(c, "psc_ended_fd", PSC_ALL);
+    int rc = psc_async_check(c, "psc_ended_fd", PSC_ALL);
     if (rc != PSC_OK)
         return rc;
     if (fd == NULL)
@@ -412,34 +402,19 @@ int psc_ended_fd(struct psc *c, int *fd)
     return rc;
 }
 
-int psc_wait(struct psc *c, uint64_t ticket)
+int psc_async_result(struct psc *c, uint64_t ticket)
 {
     struct psc_async *m = &c->async;
     double begin = ps_now_s();
-    int rc = check_ticket(c, "psc_wait", ticket);
-    if (rc != PSC_OK)
-        return rc;
-    bool has_unflushed = c->worker.stepped || psc_sums(&c->group) > 0; /* sums also of a loaded state */
-    bool flushes = ticket == PSC_ALL && c->rule->flush != NULL && has_unflushed;
-    c->error.text[0] = 0;
-    if (flushes)
-        rc = psc_work_end(c, c->rule->flush(c, (float *)(uintptr_t)c->worker.caller_x));
-    if (rc != PSC_OK)
-        return rc;
     clear_ended(m);
-    if (m->runs) {
-        pthread_mutex_lock(&m->lock);
-        rc = ticket == PSC_ALL ? outcome_of_all(c) : outcome_of(c, ticket);
-        pthread_mutex_unlock(&m->lock);
-        psc_work_returns(c);
-        c->worker.exchange_s += ps_now_s() - begin;
-    }
-    if (rc == PSC_METHOD_CHANGED)
-        rc = follow_change(c);
-    bool drains = rc == PSC_OK && !flushes && psc_refresh(c);
-    if (rc == PSC_OK && (flushes || c->group.size > 1))
-        drains = c->group.drains; /* members are drained together */
-    return psc_work_end(c, drains ? PSC_DRAINED : rc);
+    if (!m->runs)
+        return PSC_OK;
+    pthread_mutex_lock(&m->lock);
+    int rc = ticket == PSC_ALL ? outcome_of_all(c) : outcome_of(c, ticket);
+    pthread_mutex_unlock(&m->lock);
+    psc_work_returns(c);
+    c->worker.exchange_s += ps_now_s() - begin;
+    return rc;
 }
 
 bool psc_refresh(struct psc *c)

@@ -64,6 +64,11 @@ uint64_t psc_async_put(struct psc *c, const struct psc_transfer *t, struct psc_o
 /* A ticket for what the caller's thread has done itself, with this outcome, behind everything that was
  * started. */
 uint64_t psc_async_put_ended(struct psc *c, const struct psc_outcome *out);
+/* Whether the caller of `call` may wait for the ticket: PSC_OK, or PSC_EINVAL with a sentence. */
+int psc_async_check(struct psc *c, const char *call, uint64_t ticket);
+/* Waits until the transfer has ended and returns its result; with PSC_ALL all of them, and the first failure
+ * that was not returned before, or PSC_METHOD_CHANGED if a step's exchange was refused. */
+int psc_async_result(struct psc *c, uint64_t ticket);
 /* Waits until the transfer has ended. */
 void psc_async_await(struct psc *c, uint64_t ticket);
 /* Exchanges of fragments that begin from now on are sent again. Call it when all before have ended. */

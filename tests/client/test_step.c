@@ -339,7 +339,7 @@ END_TEST
  * have moved, of which this worker has not heard. */
 static const char *const anew[][2] = {
     {"workers%3D1"},
-    {"method%3Dasync-easgd%0Aworkers%3Dpreset", "method%3Dadmm%0Aworkers%3D2"},
+    {"method%3Dasync-easgd%0Aworkers%3Dpreset", "method%3Dadmm%0Aadmission%3Dfcfs%0Aworkers%3D2"},
 };
 
 static void change_unseen(const char *const *requests, struct psc *c)
