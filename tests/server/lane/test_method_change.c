@@ -149,7 +149,8 @@ START_TEST(names_tell_every_session_and_exchange_apart)
     struct rig r;
     open_job(&r, "add", NULL);
     rig_admit(&r, 0, before, PSD_PHASE_ACTIVE, false);
-    ask_as(&r, before, seq, 0, 0, PS_FRAME_ANSWER); /* of which nothing more comes */
+    for (uint32_t k = 0; k < 2; k++)
+        ask_as(&r, before, seq, 0, k, PS_FRAME_ANSWER); /* of which nothing comes to the other lane */
     rig_admit(&r, 0, after, PSD_PHASE_ACTIVE, false);
     exchange_as(&r, after, seq);
     ck_assert_uint_eq(r.shared.version, 1);
