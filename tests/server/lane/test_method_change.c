@@ -426,6 +426,27 @@ START_TEST(lanes_become_whole_and_back)
 }
 END_TEST
 
+/* It has no part of the center under the new method, and its client has not read the Welcome yet. */
+START_TEST(a_lane_that_has_nothing_left_says_that_the_method_has_changed)
+{
+    static const char *const whole[] = {"admission=hogwild", NULL};
+    struct rig r;
+    struct reply reply;
+    rig_open(&r, "add", LANES, whole);
+    rig_fill(&r, 8, NULL); /* too few to be divided */
+    rig_admit(&r, 1, INC, PSD_PHASE_ACTIVE, false);
+    struct ps_frame f = rig_frame(&r, PS_FRAME_EXCHANGE, 1, INC, 1, 0, 0);
+    rig_shut(&r);
+    rig_swap(&r, "add", NULL);
+    rig_ask_vector(&r, 1, &f, x[1], &reply);
+    ck_assert_msg(reply.f.code == PS__CODE__GENERATION, "%s", reply.sentence);
+    f.generation = r.center->generation; /* no client has a reason to ask it then */
+    rig_ask_vector(&r, 1, &f, x[1], &reply);
+    ck_assert_msg(reply.f.code == PS__CODE__NOT_BEGUN, "%s", reply.sentence);
+    rig_close(&r);
+}
+END_TEST
+
 /* A checkpoint made after a swap knows that what had begun before is whole: a chunk of it that is sent again
  * lands no more. */
 START_TEST(a_checkpoint_after_a_swap_knows_what_has_landed)
@@ -466,6 +487,7 @@ int main(void)
     tcase_add_loop_test(tcase, a_sum_of_other_moves_starts_anew, 0, 2);
     tcase_add_test(tcase, the_average_goes_on_in_step);
     tcase_add_test(tcase, lanes_become_whole_and_back);
+    tcase_add_test(tcase, a_lane_that_has_nothing_left_says_that_the_method_has_changed);
     tcase_add_test(tcase, a_checkpoint_after_a_swap_knows_what_has_landed);
     suite_add_tcase(suite, tcase);
     return unit_run(suite);
