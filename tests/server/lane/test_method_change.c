@@ -86,6 +86,21 @@ START_TEST(what_has_begun_is_finished_and_nothing_else)
 }
 END_TEST
 
+/* Such refusals are expected, and logged for debugging alone: others may still be logged in that second. */
+START_TEST(refusals_that_are_not_logged_leave_room_for_others)
+{
+    struct rig r;
+    rig_open_by_hand(&r, "add", LANES, NULL);
+    rig_fill(&r, N, NULL);
+    rig_admit(&r, 0, INC, PSD_PHASE_ACTIVE, false);
+    rig_shut(&r);
+    for (int i = 0; i < 20; i++)
+        ask_chunk(&r, 0, 1, 0, 0, PS_FRAME_ERROR);
+    ck_assert_uint_eq(r.lanes[0]->log_limit.lines, 0);
+    rig_close(&r);
+}
+END_TEST
+
 /* Another server was lost: the method stays. */
 START_TEST(lanes_that_open_again_take_what_they_refused)
 {
@@ -476,6 +491,7 @@ int main(void)
     Suite *suite = suite_create("swap");
     TCase *tcase = tcase_create("swap");
     tcase_add_test(tcase, what_has_begun_is_finished_and_nothing_else);
+    tcase_add_test(tcase, refusals_that_are_not_logged_leave_room_for_others);
     tcase_add_test(tcase, lanes_that_open_again_take_what_they_refused);
     tcase_add_test(tcase, the_servers_of_an_exchange_are_known_by_its_name);
     tcase_add_loop_test(tcase, names_tell_every_session_and_exchange_apart, 0, ROWS(names));
