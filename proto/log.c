@@ -247,6 +247,12 @@ void ps_log_set_thread_lowest(enum ps_log_level lowest)
     thread_lowest = (int)lowest;
 }
 
+bool ps_log_writes(enum ps_log_level level)
+{
+    return (int)level >= thread_lowest &&
+           (int)level >= atomic_load_explicit(&setup.lowest, memory_order_relaxed);
+}
+
 struct ps_log_counts ps_log_count(void)
 {
     pthread_mutex_lock(&queue.mutex);
@@ -274,7 +280,7 @@ void ps_log(enum ps_log_level level, const char *event, const char *fmt, ...)
     char sentence[SENTENCE_BYTES], line[LINE_BYTES];
     va_list ap;
 
-    if ((int)level < thread_lowest || (int)level < atomic_load_explicit(&setup.lowest, memory_order_relaxed))
+    if (!ps_log_writes(level))
         return;
     va_start(ap, fmt);
     vsnprintf(sentence, sizeof sentence, fmt, ap);

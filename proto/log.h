@@ -25,6 +25,9 @@ void ps_log_set_lowest(enum ps_log_level lowest);
 /* Raises the level for the calling thread alone: for threads that do the same work, of which one logs. */
 void ps_log_set_thread_lowest(enum ps_log_level lowest);
 
+/* Whether the calling thread's lines of this level are written. */
+bool ps_log_writes(enum ps_log_level level);
+
 /* `event` is a stable lower-case name such as "session.ended", to search logs for. */
 void ps_log(enum ps_log_level level, const char *event, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

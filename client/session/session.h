@@ -50,7 +50,7 @@ struct psc_shared {
     uint64_t versions[PS_MAX_PARTS]; /* of each part, as the last transfer that touched it saw */
     _Atomic bool under_way;          /* an exchange is in progress, or was cut; set without the lock */
     uint64_t clock;                  /* t, for heartbeats */
-    uint64_t ended;          /* the number of the last transfer that has ended, for heartbeats; 0: none */
+    uint64_t ended;          /* the number of the last transfer that has ended, but for pulls; 0: none */
     double steps_per_second; /* without the time that exchanges took, for heartbeats; 0: not known */
     /* For heartbeats: the transport of the links, and why no better one is in use. */
     char transport[16], transport_why[160];

@@ -30,12 +30,18 @@ struct psc_flight *psc_flight_find(struct psc_transfer_state *ts, uint64_t seq)
     return NULL;
 }
 
+/* Pulls land nowhere, and have numbers of their own: psd and this library compare the numbers of what lands
+ * within 32 bits, so those stay close to each other however much a worker reads. */
+#define FIRST_PULL (UINT64_C(1) << 63)
+
 /* A psd that was killed may come back with another method, and its checkpoint may have a part of the exchange
  * that was on its way. What the worker adds then, which includes the exchange, has the exchange's number, so
  * that the part does not land again. */
 static uint64_t seq_of(struct psc_transfer_state *ts, const struct psc_transfer *t)
 {
     uint64_t again = t->kind == PS_FRAME_ADD ? ts->again_seq : 0;
+    if (t->kind == PS_FRAME_PULL)
+        return FIRST_PULL + ts->n_pulls++;
     if (psc_transfer_moves(t) || t->kind == PS_FRAME_ADD || t->kind == PS_FRAME_SET)
         ts->again_seq = 0; /* lanes accept no older one any more */
     if (again == 0)
@@ -102,7 +108,7 @@ static void publish(struct psc *c)
     struct psc_shared *s = &c->session.shared;
     pthread_mutex_lock(&s->lock);
     s->counts = c->transfer_state.counts;
-    if (c->transfer_state.again_seq == 0)
+    if (c->transfer_state.again_seq == 0 && c->transfer_state.flights[0].seq < FIRST_PULL)
         s->ended = c->transfer_state.flights[0].seq; /* they end in their order */
     for (uint32_t i = 0; i < c->transfer_state.shard.n_parts; i++)
         if (c->transfer_state.part_versions[i] != 0)

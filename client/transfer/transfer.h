@@ -219,7 +219,8 @@ struct psc_transfer_state {
     struct psc_lane_progress progress[PS_MAX_LANES];
     struct psc_wire wire;
     float *scratch;        /* two chunks: for encoding and decoding, and for answers that are not aligned */
-    uint64_t seq;          /* of the last transfer that has begun */
+    uint64_t seq;          /* of the last transfer that has begun, without pulls */
+    uint64_t n_pulls;      /* that have begun */
     uint64_t again_seq;    /* of an exchange that the next ADD includes: see seq_of. 0: there is none */
     uint64_t save_version; /* of the last answer that asked to save; 0: none has */
     uint64_t transfer_version;            /* the newest version in answers to the transfers in progress */

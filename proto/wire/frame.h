@@ -73,7 +73,7 @@ struct ps_frame {
     uint32_t client;
     uint32_t incarnation;
     uint32_t generation;
-    uint64_t seq;
+    uint64_t seq;            /* clients number pulls apart, from 2^63 on */
     uint64_t begin;          /* floats */
     uint32_t count;          /* floats */
     uint32_t samples;        /* request: the samples behind a gradient */

@@ -3,30 +3,31 @@
 
 #include <inttypes.h>
 
-/* Whether the counter belongs to a later exchange; sequence numbers are compared modulo 2^24, as stored in
- * the counter. */
-static bool is_later(uint64_t counted, uint64_t name)
+/* Whether the counter belongs to a later exchange, or to one of a later session, which has begun then. */
+static bool is_later(const struct psd_shared *shared, size_t at, uint64_t counted, uint32_t incarnation,
+                     uint64_t name)
 {
-    if (counted >> 32 != name >> 32)
-        return counted > name;
-    return (int32_t)((uint32_t)(counted & ~UINT64_C(0xff)) - (uint32_t)name) > 0;
+    if (psd_exchange_is_of(counted, incarnation & 0xffffff))
+        return psd_exchange_is_later(counted, name);
+    return atomic_load_explicit(&shared->begun[at], memory_order_relaxed) >> 32 > incarnation;
 }
 
-/* The counter contains the exchange's name (incarnation and low bits of seq), so that an exchange that was
- * abandoned, or interrupted by a restart, does not count towards the next one. A lane that restores late does
- * not reset the count of a newer exchange. */
+/* The counter contains the exchange's name, of whose incarnation it has the low bits, so that an exchange
+ * that was abandoned, or interrupted by a restart, does not count towards the next one. A lane that restores
+ * late does not reset the count of a newer exchange. */
 bool psd_lane_whole(struct psd_lane *lane, uint32_t client, uint32_t track, uint32_t incarnation,
                     uint64_t seq, uint32_t n_lanes)
 {
-    _Atomic uint64_t *done = &lane->shared->lanes_done[psd_track_at(lane->shared, client, track)];
-    uint64_t name = (uint64_t)incarnation << 32 | (seq & 0xffffff) << 8;
-    uint64_t was = atomic_load_explicit(done, memory_order_relaxed), now;
+    size_t at = psd_track_at(lane->shared, client, track);
+    _Atomic uint64_t *done = &lane->shared->lanes_done[at];
+    uint64_t name = psd_exchange_name(incarnation & 0xffffff, seq);
+    uint64_t was = atomic_load_explicit(done, memory_order_acquire), now;
     do {
-        if (is_later(was, name))
+        if (is_later(lane->shared, at, was >> 8, incarnation, name))
             return false;
-        now = (was & ~UINT64_C(0xff)) == name ? was + 1 : name + 1;
+        now = was >> 8 == name ? was + 1 : name << 8 | 1;
     } while (
-        !atomic_compare_exchange_weak_explicit(done, &was, now, memory_order_acq_rel, memory_order_relaxed));
+        !atomic_compare_exchange_weak_explicit(done, &was, now, memory_order_acq_rel, memory_order_acquire));
     return (now & 0xff) == n_lanes;
 }
 

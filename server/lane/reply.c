@@ -16,7 +16,7 @@ static void log_refusal(struct psd_lane *lane, const struct ps_frame *f, uint32_
     snprintf(where, sizeof where, "lane %u", lane->index);
     enum ps_log_level level =
         code == PS__CODE__GENERATION ? PS_LOG_DEBUG : PS_LOG_WARN; /* expected during a method change */
-    if (ps_log_allows(&lane->log_limit, "data.refused", where))
+    if (ps_log_writes(level) && ps_log_allows(&lane->log_limit, "data.refused", where))
         ps_log(level, "data.refused", "lane %u, client %u incarnation %u seq %" PRIu64 ": %s (%s)",
                lane->index, f->client, f->incarnation, f->seq, sentence,
                protobuf_c_enum_descriptor_get_value(&ps__code__descriptor, (int)code)->name);

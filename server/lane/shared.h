@@ -42,7 +42,7 @@ struct psd_shared {
 };
 
 /* Identifies an exchange of a slot across sessions: the incarnation and the low bits of seq. These suffice
- * because compared exchanges of one session are near each other. */
+ * because compared exchanges of one session are near each other: pulls have other numbers. */
 static inline uint64_t psd_exchange_name(uint32_t incarnation, uint64_t seq)
 {
     return (uint64_t)incarnation << 32 | (uint32_t)seq;

@@ -51,7 +51,8 @@ static uint32_t check_client(const struct psd_lane *lane, const struct psd_arriv
         ps_fail(err, 0, "the session of client %u has ended", f->client);
         return c->end_code;
     }
-    if (c->phase == PSD_PHASE_NONE || (lane->center == NULL && !lane->closing)) {
+    bool of_job = f->generation == atomic_load_explicit(&lane->shared->generation, memory_order_relaxed);
+    if (c->phase == PSD_PHASE_NONE || (lane->center == NULL && !lane->closing && of_job)) {
         ps_fail(err, 0, "client %u sent data before psd answered its Begin", f->client);
         return PS__CODE__NOT_BEGUN;
     }

@@ -121,8 +121,10 @@ static void land(struct fake *f, const struct ps_frame *frame, const float *v)
 {
     bool *seen = &f->seen[frame->seq % CLIENT_SEQS][frame->begin / PS_SHARD_ALIGN];
     bool first = !*seen;
+    if (frame->kind == PS_FRAME_PULL)
+        return;
     *seen = true;
-    for (uint32_t i = 0; first && frame->kind != PS_FRAME_PULL && i < frame->count; i++)
+    for (uint32_t i = 0; first && i < frame->count; i++)
         f->center[frame->begin + i] =
             frame->kind == PS_FRAME_OFFER ? v[i] : f->center[frame->begin + i] - v[i];
 }

@@ -43,11 +43,12 @@ struct fake {
     zmq_msg_t held_name[MOST_HELD];  /* where answers are held back for it */
     struct ps_frame held[MOST_HELD]; /* those answers */
     atomic_uint n_held;
-    uint64_t seqs[FRAGMENTS];   /* of the last exchange of each fragment that has landed */
-    bool seen[64][N / CHUNK];   /* chunks that have landed, of the exchange with this number */
-    atomic_uint most;           /* exchanges that were under way at a time */
-    atomic_bool wrapped;        /* a cycle began while parts of the one before were under way */
-    float center[N], before[N]; /* before: the center before those that are held */
+    atomic_ullong exchanged, pulled; /* the number of the last exchange, and of the last pull, that came */
+    uint64_t seqs[FRAGMENTS];        /* of the last exchange of each fragment that has landed */
+    bool seen[64][N / CHUNK];        /* chunks that have landed, of the exchange with this number */
+    atomic_uint most;                /* exchanges that were under way at a time */
+    atomic_bool wrapped;             /* a cycle began while parts of the one before were under way */
+    float center[N], before[N];      /* before: the center before those that are held */
 };
 
 static struct fake fake;
@@ -156,10 +157,12 @@ static void refuse(struct fake *f, zmq_msg_t *name, struct ps_frame frame)
 static void land(struct fake *f, const struct ps_frame *frame, const float *v)
 {
     bool *seen = &f->seen[frame->seq % 64][frame->begin / CHUNK], first = !*seen;
+    if (frame->kind == PS_FRAME_PULL)
+        return;
     *seen = true;
     if (frame->kind == PS_FRAME_EXCHANGE)
         f->seqs[frame->code] = frame->seq;
-    for (uint32_t i = 0; first && frame->kind != PS_FRAME_PULL && i < frame->count; i++)
+    for (uint32_t i = 0; first && i < frame->count; i++)
         f->center[frame->begin + i] =
             frame->kind == PS_FRAME_OFFER ? v[i] : f->center[frame->begin + i] + v[i];
 }
@@ -212,6 +215,7 @@ static void on_data(struct fake *f)
     assert_quick(ps_frame_parse(&frame, head, (size_t)n, NULL) == 0 && frame.count <= CHUNK);
     decode(f, &frame, body, v);
     bool of_rule = frame.kind == PS_FRAME_EXCHANGE, old = frame.generation != f->generation;
+    atomic_store(of_rule ? &f->exchanged : &f->pulled, frame.seq);
     if (of_rule && (old || (f->generation == 0 && (f->drops >> frame.code & 1) != 0))) {
         if (!old)
             f->held[atomic_fetch_add(&f->n_held, 1)].kind = 0; /* it came */
@@ -654,6 +658,32 @@ START_TEST(a_change_while_a_drain_is_awaited_loses_nothing)
 }
 END_TEST
 
+/* psd compares the numbers of what lands, so that a worker may pull as often as it likes in between. */
+START_TEST(pulls_take_no_numbers_of_what_lands)
+{
+    static float y[N];
+    fake_open(&fake, 0, "fcfs", 0);
+    struct psc *c = join();
+    step(c);
+    ck_assert_int_eq(psc_wait(c, PSC_ALL), PSC_OK);
+    uint64_t last = atomic_load(&fake.exchanged), before = 0;
+    for (int i = 0; i < 3; i++) {
+        ck_assert_msg(psc_pull(c, NULL, y) == PSC_OK, "%s", psc_error(c));
+        uint64_t pulled = atomic_load(&fake.pulled);
+        ck_assert(pulled != before && pulled > last + UINT32_MAX); /* a late answer is no other's */
+        before = pulled;
+    }
+    pthread_mutex_lock(&c->session.shared.lock);
+    ck_assert_uint_eq(c->session.shared.ended, last); /* for heartbeats */
+    pthread_mutex_unlock(&c->session.shared.lock);
+    step(c);
+    ck_assert_int_eq(psc_wait(c, PSC_ALL), PSC_OK);
+    ck_assert_uint_eq(atomic_load(&fake.exchanged), last + 1);
+    psc_close(c);
+    fake_close(&fake);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-in-flight");
@@ -665,6 +695,7 @@ int main(void)
     tcase_add_loop_test(tc, what_a_checkpoint_has_is_not_owed, 0, 2);
     tcase_add_test(tc, what_is_owed_is_owed_once);
     tcase_add_test(tc, what_landed_in_part_lands_once_although_the_method_changes);
+    tcase_add_test(tc, pulls_take_no_numbers_of_what_lands);
     tcase_add_loop_test(tc, a_state_has_what_a_change_has_refused, 0, 2);
     tcase_add_loop_test(tc, a_wait_for_all_sends_what_a_change_has_refused, 1, 1 << FRAGMENTS);
     tcase_add_loop_test(tc, a_change_while_a_drain_is_awaited_loses_nothing, 1, 1 << (FRAGMENTS - 1));

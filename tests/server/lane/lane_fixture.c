@@ -276,6 +276,7 @@ void rig_swap(struct rig *r, const char *rule, const char *const *settings)
                   "%s", err.text);
     psd_center_take_over(next, r->center, atomic_load(&r->shared.version), moves);
     r->center = next;
+    atomic_store(&r->shared.generation, next->generation);
     atomic_store(&r->shared.rounds, 0);
     for (uint32_t i = 0; i < RIG_SLOTS; i++)
         atomic_store(&r->shared.clocks[i], 0);

@@ -86,6 +86,21 @@ START_TEST(what_has_begun_is_finished_and_nothing_else)
 }
 END_TEST
 
+/* Such refusals are expected, and logged for debugging alone: others may still be logged in that second. */
+START_TEST(refusals_that_are_not_logged_leave_room_for_others)
+{
+    struct rig r;
+    rig_open_by_hand(&r, "add", LANES, NULL);
+    rig_fill(&r, N, NULL);
+    rig_admit(&r, 0, INC, PSD_PHASE_ACTIVE, false);
+    rig_shut(&r);
+    for (int i = 0; i < 20; i++)
+        ask_chunk(&r, 0, 1, 0, 0, PS_FRAME_ERROR);
+    ck_assert_uint_eq(r.lanes[0]->log_limit.lines, 0);
+    rig_close(&r);
+}
+END_TEST
+
 /* Another server was lost: the method stays. */
 START_TEST(lanes_that_open_again_take_what_they_refused)
 {
@@ -149,7 +164,8 @@ START_TEST(names_tell_every_session_and_exchange_apart)
     struct rig r;
     open_job(&r, "add", NULL);
     rig_admit(&r, 0, before, PSD_PHASE_ACTIVE, false);
-    ask_as(&r, before, seq, 0, 0, PS_FRAME_ANSWER); /* of which nothing more comes */
+    for (uint32_t k = 0; k < 2; k++)
+        ask_as(&r, before, seq, 0, k, PS_FRAME_ANSWER); /* of which nothing comes to the other lane */
     rig_admit(&r, 0, after, PSD_PHASE_ACTIVE, false);
     exchange_as(&r, after, seq);
     ck_assert_uint_eq(r.shared.version, 1);
@@ -425,6 +441,27 @@ START_TEST(lanes_become_whole_and_back)
 }
 END_TEST
 
+/* It has no part of the center under the new method, and its client has not read the Welcome yet. */
+START_TEST(a_lane_that_has_nothing_left_says_that_the_method_has_changed)
+{
+    static const char *const whole[] = {"admission=hogwild", NULL};
+    struct rig r;
+    struct reply reply;
+    rig_open(&r, "add", LANES, whole);
+    rig_fill(&r, 8, NULL); /* too few to be divided */
+    rig_admit(&r, 1, INC, PSD_PHASE_ACTIVE, false);
+    struct ps_frame f = rig_frame(&r, PS_FRAME_EXCHANGE, 1, INC, 1, 0, 0);
+    rig_shut(&r);
+    rig_swap(&r, "add", NULL);
+    rig_ask_vector(&r, 1, &f, x[1], &reply);
+    ck_assert_msg(reply.f.code == PS__CODE__GENERATION, "%s", reply.sentence);
+    f.generation = r.center->generation; /* no client has a reason to ask it then */
+    rig_ask_vector(&r, 1, &f, x[1], &reply);
+    ck_assert_msg(reply.f.code == PS__CODE__NOT_BEGUN, "%s", reply.sentence);
+    rig_close(&r);
+}
+END_TEST
+
 /* A checkpoint made after a swap knows that what had begun before is whole: a chunk of it that is sent again
  * lands no more. */
 START_TEST(a_checkpoint_after_a_swap_knows_what_has_landed)
@@ -454,6 +491,7 @@ int main(void)
     Suite *suite = suite_create("swap");
     TCase *tcase = tcase_create("swap");
     tcase_add_test(tcase, what_has_begun_is_finished_and_nothing_else);
+    tcase_add_test(tcase, refusals_that_are_not_logged_leave_room_for_others);
     tcase_add_test(tcase, lanes_that_open_again_take_what_they_refused);
     tcase_add_test(tcase, the_servers_of_an_exchange_are_known_by_its_name);
     tcase_add_loop_test(tcase, names_tell_every_session_and_exchange_apart, 0, ROWS(names));
@@ -465,6 +503,7 @@ int main(void)
     tcase_add_loop_test(tcase, a_sum_of_other_moves_starts_anew, 0, 2);
     tcase_add_test(tcase, the_average_goes_on_in_step);
     tcase_add_test(tcase, lanes_become_whole_and_back);
+    tcase_add_test(tcase, a_lane_that_has_nothing_left_says_that_the_method_has_changed);
     tcase_add_test(tcase, a_checkpoint_after_a_swap_knows_what_has_landed);
     suite_add_tcase(suite, tcase);
     return unit_run(suite);

@@ -134,6 +134,26 @@ START_TEST(version_counts_exchanges_that_landed_everywhere)
 }
 END_TEST
 
+/* A worker may number many transfers that land elsewhere, or not at all, before its next exchange here. */
+START_TEST(exchanges_count_however_far_apart_their_numbers_are)
+{
+    static const uint64_t gaps[] = {1, UINT64_C(1) << 23, (UINT64_C(1) << 24) - 1, UINT64_C(1) << 24,
+                                    UINT64_C(3) << 29};
+    uint64_t seq = 1;
+    struct rig r;
+    open_job(&r, LANES);
+    rig_exchange(&r, PS_FRAME_EXCHANGE, CLIENT, INC, seq, ones, 0);
+    for (uint32_t i = 0; i < ROWS(gaps); i++) {
+        seq += gaps[i];
+        rig_exchange(&r, PS_FRAME_EXCHANGE, CLIENT, INC, seq, ones, 0);
+        ck_assert_uint_eq(r.shared.version, i + 2);
+        ck_assert_uint_eq(r.shared.exchanges[CLIENT], i + 2);
+        ck_assert(psd_exchange_is(r.shared.whole[CLIENT], INC, seq));
+    }
+    rig_close(&r);
+}
+END_TEST
+
 /* A client that gives up in the middle and begins another exchange: the first counts nowhere. */
 START_TEST(exchange_given_up_is_not_counted)
 {
@@ -432,6 +452,7 @@ int main(void)
     tcase_add_test(tc, retried_push_is_answered_as_a_push);
     tcase_add_test(tc, what_is_set_again_is_no_message_of_a_round);
     tcase_add_test(tc, version_counts_exchanges_that_landed_everywhere);
+    tcase_add_test(tc, exchanges_count_however_far_apart_their_numbers_are);
     tcase_add_test(tc, exchange_given_up_is_not_counted);
     tcase_add_test(tc, staleness_is_what_passed_since_the_last_answer);
     tcase_add_test(tc, snapshot_holds_the_replay_table);
