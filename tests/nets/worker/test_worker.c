@@ -306,6 +306,49 @@ START_TEST(training_goes_on_from_its_state)
 }
 END_TEST
 
+static const struct {
+    const char *line; /* without its steps and state */
+    uint32_t early;
+} cut_off[] = {
+    {"--server tcp://127.0.0.1:1 --net linear --batch 32", 0},
+    {"--server tcp://127.0.0.1:1 --net linear --batch 8 --accumulate 4", 0},
+    {"--server tcp://127.0.0.1:1 --net resnet8 --data synthetic:3x32x32:10 --batch 4", 0},
+    {"--server tcp://127.0.0.1:1 --net resnet8 --data synthetic:3x32x32:10 --batch 4", 1},
+};
+
+/* psd ends within a step, and has nothing of it: a run that resumes makes it, with the same batch. */
+START_TEST(a_step_that_psd_has_not_taken_is_made_by_the_next_run)
+{
+    char dir[] = "/tmp/psd-test-worker-XXXXXX", line[256], path[64];
+    fake_plan.early = cut_off[_i].early;
+    snprintf(line, sizeof line, "%s --steps 6", cut_off[_i].line);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
+    float straight = fake_seen.x_sum;
+
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/state", dir);
+    snprintf(line, sizeof line, "%s --steps 6 --state %s", cut_off[_i].line, path);
+    setup();
+    fake_plan.early = cut_off[_i].early;
+    fake_plan.step = PSC_DRAINED;
+    fake_plan.step_from = 3;
+    fake_plan.error = "the session has ended";
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.steps, 3);
+
+    setup();
+    fake_plan.early = cut_off[_i].early;
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.loads, 1);
+    ck_assert_uint_eq(fake_seen.steps, 4); /* two of six were taken */
+    ck_assert_mem_eq(&fake_seen.x_sum, &straight, sizeof straight);
+    snprintf(line, sizeof line, "%s.before", path);
+    unlink(line);
+    unlink(path);
+    rmdir(dir);
+}
+END_TEST
+
 START_TEST(a_pull_that_fails_while_starting_over)
 {
     fake_plan.rate = NAN;
@@ -1227,6 +1270,7 @@ static TCase *threads(void)
     tcase_add_loop_test(tc, a_signal_ends_evaluating, 0, 3);
     tcase_add_test(tc, a_signal_ends_an_evaluation_of_training_alone);
     tcase_add_test(tc, training_goes_on_from_its_state);
+    tcase_add_loop_test(tc, a_step_that_psd_has_not_taken_is_made_by_the_next_run, 0, (int)ROWS(cut_off));
     return tc;
 }
 
