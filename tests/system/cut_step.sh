@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # cut_step: psd ends before it has a worker's step. That step does not count, and a resumed run makes it, with the same
-# batch: its center ends with the bytes of a run that nobody ended. The net has batch normalisation. $1: psd, $2: psworker,
-# $3: psctl.
+# batch: its center ends with the bytes of a run that nobody ended. Of a worker that waits for another one psd takes
+# nothing either. Parts of a step that have arrived stay, and psd says so. The net has batch normalisation. $1: psd,
+# $2: psworker, $3: psctl.
 set -euo pipefail
 
 psd=$(realpath "$1")
@@ -36,15 +37,26 @@ start() { # STATE_DIR PSD_OPTION...
     await test -s endpoint
 }
 
-# A clipping that never clips makes a gradient leave whole: psd keeps the parts of one that have arrived.
 train() { # STATE_DIR PSWORKER_OPTION...
-    "$psworker" --server @endpoint --net resnet8 --data synthetic:3x32x32:10 --batch 4 --threads 1 --steps 6 --seed 3 --clip-norm 1e30 \
-        --state "$1/worker" "${@:2}" >worker.log 2>&1 &
-    worker=$!
+    local rank slow=("${@:2}")
+    workers=()
+    for ((rank = 0; rank < n; rank++)); do
+        "$psworker" --server @endpoint --net resnet8 --data synthetic:3x32x32:10 --batch 4 --threads 1 --steps 6 --seed 3 \
+            "${whole[@]}" --rank "$rank" --state "$1/worker-$rank" "${slow[@]}" >"worker-$rank.log" 2>&1 &
+        workers+=($!)
+        slow=()
+    done
+}
+
+join() {
+    local rank
+    for rank in "${!workers[@]}"; do
+        wait "${workers[rank]}" || fail "worker $rank failed"
+    done
 }
 
 finish() { # STATE_DIR; sum: of the last center's values
-    wait "$worker" || fail "the worker failed"
+    join
     kill -TERM "$server"
     wait "$server" || fail "psd did not end well"
     local files=("$1"/checkpoints/center-*.safetensors) header
@@ -60,43 +72,77 @@ steps_of() { # PATTERN FILE
     grep -o "$1 [0-9]*" "$2" | tail -n 1 | grep -o '[0-9]*$'
 }
 
-# Ends psd while the worker computes. 1: it was about to answer a step, which the worker will make again.
-cut() {
+# Ends psd while worker 0 computes, when COMMAND says so.
+cut() { # COMMAND...
     rm -rf cut psd.log
     mkdir -m 0700 cut
     start cut
     train cut --step-ms 1500
-    await has_begun cut
+    await "$@"
     kill -TERM "$server"
     await grep -q job.draining psd.log
     kill -TERM "$server" 2>/dev/null || true
     wait "$server" || fail "psd did not end well"
-    wait "$worker" || fail "the worker failed as psd ended"
-    [[ $(steps_of 'stops at version' psd.log) == "$(steps_of 'stopped after' worker.log)" ]]
+    join
 }
 
-check() { # METHOD PSD_OPTION...
-    local tries whole
-    method=$1
-    more=("${@:2}")
-    rm -rf whole
-    mkdir -m 0700 whole
-    start whole
-    train whole
-    finish whole
-    whole=$sum
+# False: psd had taken a step, and was about to answer it, which a worker will make again.
+took_as_many() {
+    local rank
+    for ((rank = 0; rank < n; rank++)); do
+        [[ $(steps_of 'stopped after' "worker-$rank.log") == "$(steps_of 'stops at version' psd.log)" ]] || return 1
+    done
+}
+
+check() { # METHOD WORKERS PSD_OPTION...
+    local tries unbroken
+    method=$1 n=$2
+    more=("${@:3}")
+    rm -rf unbroken
+    mkdir -m 0700 unbroken
+    start unbroken
+    train unbroken
+    finish unbroken
+    unbroken=$sum
     for ((tries = 0; tries < 5; tries++)); do
-        ! cut || break
+        cut has_begun cut
+        ! took_as_many || break
     done
     [[ $tries -lt 5 ]] || fail "psd never ended within a step"
-    grep -q 'within the next' worker.log || fail "the worker does not say that its step was not taken"
+    grep -q 'within the next' worker-0.log || fail "the worker does not say that its step was not taken"
+    ! grep -q checkpoint.parts psd.log || fail "psd says that it has parts of a step"
     start cut --resume
     train cut
     finish cut
-    grep -q state.loaded worker.log || fail "the worker did not go on from its state"
-    [[ $whole == "$sum" ]] || fail "the center differs from that of a run that nobody ended"
+    grep -q state.loaded worker-0.log || fail "the worker did not go on from its state"
+    [[ $unbroken == "$sum" ]] || fail "the center differs from that of a run that nobody ended"
 }
 
-check sync-sgd
-check async-sgd
-check async-easgd --set period=1
+chunks() { # STATE_DIR: that the rule has moved
+    "$psctl" --socket "$1/psd.sock" metrics | sed -n 's/^psd_chunks_applied_total.* //p' | awk '{ n += $1 } END { print n }'
+}
+
+has_parts() { # CHUNKS: more than so many
+    has_begun cut && [[ $(chunks cut) -gt $1 ]]
+}
+
+# A clipping that never clips makes a gradient leave whole.
+whole=(--clip-norm 1e30)
+check sync-sgd 1
+check sync-sgd 2 --set workers=2
+check async-sgd 1
+check async-easgd 1 --set period=1
+
+# Else the chunks of the last layers have arrived and moved the center before the first layers' are computed.
+whole=()
+method=sync-sgd n=1 more=(--set chunk_floats=1024)
+rm -rf one
+mkdir -m 0700 one
+start one
+train one --steps 1
+join
+a_step=$(chunks one)
+kill -TERM "$server"
+wait "$server" || fail "psd did not end well"
+cut has_parts "$a_step"
+grep -q checkpoint.parts psd.log || fail "psd does not say that it has parts of a step"
