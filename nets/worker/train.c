@@ -77,6 +77,11 @@ static int begin_examinations(struct cnn_training *t)
     return cnn_local_evaluation_open(&t->exam, t->job);
 }
 
+static uint32_t parts_of(const struct cnn_job *job)
+{
+    return job->partition != NULL ? job->partition->all->placement.n : 1;
+}
+
 static struct cnn_train_state place_of(const struct cnn_training *t)
 {
     struct cnn_train_state place = {.steps = t->step,
@@ -84,7 +89,9 @@ static struct cnn_train_state place_of(const struct cnn_training *t)
                                     .seed = t->job->args->seed,
                                     .batch = cnn_training_batch(t),
                                     .rank = t->rank,
-                                    .passed = t->passed};
+                                    .passed = t->passed,
+                                    .parts = parts_of(t->job),
+                                    .accumulate = t->job->args->accumulate};
     cnn_stream_position(t->stream, &place.position);
     return place;
 }
@@ -151,7 +158,7 @@ static int training_init(struct cnn_training *t, struct cnn_job *job, bool drain
                                      .threads = (uint32_t)job->args->data_threads};
     if (job->partition != NULL) {
         opt.part = job->partition->index;
-        opt.parts = job->partition->all->placement.n;
+        opt.parts = parts_of(job);
     }
     cnn_sampling_read(job->args->sampling, &opt.sampling, NULL); /* args.c has validated it */
     cnn_job_place_batches(job, &opt);

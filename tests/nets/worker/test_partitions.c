@@ -262,6 +262,24 @@ START_TEST(a_saved_state_goes_on_bit_for_bit)
 }
 END_TEST
 
+static const char *const otherwise[] = {"--batch 32", "--batch 16", "--batch 16 --partitions 1",
+                                        "--batch 64 --partitions 4"};
+
+/* Half of what was saved would be left out, or of what goes on be missing, however large the parts are. */
+START_TEST(a_state_goes_on_with_as_many_parts)
+{
+    char path[64], line[256];
+    snprintf(path, sizeof path, "/tmp/psd-test-parts-%ld", (long)getpid());
+    ck_assert_int_eq(run_stated(resumed[0], 6, path), CNN_EXIT_OK);
+    snprintf(line, sizeof line, "%s --net linear --threads 1 --steps 10 --state %s %s", resumed[0], path,
+             otherwise[_i]);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_USAGE);
+    ck_assert_int_eq(n_seen, 0);
+    ck_assert_int_eq(run_stated(resumed[0], 10, path), CNN_EXIT_OK);
+    remove_states(path);
+}
+END_TEST
+
 /* With psd, states that belong to one version of the center are found among those that were saved before. */
 START_TEST(states_of_a_worker_that_was_killed_while_it_saved)
 {
@@ -352,6 +370,7 @@ int main(void)
     if (cnn_machine_cores() >= PARTS) { /* on one core there is nothing to divide */
         tcase_add_loop_test(steps, partitions_make_the_steps_of_the_undivided_worker, 0, (int)ROWS(divided));
         tcase_add_test(threads, a_signal_stops_all_after_the_same_step);
+        tcase_add_loop_test(threads, a_state_goes_on_with_as_many_parts, 0, (int)ROWS(otherwise));
         tcase_add_loop_test(threads, a_saved_state_goes_on_bit_for_bit, 0, (int)ROWS(resumed));
         tcase_add_loop_test(threads, states_of_a_worker_that_was_killed_while_it_saved, 0, PARTS);
         tcase_add_loop_test(threads, partitions_are_one_client_of_psd, 0, (int)ROWS(served));
