@@ -203,6 +203,7 @@ bool cnn_training_take_back(struct cnn_training *t)
 
 int cnn_training_gradient(struct cnn_training *t, struct cnn_score *sum)
 {
+    bool shared = cnn_job_is_shared(t->job); /* then all draw as many batches */
     uint32_t n = 0;
     int rc;
     *sum = (struct cnn_score){.loss = 0};
@@ -214,7 +215,7 @@ int cnn_training_gradient(struct cnn_training *t, struct cnn_score *sum)
         sum->loss += score.loss;
         sum->n_correct += score.n_correct;
         n++;
-    } while (isfinite(sum->loss) && !cnn_accumulator_add(&t->accumulator, t->g));
+    } while ((isfinite(sum->loss) || shared) && !cnn_accumulator_add(&t->accumulator, t->g));
     sum->loss /= n;
     if (!isnan(t->job->args->clip_norm))
         cnn_gradient_clip(t->job->params, t->job->n_params, t->g, t->job->args->clip_norm);

@@ -73,7 +73,8 @@ int cnn_training_mark(struct cnn_training *t);
 bool cnn_training_take_back(struct cnn_training *t);
 
 /* Computes the gradient of the next step into t->g, and its score; parts of it may leave meanwhile. Stops
- * after a batch whose loss is not finite. PSC_OK; PSC_EINVAL after logging the cause; or as psc_step_begin.
+ * after a batch whose loss is not finite, unless others share the step. PSC_OK; PSC_EINVAL after logging the
+ * cause; or as psc_step_begin.
  */
 int cnn_training_gradient(struct cnn_training *t, struct cnn_score *score);
 /* Whether the score of a step may be known when the next has begun: x and g lie on a device, and nothing is
