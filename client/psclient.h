@@ -328,7 +328,9 @@ void psc_memory_free(struct psc_memory *m);
  * the point at which the next gradient is to be computed. With Nesterov's momentum that point is ahead of the
  * worker's own x, which the library keeps (Zhang et al. 2015, eq. 7-8). Errors: PSC_EVALUE: the vector to
  * send is not finite, nothing was sent, and x is the worker's diverged point; the caller may psc_pull into x
- * and continue. PSC_EINVAL: a call is out of order, or n_samples is 0 in a clique, or its members begin with
+ * and continue. PSC_DRAINED with an error: the server ended within the exchange; the step counts if psc_clock
+ * has moved, as under rules that send x - start, where the next exchange sends what this one has not.
+ * PSC_EINVAL: a call is out of order, or n_samples is 0 in a clique, or its members begin with
  * states of different t, or some of them with none: no step was made. PSC_EREFUSED: n_samples is
  * 0 where the server weights messages by samples. After a change of the job's method: PSC_EUNSUPPORTED,
  * PSC_ENOMEM, PSC_ESYSTEM. */

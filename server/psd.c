@@ -91,6 +91,8 @@ static void stop_when_possible(struct psd *d)
     if (psd_method_change_is_closing(&d->job) && !(now && d->job.state == PSD_STATE_DRAINING))
         return; /* brief: the lanes are being handed over */
     if (d->job.state == PSD_STATE_DRAINING && (psd_sessions_count(&d->sessions, false) == 0 || now)) {
+        /* Or rounds would go on with the members that end last. */
+        psd_tell_lanes(&d->lanes, &(struct psd_lane_message){.kind = PSD_COMMAND_HOLD, .a = 1});
         end_all(d, false);
         d->job.state = PSD_STATE_STOPPING;
         psd_checkpointer_start(&d->job, NULL);

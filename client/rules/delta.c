@@ -73,11 +73,18 @@ static void land_restart(struct psc *c, struct ps_range r, const float *answer, 
     psc_land_all(c, r, answer, rate, c->worker.vectors[PSC_VECTOR_START]);
 }
 
+/* The step counts, and what was not sent is sent with the steps that follow: also those of a run that
+ * resumes. */
+static bool stays_unsent(int rc)
+{
+    return rc == PSC_ABORTED || rc == PSC_DRAINED;
+}
+
 static int exchange_now(struct psc *c, const struct psc_transfer *t, float *x, struct ps_range part)
 {
     psc_prefetch_forgive(c);
     int rc = psc_move(c, t);
-    if (rc == PSC_OK || rc == PSC_ABORTED)
+    if (rc == PSC_OK || stays_unsent(rc))
         psc_own_lookahead(c, x, part);
     return rc;
 }
@@ -292,18 +299,19 @@ static int step(struct psc *c, float *x, const float *g, size_t n_samples)
         rc = exchange(c, x, own, n_samples);
     if (rc == PSC_EVALUE)
         c->worker.restart = true; /* diverged: restart from where the caller continues */
-    if (rc != PSC_OK && rc != PSC_ABORTED)
+    if (rc != PSC_OK && !stays_unsent(rc))
         return rc;
     c->worker.clock++;
-    if (rc == PSC_ABORTED) {
+    if (stays_unsent(rc)) {
         psc_pacing_restart(c);
-        c->error.text[0] = 0; /* what was not sent is sent with the steps that follow */
     } else if (due) {
         psc_pacing_exchanged(c);
     } else {
         psc_pacing_stepped(c);
     }
-    return PSC_OK;
+    if (rc == PSC_ABORTED)
+        c->error.text[0] = 0;
+    return rc == PSC_ABORTED ? PSC_OK : rc;
 }
 
 /* The steps that the last answers do not include, and messages that were in flight. */

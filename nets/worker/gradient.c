@@ -2,6 +2,8 @@
 #include "nets/worker/training.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "nets/net.h"
 #include "proto/clock.h"
@@ -157,8 +159,51 @@ void cnn_training_drop(struct cnn_training *t)
     t->begun = 0;
 }
 
+/* Copies the buffers of x to `kept`, or back. Returns how many values they have. */
+static size_t copy_buffers(const struct cnn_job *job, float *kept, bool back)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < job->n_params; i++) {
+        if (job->params[i].role != CNN_BUFFER)
+            continue;
+        float *x = job->x + job->params[i].offset;
+        size_t count = cnn_param_count(&job->params[i]);
+        if (kept != NULL)
+            memcpy(back ? x : kept + n, back ? kept + n : x, count * sizeof *x);
+        n += count;
+    }
+    return n;
+}
+
+int cnn_training_mark(struct cnn_training *t)
+{
+    struct cnn_job *job = t->job;
+    struct cnn_step_begin *b = &t->before;
+    b->clock = psc_clock(job->psc);
+    b->draws = t->draws;
+    cnn_stream_position(t->stream, &b->position);
+    if (job->args->state == NULL || job->on_device)
+        return PSC_OK;
+    if (b->buffers == NULL &&
+        (b->buffers = malloc((copy_buffers(job, NULL, false) + 1) * sizeof(float))) == NULL) {
+        ps_log(PS_LOG_ERROR, "net.failed", "no memory for the buffers of a step");
+        return PSC_ENOMEM;
+    }
+    copy_buffers(job, b->buffers, false);
+    return PSC_OK;
+}
+
+bool cnn_training_take_back(struct cnn_training *t)
+{
+    const struct cnn_step_begin *b = &t->before;
+    t->draws = b->draws;
+    cnn_stream_seek(t->stream, &b->position, NULL); /* valid: the stream was there */
+    return copy_buffers(t->job, b->buffers, true) == 0 || b->buffers != NULL;
+}
+
 int cnn_training_gradient(struct cnn_training *t, struct cnn_score *sum)
 {
+    bool shared = cnn_job_is_shared(t->job); /* then all draw as many batches */
     uint32_t n = 0;
     int rc;
     *sum = (struct cnn_score){.loss = 0};
@@ -170,7 +215,7 @@ int cnn_training_gradient(struct cnn_training *t, struct cnn_score *sum)
         sum->loss += score.loss;
         sum->n_correct += score.n_correct;
         n++;
-    } while (isfinite(sum->loss) && !cnn_accumulator_add(&t->accumulator, t->g));
+    } while ((isfinite(sum->loss) || shared) && !cnn_accumulator_add(&t->accumulator, t->g));
     sum->loss /= n;
     if (!isnan(t->job->args->clip_norm))
         cnn_gradient_clip(t->job->params, t->job->n_params, t->g, t->job->args->clip_norm);

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "nets/worker/job/events.h"
@@ -60,6 +61,7 @@ static void training_finish(struct cnn_training *t)
     cnn_accumulator_finish(&t->accumulator);
     cnn_training_drop(t);
     cnn_job_free_vector(t->job, t->g);
+    free(t->before.buffers);
     cnn_net_announce(t->job->net, NULL); /* which may read a batch of the stream: fails as the step did */
     cnn_stream_destroy(t->stream);
     if (examines(t))
@@ -75,6 +77,11 @@ static int begin_examinations(struct cnn_training *t)
     return cnn_local_evaluation_open(&t->exam, t->job);
 }
 
+static uint32_t parts_of(const struct cnn_job *job)
+{
+    return job->partition != NULL ? job->partition->all->placement.n : 1;
+}
+
 static struct cnn_train_state place_of(const struct cnn_training *t)
 {
     struct cnn_train_state place = {.steps = t->step,
@@ -82,7 +89,9 @@ static struct cnn_train_state place_of(const struct cnn_training *t)
                                     .seed = t->job->args->seed,
                                     .batch = cnn_training_batch(t),
                                     .rank = t->rank,
-                                    .passed = t->passed};
+                                    .passed = t->passed,
+                                    .parts = parts_of(t->job),
+                                    .accumulate = t->job->args->accumulate};
     cnn_stream_position(t->stream, &place.position);
     return place;
 }
@@ -149,7 +158,7 @@ static int training_init(struct cnn_training *t, struct cnn_job *job, bool drain
                                      .threads = (uint32_t)job->args->data_threads};
     if (job->partition != NULL) {
         opt.part = job->partition->index;
-        opt.parts = job->partition->all->placement.n;
+        opt.parts = parts_of(job);
     }
     cnn_sampling_read(job->args->sampling, &opt.sampling, NULL); /* args.c has validated it */
     cnn_job_place_batches(job, &opt);
@@ -325,6 +334,12 @@ static int refuse_step(struct cnn_training *t)
                                                              : "the loss is not finite");
 }
 
+/* Whether psd ended before it had taken the step: the library has not counted it. */
+static bool is_untaken(const struct cnn_training *t, int rc)
+{
+    return rc == PSC_DRAINED && psc_clock(t->job->psc) == t->before.clock;
+}
+
 /* train_step where the device goes on while the host takes the score of the step before: begins the next
  * step, or takes the score of the last. */
 static int late_step(struct cnn_training *t)
@@ -338,7 +353,7 @@ static int late_step(struct cnn_training *t)
     rc = cnn_training_step(t);
     if (rc == PSC_EVALUE)
         return refuse_step(t);
-    if (rc < 0)
+    if (rc < 0 || is_untaken(t, rc))
         cnn_training_drop(t);
     if (rc != PSC_DRAINED)
         return rc;
@@ -364,8 +379,20 @@ static int train_step(struct cnn_training *t)
     rc = rc == PSC_OK ? cnn_training_step(t) : rc;
     if (rc == PSC_EVALUE)
         return start_over(t, "the vector to send is not finite");
-    if (rc >= 0)
+    if (rc >= 0 && !is_untaken(t, rc))
         pass_step(t, &score);
+    return rc;
+}
+
+/* train_step or late_step. One that psd has not taken is as if it had not begun: a resume makes it again. */
+static int next_step(struct cnn_training *t)
+{
+    int rc = cnn_training_mark(t);
+    if (rc != PSC_OK)
+        return rc;
+    rc = cnn_training_is_late(t) ? late_step(t) : train_step(t);
+    t->untaken = is_untaken(t, rc);
+    t->lost = t->untaken && !cnn_training_take_back(t);
     return rc;
 }
 
@@ -406,6 +433,14 @@ static void take_over_steps(struct cnn_training *t)
     t->passed += made * cnn_training_images(t) * t->workers;
 }
 
+static void say_lost(const struct cnn_training *t)
+{
+    if (t->job->args->state != NULL)
+        ps_log(PS_LOG_WARN, "state.lost",
+               "--state: what was done since the last save is not saved: a resume goes on from there, if "
+               "there is one");
+}
+
 /* Saves the state, as a rule with what is under way, so that a run that resumes applies it when an
  * uninterrupted one does. Returns an enum cnn_exit. */
 static int leave_well(struct cnn_training *t)
@@ -413,6 +448,10 @@ static int leave_well(struct cnn_training *t)
     bool completes = completes_first(t->job->args);
     if (t->step == 0)
         return CNN_EXIT_OK;
+    if (t->lost) {
+        say_lost(t);
+        return CNN_EXIT_OK;
+    }
     if (completes) {
         complete(t);
         take_over_steps(t);
@@ -449,7 +488,7 @@ static int between_steps(struct cnn_training *t, int *failed)
     int rc = saves || is_due ? take_scores(t, 0) : PSC_OK;
     if (rc < 0)
         return rc;
-    if (saves)
+    if (saves && !t->lost)
         save(t);
     print_progress(t, now_of(t));
     *failed = examine(t, now, false);
@@ -473,7 +512,8 @@ static const char *say_stop(const struct cnn_training *t)
                           ? "the server is draining, or another member of the clique was asked to stop"
                           : "the server is draining";
     ps_log(PS_LOG_INFO, asked || !served ? "train.stopped" : "train.drained",
-           "%s: stopped after %" PRIu64 " steps", why, t->step);
+           "%s: stopped after %" PRIu64 " steps%s%s", why, t->step, t->untaken ? ", within the next: " : "",
+           t->untaken ? psc_error(t->job->psc) : "");
     return asked || !served ? "stopped" : "drained";
 }
 
@@ -490,10 +530,7 @@ static int leave_waiting(const struct cnn_training *t)
     ps_log(PS_LOG_INFO, "train.stopped",
            "a signal asked to stop: stopped after %" PRIu64 " steps, within the next: %s", t->step,
            psc_error(t->job->psc));
-    if (t->job->args->state != NULL)
-        ps_log(PS_LOG_WARN, "state.lost",
-               "--state: what was done since the last save is not saved: a resume goes on from there, if "
-               "there is one");
+    say_lost(t);
     return CNN_EXIT_OK;
 }
 
@@ -515,8 +552,7 @@ static int loop(struct cnn_training *t, bool drained)
     while (!ended && t->step < last_step(t)) {
         if ((ended = stops(t)))
             break;
-        rc = cnn_training_is_late(t) ? late_step(t) : train_step(t);
-        if (rc < 0)
+        if ((rc = next_step(t)) < 0)
             break;
         ended = rc == PSC_DRAINED;
         if ((rc = between_steps(t, &failed)) < 0 || failed != CNN_EXIT_OK)

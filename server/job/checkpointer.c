@@ -346,6 +346,24 @@ static uint64_t version_of_round(const struct psd_job *job)
     return since < now ? now - since : 0;
 }
 
+/* Of the last checkpoint: psd, or its worker, may have ended within a round that some chunks have completed.
+ */
+static void warn_of_parts(const struct psd_job *job)
+{
+    uint64_t least = UINT64_MAX, most = 0;
+    for (uint32_t i = 0; i < job->lanes->n_own; i++) {
+        const struct psd_lane *lane = job->lanes->list[i];
+        least = lane->snap_least < least ? lane->snap_least : least;
+        most = lane->snap_most > most ? lane->snap_most : most;
+    }
+    if (least < most)
+        ps_log(PS_LOG_WARN, "checkpoint.parts",
+               "the last checkpoint, version %" PRIu64
+               ", holds parts of an exchange whose other parts did not arrive: workers that go on from their "
+               "states make it again, and these parts are applied twice",
+               job->center->snapshot.version);
+}
+
 /* The received part is not written: the snapshot is free again. */
 static void give_up_vector(struct psd_job *job)
 {
@@ -375,6 +393,8 @@ void psd_checkpointer_snapped(struct psd_job *job, bool lacks)
     bool newest = (v->what & PSD_SAVE_NEWEST) != 0;
     if (newest && job->center->admission->rounds && !v->still)
         job->center->snapshot.version = version_of_round(job);
+    if (newest && v->is_last && job->center->admission->rounds)
+        warn_of_parts(job);
     v->work.data = job;
     if ((newest && gather_replay(job) < 0) || uv_queue_work(job->loop, &v->work, write_it, written) != 0) {
         v->rc = ps_fail(&v->error, -ENOMEM, "no memory to write a checkpoint");

@@ -299,7 +299,10 @@ void psd_lane_take_commands(struct psd_lane *lane)
                 psd_lane_keep_no_more(lane);
             break;
         case PSD_COMMAND_HOLD:
-            psd_rounds_hold(lane);
+            if (msg.a == 1)
+                psd_rounds_halt(lane);
+            else
+                psd_rounds_hold(lane);
             break;
         case PSD_COMMAND_MEMBERS:
             psd_rounds_take_members(lane, msg.p);

@@ -195,6 +195,7 @@ struct psd_lane {
     struct psd_replay_entry *snap_replay; /* [n_slots][n_tracks]: at the last snapshot */
     uint64_t *snap_bitmaps;               /* [n_slots][n_tracks][n_words] */
     size_t n_snap_replay;
+    uint64_t snap_least, snap_most; /* psd_rounds_span at the last snapshot */
     struct {
         struct psd_snapshot *to; /* in progress; NULL: none */
         uint64_t *left;          /* [n_words]: chunks that are not copied yet */

@@ -20,8 +20,9 @@ enum psd_lane_message_kind {
                              the lane has copied everything; it serves meanwhile */
     PSD_COMMAND_KEEP,     /* p: struct psd_snapshot, whose center receives the vector that client, incarnation
                              sends; answered by SNAPPED. p NULL: stop waiting for missing chunks */
-    PSD_COMMAND_HOLD,     /* with members: apply nothing until GO; answered by HELD */
-    PSD_COMMAND_MEMBERS,  /* p: struct psd_members, valid until the next HOLD is answered */
+    PSD_COMMAND_HOLD, /* with members: apply nothing until GO; answered by HELD. a: 1 at once, and no answer:
+                         all sessions end */
+    PSD_COMMAND_MEMBERS, /* p: struct psd_members, valid until the next HOLD is answered */
     PSD_COMMAND_GO,
     PSD_COMMAND_CLOSE_ROUND, /* p: struct psd_members with seqs, the members of round `from`; valid until
                                 every lane has sent OVER */

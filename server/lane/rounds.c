@@ -508,6 +508,27 @@ void psd_rounds_hold(struct psd_lane *lane)
         hold(lane);
 }
 
+void psd_rounds_halt(struct psd_lane *lane)
+{
+    if (lane->rounds != NULL)
+        lane->rounds->held = true;
+}
+
+void psd_rounds_span(const struct psd_lane *lane, uint64_t *least, uint64_t *most)
+{
+    const struct psd_rounds *r = lane->rounds;
+    bool counts = r != NULL && r->clocks == NULL && lane->n_fragments == 0;
+    *least = UINT64_MAX;
+    *most = 0;
+    for (uint32_t k = 0; counts && k < lane->n_chunks; k++) {
+        uint64_t at = r->done[k] * (lane->shared->n_slots + 1) + r->turn[k], further = at + (r->at[k] > 0);
+        if (!psd_rounds_moves(lane, k))
+            continue;
+        *least = at < *least ? at : *least;
+        *most = further > *most ? further : *most;
+    }
+}
+
 /* Without rounds, new members start with the published clock. */
 static void take_clocks(struct psd_rounds *r, const struct psd_members *m)
 {

@@ -103,10 +103,16 @@ void psd_rounds_arrive(struct psd_lane *lane, struct psd_arrival *a);
 void psd_rounds_forget(struct psd_lane *lane, uint32_t client);
 /* Commands of the loop. */
 void psd_rounds_hold(struct psd_lane *lane);
+/* At once, without an answer. */
+void psd_rounds_halt(struct psd_lane *lane);
 void psd_rounds_take_members(struct psd_lane *lane, const struct psd_members *m);
 void psd_rounds_go(struct psd_lane *lane);
 /* Refuses staged messages of exchanges that have not begun: the method is about to change. */
 void psd_rounds_close(struct psd_lane *lane);
+/* How far the furthest of the chunks that move is, and the one that is furthest behind, in a number that
+ * grows with each message or round that moves them: equal in all lanes where no exchange is in some chunks
+ * only. UINT64_MAX and 0 where chunks may differ: without rounds, and with fragments. */
+void psd_rounds_span(const struct psd_lane *lane, uint64_t *least, uint64_t *most);
 /* Copies the slice after this many rounds; at once if no round will complete any more, or without rounds. */
 void psd_rounds_snapshot(struct psd_lane *lane, struct psd_snapshot *s, uint64_t after);
 

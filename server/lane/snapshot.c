@@ -1,7 +1,7 @@
 /* Copies a lane's slice for a checkpoint. The snapshot has the state at the moment at which it begins. The
  * lane continues to serve: it copies each chunk before its next move, and the others between two batches of
  * messages, so that no message waits for more than one or two chunks. */
-#include "server/lane/internal.h"
+#include "server/lane/rounds.h"
 
 #include <assert.h>
 #include <string.h>
@@ -126,6 +126,7 @@ void psd_lane_snapshot(struct psd_lane *lane, struct psd_snapshot *s)
     atomic_store_explicit(&lane->stats.longest_stop_ns, 0, memory_order_relaxed);
     s->lane_clocks[lane->index] = atomic_load_explicit(&lane->stats.clock, memory_order_relaxed);
     s->lane_moves[lane->index] = psd_lane_moves_to_save(lane);
+    psd_rounds_span(lane, &lane->snap_least, &lane->snap_most);
     if (s->fragment_moves != NULL)
         psd_lane_fragment_moves(lane, s->fragment_moves + (size_t)lane->index * s->fragments);
     if (lane->whole) {

@@ -13,13 +13,16 @@
 #include "proto/file.h"
 #include "proto/log.h"
 
-enum { N_FIELDS = 8, N_FIELDS_BEFORE = 7 }; /* older files lack `passed` */
+enum { N_FIELDS = 10 };
+/* Older files lack the last fields. */
+static const size_t fields_of_files[] = {N_FIELDS, 8, 7};
 
 /* The file's format: 64-bit little-endian numbers. */
 static void pack(const struct cnn_train_state *p, unsigned char *bytes)
 {
     const uint64_t fields[N_FIELDS] = {p->steps, p->draws,          p->seed,           p->batch,
-                                       p->rank,  p->position.epoch, p->position.index, p->passed};
+                                       p->rank,  p->position.epoch, p->position.index, p->passed,
+                                       p->parts, p->accumulate};
     for (int i = 0; i < N_FIELDS; i++)
         ps_put64(bytes + 8 * i, fields[i]);
 }
@@ -29,7 +32,7 @@ static struct cnn_train_state unpack(const unsigned char *bytes)
     uint64_t f[N_FIELDS];
     for (int i = 0; i < N_FIELDS; i++)
         f[i] = ps_get64(bytes + 8 * i);
-    return (struct cnn_train_state){f[0], f[1], f[2], f[3], f[4], {f[5], f[6]}, f[7]};
+    return (struct cnn_train_state){f[0], f[1], f[2], f[3], f[4], {f[5], f[6]}, f[7], f[8], f[9]};
 }
 
 /* Beside the file that `path`, which may be a symbolic link, leads to. */
@@ -157,21 +160,36 @@ static int load_failed(struct psc *psc, int rc)
     }
 }
 
+/* What an older file does not say is taken to be as given. */
+static int check_options(struct cnn_train_state found, const char *path, const struct cnn_train_state *wanted)
+{
+    found.parts = found.parts > 0 ? found.parts : wanted->parts;
+    found.accumulate = found.accumulate > 0 ? found.accumulate : wanted->accumulate;
+    if (found.seed == wanted->seed && found.batch == wanted->batch && found.parts == wanted->parts &&
+        found.accumulate == wanted->accumulate)
+        return CNN_EXIT_OK;
+    ps_log(PS_LOG_ERROR, "state.failed",
+           "--state: %s was saved with --seed %" PRIu64 " --batch %" PRIu64 " --accumulate %" PRIu64
+           " and %" PRIu64 " parts (--partitions, --devices); given are %" PRIu64 ", %" PRIu64 ", %" PRIu64
+           " and %" PRIu64,
+           path, found.seed, found.batch * found.parts, found.accumulate, found.parts, wanted->seed,
+           wanted->batch * wanted->parts, wanted->accumulate, wanted->parts);
+    return CNN_EXIT_USAGE;
+}
+
 static int check(const struct cnn_train_state *found, size_t n_bytes, const char *path,
                  const struct cnn_train_state *wanted)
 {
-    if (n_bytes != 8 * N_FIELDS && n_bytes != 8 * N_FIELDS_BEFORE) {
+    size_t i = 0, n = sizeof fields_of_files / sizeof *fields_of_files;
+    while (i < n && n_bytes != 8 * fields_of_files[i])
+        i++;
+    if (i == n) {
         ps_log(PS_LOG_ERROR, "state.failed",
                "--state: %s was not saved by psworker: it holds %zu bytes of another program", path, n_bytes);
         return CNN_EXIT_USAGE;
     }
-    if (found->seed != wanted->seed || found->batch != wanted->batch) {
-        ps_log(PS_LOG_ERROR, "state.failed",
-               "--state: %s was saved with --seed %" PRIu64 " --batch %" PRIu64 "; given are %" PRIu64
-               " and %" PRIu64,
-               path, found->seed, found->batch, wanted->seed, wanted->batch);
+    if (check_options(*found, path, wanted) != CNN_EXIT_OK)
         return CNN_EXIT_USAGE;
-    }
     if (found->rank != wanted->rank)
         ps_log(PS_LOG_WARN, "state.rank",
                "--state: %s was saved by rank %" PRIu64 ", this worker has rank %" PRIu64

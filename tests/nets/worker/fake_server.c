@@ -105,7 +105,8 @@ int psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
         kill(getpid(), SIGTERM);
     if (fake_plan.taken != NULL && fake_seen.steps == fake_plan.ask_at + 1)
         take_file(fake_plan.taken);
-    if (fake_plan.step_from != 0 && fake_seen.steps >= fake_plan.step_from)
+    bool planned = fake_plan.step_from != 0 && fake_seen.steps >= fake_plan.step_from;
+    if (planned && (fake_plan.step != PSC_DRAINED || fake_plan.error != NULL))
         return fake_plan.step;
     c->clock++;
     fake_seen.x_sum = 0;
@@ -113,7 +114,7 @@ int psc_step(struct psc *c, float *x, const float *g, size_t n_samples)
         x[i] -= fake_plan.rate * g[i];
         fake_seen.x_sum += x[i];
     }
-    return PSC_OK;
+    return planned ? PSC_DRAINED : PSC_OK;
 }
 
 int psc_step_begin(struct psc *c, float *x, const float *g, size_t n_samples)

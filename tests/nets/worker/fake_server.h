@@ -11,7 +11,8 @@
 
 struct fake_plan {
     int open, begin; /* what psc_open, psc_begin return */
-    int step, pull;  /* what psc_step, psc_pull return from call number step_from, pull_from on */
+    int step, pull;  /* what psc_step, psc_pull return from call number step_from, pull_from on; PSC_DRAINED
+                        with  an error: the step was not taken */
     bool diverged;   /* what is pulled is NaN */
     uint64_t step_from, pull_from;
     uint64_t raise_at;      /* psc_step number raise_at sends the process SIGTERM; 0: never */

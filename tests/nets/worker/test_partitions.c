@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -50,6 +51,25 @@ int __real_psc_step_begin(struct psc *c, float *x, const float *g, size_t n_samp
 int __wrap_psc_step_begin(struct psc *c, float *x, const float *g, size_t n_samples);
 int __real_psc_step_end(struct psc *c);
 int __wrap_psc_step_end(struct psc *c);
+
+/* The loss of one partition's gradient number spoils_at, from 1, is not finite; 0: none. */
+static unsigned spoils_at;
+static _Thread_local unsigned n_gradients;
+static atomic_bool spoilt;
+
+int __real_cnn_net_gradient_of(struct cnn_net *net, const float *x, const struct cnn_batch *batch, float *g,
+                               const struct cnn_ready *ready, struct cnn_score *score);
+int __wrap_cnn_net_gradient_of(struct cnn_net *net, const float *x, const struct cnn_batch *batch, float *g,
+                               const struct cnn_ready *ready, struct cnn_score *score);
+
+int __wrap_cnn_net_gradient_of(struct cnn_net *net, const float *x, const struct cnn_batch *batch, float *g,
+                               const struct cnn_ready *ready, struct cnn_score *score)
+{
+    int rc = __real_cnn_net_gradient_of(net, x, batch, g, ready, score);
+    if (++n_gradients == spoils_at && !atomic_exchange(&spoilt, true))
+        score->loss = NAN;
+    return rc;
+}
 
 static struct seen *before_step(struct psc *c)
 {
@@ -262,6 +282,24 @@ START_TEST(a_saved_state_goes_on_bit_for_bit)
 }
 END_TEST
 
+static const char *const otherwise[] = {"--batch 32", "--batch 16", "--batch 16 --partitions 1",
+                                        "--batch 64 --partitions 4"};
+
+/* Half of what was saved would be left out, or of what goes on be missing, however large the parts are. */
+START_TEST(a_state_goes_on_with_as_many_parts)
+{
+    char path[64], line[256];
+    snprintf(path, sizeof path, "/tmp/psd-test-parts-%ld", (long)getpid());
+    ck_assert_int_eq(run_stated(resumed[0], 6, path), CNN_EXIT_OK);
+    snprintf(line, sizeof line, "%s --net linear --threads 1 --steps 10 --state %s %s", resumed[0], path,
+             otherwise[_i]);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_USAGE);
+    ck_assert_int_eq(n_seen, 0);
+    ck_assert_int_eq(run_stated(resumed[0], 10, path), CNN_EXIT_OK);
+    remove_states(path);
+}
+END_TEST
+
 /* With psd, states that belong to one version of the center are found among those that were saved before. */
 START_TEST(states_of_a_worker_that_was_killed_while_it_saved)
 {
@@ -316,6 +354,40 @@ START_TEST(partitions_are_one_client_of_psd)
 }
 END_TEST
 
+/* psworker's part of a state: the second of ten numbers, before the checksum. */
+static uint64_t draws_in(const char *path)
+{
+    uint64_t draws = 0;
+    FILE *f = fopen(path, "re");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_eq(fseek(f, -8 * (1 + 10 - 1), SEEK_END), 0);
+    ck_assert_uint_eq(fread(&draws, sizeof draws, 1, f), 1);
+    fclose(f);
+    return draws;
+}
+
+/* The step is refused for all, and all go on with the same batches. */
+START_TEST(partitions_draw_alike_after_a_loss_that_is_not_finite)
+{
+    static const char *const settings[] = {"method=sync-sgd", NULL};
+    struct daemon d = {0};
+    char path[64], part[80], options[128];
+    snprintf(path, sizeof path, "/tmp/psd-test-parts-%ld", (long)getpid());
+    snprintf(part, sizeof part, "%s.1", path);
+    ck_assert_int_eq(daemon_prepare(&d, PSD, settings), 0);
+    ck_assert_int_eq(daemon_start(&d, NULL), 0);
+    snprintf(options, sizeof options, "--server %s --accumulate 3", d.endpoint);
+    spoils_at = 4; /* the first of the second step */
+    ck_assert_int_eq(run_stated(options, 4, path), CNN_EXIT_OK);
+    ck_assert(atomic_load(&spoilt));
+    ck_assert_uint_eq(draws_in(path), (4 + 1) * 3);
+    ck_assert_uint_eq(draws_in(part), (4 + 1) * 3);
+    ck_assert_int_eq(daemon_stop(&d, SIGTERM, UNIT_HANG_S), 0);
+    daemon_remove(&d);
+    remove_states(path);
+}
+END_TEST
+
 static const struct {
     const char *line, *says;
 } refused[] = {
@@ -352,8 +424,10 @@ int main(void)
     if (cnn_machine_cores() >= PARTS) { /* on one core there is nothing to divide */
         tcase_add_loop_test(steps, partitions_make_the_steps_of_the_undivided_worker, 0, (int)ROWS(divided));
         tcase_add_test(threads, a_signal_stops_all_after_the_same_step);
+        tcase_add_loop_test(threads, a_state_goes_on_with_as_many_parts, 0, (int)ROWS(otherwise));
         tcase_add_loop_test(threads, a_saved_state_goes_on_bit_for_bit, 0, (int)ROWS(resumed));
         tcase_add_loop_test(threads, states_of_a_worker_that_was_killed_while_it_saved, 0, PARTS);
+        tcase_add_test(threads, partitions_draw_alike_after_a_loss_that_is_not_finite);
         tcase_add_loop_test(threads, partitions_are_one_client_of_psd, 0, (int)ROWS(served));
     }
     tcase_add_test(threads, a_single_partition_changes_no_bit);

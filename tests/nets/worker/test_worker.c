@@ -100,6 +100,8 @@ END_TEST
 
 #define EPOCH "--server tcp://127.0.0.1:1 --net linear --batch 4096 --epochs 1 --state %s"
 
+static const int lacks[] = {0, 2, 3}; /* fields that states of earlier versions lack */
+
 /* What all had passed is in the state: the others may have been fewer since. A state of an earlier version
  * lacks it. */
 START_TEST(a_saved_state_goes_on_in_its_epoch)
@@ -115,11 +117,10 @@ START_TEST(a_saved_state_goes_on_in_its_epoch)
     ck_assert_uint_eq(fake_seen.steps, 3);
     ck_assert_int_eq(stat(path, &file), 0);
     setup();
-    if (_i == 1)
-        ck_assert_int_eq(truncate(path, file.st_size - 8), 0);
-    fake_plan.workers = _i == 1 ? 3 : 1; /* 60,000 less 3 x 12,288 */
+    ck_assert_int_eq(truncate(path, file.st_size - 8 * lacks[_i]), 0);
+    fake_plan.workers = _i == 2 ? 3 : 1; /* 60,000 less 3 x 12,288 */
     ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
-    ck_assert_uint_eq(fake_seen.steps, _i == 1 ? 2 : 6);
+    ck_assert_uint_eq(fake_seen.steps, _i == 2 ? 2 : 6);
     unlink(path);
     snprintf(line, sizeof line, "%s.before", path);
     unlink(line);
@@ -297,10 +298,56 @@ START_TEST(training_goes_on_from_its_state)
     snprintf(line, sizeof line, TRAIN " --seed 2 --state %s", path); /* another order of the images */
     ck_assert_int_eq(run_worker(line), CNN_EXIT_USAGE);
     setup();
+    snprintf(line, sizeof line, TRAIN " --accumulate 2 --state %s", path); /* another step */
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_USAGE);
+    setup();
     fake_plan.load = PSC_EDAMAGED;
     snprintf(line, sizeof line, TRAIN " --state %s", path);
     ck_assert_int_eq(run_worker(line), CNN_EXIT_DATA);
     ck_assert_uint_eq(fake_seen.saves, 0);
+    unlink(path);
+    rmdir(dir);
+}
+END_TEST
+
+static const struct {
+    const char *line; /* without its steps and state */
+    uint32_t early;
+} cut_off[] = {
+    {"--server tcp://127.0.0.1:1 --net linear --batch 32", 0},
+    {"--server tcp://127.0.0.1:1 --net linear --batch 8 --accumulate 4", 0},
+    {"--server tcp://127.0.0.1:1 --net resnet8 --data synthetic:3x32x32:10 --batch 4", 0},
+    {"--server tcp://127.0.0.1:1 --net resnet8 --data synthetic:3x32x32:10 --batch 4", 1},
+};
+
+/* psd ends within a step, and has nothing of it: a run that resumes makes it, with the same batch. */
+START_TEST(a_step_that_psd_has_not_taken_is_made_by_the_next_run)
+{
+    char dir[] = "/tmp/psd-test-worker-XXXXXX", line[256], path[64];
+    fake_plan.early = cut_off[_i].early;
+    snprintf(line, sizeof line, "%s --steps 6", cut_off[_i].line);
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
+    float straight = fake_seen.x_sum;
+
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/state", dir);
+    snprintf(line, sizeof line, "%s --steps 6 --state %s", cut_off[_i].line, path);
+    setup();
+    fake_plan.early = cut_off[_i].early;
+    fake_plan.step = PSC_DRAINED;
+    fake_plan.step_from = 3;
+    fake_plan.error = "the session has ended";
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.steps, 3);
+
+    setup();
+    fake_plan.early = cut_off[_i].early;
+    ck_assert_int_eq(run_worker(line), CNN_EXIT_OK);
+    ck_assert_uint_eq(fake_seen.loads, 1);
+    ck_assert_uint_eq(fake_seen.steps, 4); /* two of six were taken */
+    ck_assert_mem_eq(&fake_seen.x_sum, &straight, sizeof straight);
+    snprintf(line, sizeof line, "%s.before", path);
+    unlink(line);
     unlink(path);
     rmdir(dir);
 }
@@ -1230,6 +1277,7 @@ static TCase *threads(void)
     tcase_add_loop_test(tc, a_signal_ends_evaluating, 0, 3);
     tcase_add_test(tc, a_signal_ends_an_evaluation_of_training_alone);
     tcase_add_test(tc, training_goes_on_from_its_state);
+    tcase_add_loop_test(tc, a_step_that_psd_has_not_taken_is_made_by_the_next_run, 0, (int)ROWS(cut_off));
     return tc;
 }
 
@@ -1240,7 +1288,7 @@ int main(void)
     tcase_add_test(tc, a_gradient_takes_as_long_as_it_is_told_to);
     tcase_add_test(tc, an_epoch_is_the_training_set);
     tcase_add_loop_test(tc, an_epoch_is_a_pass_of_all_workers_together, 0, (int)ROWS(together));
-    tcase_add_loop_test(tc, a_saved_state_goes_on_in_its_epoch, 0, 2);
+    tcase_add_loop_test(tc, a_saved_state_goes_on_in_its_epoch, 0, (int)ROWS(lacks));
     tcase_add_test(tc, a_state_is_saved_where_a_link_leads);
     tcase_add_test(tc, a_drain_ends_training_well);
     tcase_add_test(tc, a_drain_before_the_first_step);
