@@ -13,7 +13,7 @@
 #include "tests/system/psworker.h"
 
 /* What psworker keeps at the end of its state, and the checksum behind that. */
-enum { OWN_BYTES = 8 * 8, CHECKSUM_BYTES = 8 };
+enum { OWN_BYTES = 10 * 8, CHECKSUM_BYTES = 8 };
 
 static void run(const struct ring *r, int rank, const char *const *options)
 {
