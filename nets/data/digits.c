@@ -17,6 +17,7 @@
 
 enum { SIDE = 28, PIXELS = SIDE * SIDE, CLASSES = 10, N_TRAIN = 60000, N_TEST = 10000 };
 enum { GRID = 4, LINE_PIECES = 3, CURVE_PIECES = 3, MAX_VERTICES = 96 };
+enum { LANES = 8, STRIDE = SIDE + LANES }; /* floats of a row of distances */
 
 #define HEIGHT_PX  20.0f
 #define MAX_ROTATE 0.2617994f /* 15 degrees */
@@ -150,8 +151,10 @@ static int clamp_pixel(float v)
     return v <= 0 ? 0 : v >= SIDE - 1 ? SIDE - 1 : (int)v;
 }
 
-/* Lowers the squared distances of the pixels within `reach` of the segment a b. */
-static void near_segment(struct point a, struct point b, float reach, float *distance2)
+/* Lowers the squared distances of the pixels within `reach` of the segment a b. It may also lower those of
+ * pixels up to LANES to the right, which are farther away than that: a multiple of LANES at a time is for
+ * vector instructions. */
+static void near_segment(struct point a, struct point b, float reach, float distance2[SIDE][STRIDE])
 {
     struct point d = {b.x - a.x, b.y - a.y};
     float len2 = d.x * d.x + d.y * d.y;
@@ -160,19 +163,20 @@ static void near_segment(struct point a, struct point b, float reach, float *dis
         x1 = clamp_pixel((a.x < b.x ? b.x : a.x) + reach + 1);
     int y0 = clamp_pixel((a.y < b.y ? a.y : b.y) - reach),
         y1 = clamp_pixel((a.y < b.y ? b.y : a.y) + reach + 1);
-    for (int y = y0; y <= y1; y++) {
-        float py = (float)y - a.y;
-        float *row = distance2 + y * SIDE;
-        for (int x = x0; x <= x1; x++) {
-            float px = (float)x - a.x;
-            float t = (px * d.x + py * d.y) * inv;
-            t = t < 0 ? 0 : t;
-            t = t > 1 ? 1 : t;
-            float ex = px - t * d.x, ey = py - t * d.y;
-            float e2 = ex * ex + ey * ey;
-            row[x] = e2 < row[x] ? e2 : row[x];
+    for (int y = y0; y <= y1; y++)
+        for (int x = x0; x <= x1; x += LANES) {
+            float py = (float)y - a.y, *at = &distance2[y][x];
+#pragma omp simd
+            for (int k = 0; k < LANES; k++) {
+                float px = (float)(x + k) - a.x;
+                float t = (px * d.x + py * d.y) * inv;
+                t = t > 0 ? t : 0;
+                t = t < 1 ? t : 1;
+                float ex = px - t * d.x, ey = py - t * d.y;
+                float e2 = ex * ex + ey * ey;
+                at[k] = e2 < at[k] ? e2 : at[k];
+            }
         }
-    }
 }
 
 /* Approximately normal noise of deviation 1: the sum of the four bytes of a word. */
@@ -189,6 +193,21 @@ static void draw_noise(struct cnn_random *r, float *noise)
     }
 }
 
+static float clamp_ink(float ink)
+{
+    ink = ink > 0 ? ink : 0;
+    return ink < 1 ? ink : 1;
+}
+
+static void draw_row(const float *restrict distance2, float radius, float sigma, const float *restrict noise,
+                     uint8_t *restrict pixels)
+{
+    for (int x = 0; x < SIDE; x++) {
+        float ink = clamp_ink(radius + 0.5f - sqrtf(distance2[x]));
+        pixels[x] = (uint8_t)(int)(clamp_ink(ink + sigma * noise[x]) * 255.0f + 0.5f);
+    }
+}
+
 static int digits_image(const void *self, const struct cnn_image_id *id, uint8_t *pixels, uint16_t *label,
                         struct ps_error *err)
 {
@@ -201,7 +220,7 @@ static int digits_image(const void *self, const struct cnn_image_id *id, uint8_t
         cnn_random_start((struct cnn_philox_key){{mixed.v[0], mixed.v[1]}}, id->index, (uint32_t)id->epoch,
                          id->rank | (id->split == CNN_TEST ? 1u << 31 : 0));
     struct point chain[MAX_VERTICES];
-    float distance2[PIXELS], noise[PIXELS];
+    float distance2[SIDE][STRIDE], noise[PIXELS];
     struct warp warp;
 
     *label = (uint16_t)(id->index % CLASSES);
@@ -210,21 +229,17 @@ static int digits_image(const void *self, const struct cnn_image_id *id, uint8_t
     float radius = 0.5f * cnn_random_float(&r, MIN_STROKE, MAX_STROKE);
     float sigma = cnn_random_float(&r, 0, MAX_NOISE);
 
-    for (int i = 0; i < PIXELS; i++)
-        distance2[i] = 1e6f;
+    for (int y = 0; y < SIDE; y++)
+        for (int x = 0; x < STRIDE; x++)
+            distance2[y][x] = 1e6f;
     for (int s = 0; s < CNN_GLYPH_STROKES && glyph->stroke[s].pen != CNN_PEN_NONE; s++) {
         int n = trace_stroke(&glyph->stroke[s], &warp, chain);
         for (int i = 0; i + 1 < n; i++)
             near_segment(chain[i], chain[i + 1], radius + 0.5f, distance2);
     }
     draw_noise(&r, noise);
-    for (int i = 0; i < PIXELS; i++) {
-        float ink = radius + 0.5f - sqrtf(distance2[i]);
-        ink = ink < 0 ? 0 : ink > 1 ? 1 : ink;
-        ink += sigma * noise[i];
-        ink = ink < 0 ? 0 : ink > 1 ? 1 : ink;
-        pixels[i] = (uint8_t)(ink * 255.0f + 0.5f);
-    }
+    for (int y = 0; y < SIDE; y++)
+        draw_row(distance2[y], radius, sigma, noise + y * SIDE, pixels + y * SIDE);
     return 0;
 }
 
