@@ -94,7 +94,7 @@ START_TEST(partitions_are_explained)
 {
     struct cnn_worker_args args = {.describe = "lenet",
                                    .data = "digits",
-                                   .batch = 64,
+                                   .batch = 4,
                                    .threads = 1,
                                    .backend = "ref",
                                    .partitions = "1",
@@ -162,11 +162,11 @@ END_TEST
 
 START_TEST(text_has_every_layer)
 {
-    char *text = describe("lenet", 64, false);
+    char *text = describe("lenet", 8, false);
     for (size_t i = 0; i < cnn_model_find("lenet")->n_layers; i++)
         ck_assert_ptr_nonnull(strstr(text, cnn_model_find("lenet")->layers[i].name));
     ck_assert_ptr_nonnull(strstr(text, "431080"));
-    ck_assert_ptr_nonnull(strstr(text, "batch of 64"));
+    ck_assert_ptr_nonnull(strstr(text, "batch of 8"));
     free(text);
 }
 END_TEST
@@ -176,13 +176,13 @@ END_TEST
 START_TEST(options_of_training_count)
 {
     struct cnn_worker_args args = {.describe = "lenet",
-                                   .batch = 64,
+                                   .batch = 8,
                                    .seed = 1,
                                    .threads = 1,
                                    .backend = "ref",
                                    .freeze = "*,!fc2.*",
                                    .json = true};
-    char *text = NULL, *all = describe("lenet", 64, true);
+    char *text = NULL, *all = describe("lenet", 8, true);
     size_t len = 0;
     FILE *out = open_memstream(&text, &len);
     ck_assert_int_eq(cnn_describe(&args, out), CNN_EXIT_OK);
