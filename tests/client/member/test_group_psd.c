@@ -71,36 +71,24 @@ static const struct {
     {"mpi-esgd", "parameters.period=4", "lanes=3"},
 };
 
-/* Whose gradients are alike: their mean is each of them, as 64 g + 64 g is exact. Bit for bit, the center and
- * every member's x. */
+/* A clique of one is a worker, and so is one of two whose gradients are alike: their mean is each of them, as
+ * 64 g + 64 g is exact. Bit for bit, the center and every member's x. */
 START_TEST(a_clique_of_equals_is_one_worker)
 {
-    static float of_one[N], of_two[N];
+    static float of_one[N], of_two[N], alone[N];
     char method[64];
     snprintf(method, sizeof method, "method=%s", presets[_i].method);
     const char *const *settings = SETTINGS(method, presets[_i].more, presets[_i].still);
-    struct run *one = run_of("", 1), *two = run_of("", 2);
+    struct run *worker = run_of("", 1), *one = run_of("", 1), *two = run_of("", 2);
+    one->of_one = true;
+    train(settings, &worker, 1, alone);
     train(settings, &one, 1, of_one);
     train(settings, &two, 1, of_two);
-    ck_assert_mem_eq(of_one, of_two, sizeof of_one);
+    ck_assert_mem_eq(alone, of_one, sizeof alone);
+    ck_assert_mem_eq(alone, of_two, sizeof alone);
+    ck_assert_mem_eq(worker->member[0].x, one->member[0].x, sizeof alone);
     for (int k = 0; k < 2; k++)
-        ck_assert_mem_eq(one->member[0].x, two->member[k].x, sizeof of_one);
-}
-END_TEST
-
-/* Bit for bit. */
-START_TEST(a_clique_of_one_is_a_worker)
-{
-    static float alone[N], clique[N];
-    char method[64];
-    snprintf(method, sizeof method, "method=%s", presets[_i].method);
-    const char *const *settings = SETTINGS(method, presets[_i].more, presets[_i].still);
-    struct run *one = run_of("", 1), *of_one = run_of("", 1);
-    of_one->of_one = true;
-    train(settings, &one, 1, alone);
-    train(settings, &of_one, 1, clique);
-    ck_assert_mem_eq(alone, clique, sizeof alone);
-    ck_assert_mem_eq(one->member[0].x, of_one->member[0].x, sizeof alone);
+        ck_assert_mem_eq(worker->member[0].x, two->member[k].x, sizeof alone);
 }
 END_TEST
 
@@ -940,7 +928,6 @@ int main(void)
     Suite *suite = suite_create("client-group-psd");
     TCase *tc = tcase_create("group");
     tcase_add_loop_test(tc, a_clique_of_equals_is_one_worker, 0, ROWS(presets));
-    tcase_add_loop_test(tc, a_clique_of_one_is_a_worker, 0, ROWS(presets));
     tcase_add_loop_test(tc, members_have_the_x_of_a_leader_that_overlaps, 0, 2);
     tcase_add_loop_test(tc, members_are_late_together, 0, ROWS(late_cliques));
     tcase_add_test(tc, sync_sgd_over_cliques_is_sync_sgd);
