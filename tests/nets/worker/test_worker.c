@@ -313,8 +313,8 @@ static const struct {
 } cut_off[] = {
     {LINEAR " --batch 32", 0},
     {LINEAR " --batch 8 --accumulate 4", 0},
-    {"--server tcp://127.0.0.1:1 --net resnet8 --data synthetic:3x32x32:10 --batch 4", 0},
-    {"--server tcp://127.0.0.1:1 --net resnet8 --data synthetic:3x32x32:10 --batch 4", 1},
+    {"--server tcp://127.0.0.1:1 --net resnet8:size=16 --data synthetic:3x16x16:10 --batch 2", 0},
+    {"--server tcp://127.0.0.1:1 --net resnet8:size=16 --data synthetic:3x16x16:10 --batch 2", 1},
 };
 
 /* psd ends within a step, and has nothing of it: a run that resumes makes it, with the same batch. */
