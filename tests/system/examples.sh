@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # examples.sh SOURCE BUILD [DIR [PAGE...]]: the commands of README.md, of the pages in docs/ and of the man pages, run to their end as
 # they are printed, on an install under a prefix of its own. examples.txt has a row for each block; a block without one fails.
-# DIR stands in for the folder of MNIST that pages call DIR; without it ("") a few made images do. PAGE: those alone.
+# DIR stands in for the folder of MNIST that pages call DIR; without it ("") a few made images do. PAGE: those alone; patterns
+# of paths in SOURCE.
 # Without a BUILD ("") nothing is run: only the rows are checked.
 # shellcheck disable=SC2317 # called by the rows of examples.txt
 set -uo pipefail
@@ -266,15 +267,17 @@ programs() {
 }
 
 main() {
-    local page file only=("${pages[@]}")
+    local page file only=("${pages[@]}") patterns=("${pages[@]}")
+    ((${#pages[@]} > 0)) || patterns=(README.md 'docs/*.md' 'docs/results/*.md' 'docs/man/*.[158].scd*')
+    # shellcheck disable=SC2068 # patterns
+    mapfile -t pages < <(cd "$source" && printf '%s\n' ${patterns[@]})
     images=${data:-$folder/images}
     : >"$folder/used"
     if [[ -n $build ]]; then
         [[ -n $data ]] || python3 "$source/tests/system/examples_data.py" "$images" 2048 512 || exit 1
         install_it
-        programs
+        [[ " ${pages[*]} " != *" README.md "* ]] || programs
     fi
-    ((${#pages[@]} > 0)) || mapfile -t pages < <(cd "$source" && printf '%s\n' README.md docs/*.md docs/results/*.md docs/man/*.[158].scd*)
     for page in "${pages[@]}"; do
         blocks "$page"
         for file in "$folder"/blocks/*; do
