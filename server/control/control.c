@@ -9,6 +9,7 @@
 
 #include "proto/clock.h"
 #include "proto/transports/zmq/bind.h"
+#include "proto/transports/zmq/router.h"
 #include "proto/wire/control.h"
 #include "proto/log.h"
 #include "proto/text.h"
@@ -322,7 +323,8 @@ static void dispatch(struct psd_control *control, const struct psd_peer *peer, c
     if (psd_rights[says].proof == PSD_PROOF_OWNER) {
         name_of(m, &client, &incarnation);
         s = psd_sessions_find(control->sessions, client, incarnation);
-        if (s == NULL || s->peer_bytes != peer->id_bytes || memcmp(s->peer, peer->id, peer->id_bytes) != 0) {
+        if (s == NULL || !psd_auth_owns(peer, s) || s->peer_bytes != peer->id_bytes ||
+            memcmp(s->peer, peer->id, peer->id_bytes) != 0) {
             refuse_unnamed(control, peer, client, incarnation);
             return;
         }
@@ -454,10 +456,9 @@ static void say_refused(void *arg, const struct psd_peer *peer, uint32_t code, c
 
 static int set_options(void *socket)
 {
-    int zero = 0, one = 1, mark = 4096, unread = UNREAD;
+    int zero = 0, mark = 4096, unread = UNREAD;
     int64_t max_bytes = PS_CONTROL_MAX_BYTES;
     return zmq_setsockopt(socket, ZMQ_LINGER, &zero, sizeof zero) |
-           zmq_setsockopt(socket, ZMQ_ROUTER_MANDATORY, &one, sizeof one) |
            zmq_setsockopt(socket, ZMQ_RCVHWM, &unread, sizeof unread) |
            zmq_setsockopt(socket, ZMQ_SNDHWM, &mark, sizeof mark) |
            zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &max_bytes, sizeof max_bytes);
@@ -497,8 +498,7 @@ int psd_control_open(struct psd_control *control, const char *listen, struct ps_
         (rc = psd_endpoint_directory(control->cfg, url, err)) < 0)
         return rc;
     if ((c->context = ps_zmq_context_new(1)) == NULL ||
-        (socket = control->sender->socket = zmq_socket(c->context, ZMQ_ROUTER)) == NULL ||
-        set_options(socket) != 0)
+        (socket = control->sender->socket = ps_zmq_router(c->context)) == NULL || set_options(socket) != 0)
         return ps_fail(err, -zmq_errno(), "cannot create the control socket: %s", zmq_strerror(zmq_errno()));
     if ((rc = psd_auth_guard_control(control->auth, c->context, socket, &c->watch, err)) < 0)
         return rc;

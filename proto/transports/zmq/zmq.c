@@ -16,6 +16,7 @@
 #include "proto/security/curve.h"
 #include "proto/security/socket_monitor.h"
 #include "proto/transports/zmq/bind.h"
+#include "proto/transports/zmq/router.h"
 #include "proto/wire/frame.h"
 #include "proto/zmq_context.h"
 
@@ -116,15 +117,14 @@ static int set_limits(void *socket, const struct ps_transport_limits *limits)
 int ps_zmq_port_open(struct ps_hub *hub, const char *url, const struct ps_transport_limits *limits,
                      struct ps_port **out, struct ps_error *err)
 {
-    int rc, one = 1;
+    int rc;
     struct ps_port *port = calloc(1, sizeof *port);
     if (port == NULL)
         return ps_fail(err, -ENOMEM, "no memory for a lane's socket");
-    if ((port->socket = zmq_socket(hub->context, ZMQ_ROUTER)) == NULL) {
+    if ((port->socket = ps_zmq_router(hub->context)) == NULL) {
         rc = ps_fail(err, -zmq_errno(), "cannot create a socket for %s: %s", url, zmq_strerror(zmq_errno()));
         goto free_port;
     }
-    zmq_setsockopt(port->socket, ZMQ_ROUTER_MANDATORY, &one, sizeof one);
     if (set_limits(port->socket, limits) != 0 ||
         (hub->secured && ps_curve_serve(port->socket, &hub->pair) != 0)) {
         rc = ps_fail(err, -zmq_errno(), "cannot set up a socket for %s: %s", url, zmq_strerror(zmq_errno()));

@@ -33,6 +33,11 @@ void hand_open(struct hand *h, const char *server)
 
 void hand_open_as(struct hand *h, const char *server, const char *key_file)
 {
+    hand_open_called(h, server, key_file, NULL);
+}
+
+void hand_open_called(struct hand *h, const char *server, const char *key_file, const char *name)
+{
     char url[320], key[PS_CURVE_KEY_CHARS + 1];
     struct ps_curve_pair pair;
     int zero = 0;
@@ -47,6 +52,8 @@ void hand_open_as(struct hand *h, const char *server, const char *key_file)
             abort();
         h->transport->hub_secure(h->hub, &pair, key);
     }
+    if (name != NULL && zmq_setsockopt(h->control, ZMQ_ROUTING_ID, name, strlen(name)) != 0)
+        abort();
     if (zmq_connect(h->control, url) != 0)
         abort();
 }

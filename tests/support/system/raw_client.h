@@ -31,6 +31,8 @@ struct hand {
 void hand_open(struct hand *h, const char *server);
 /* The same with a key file (NULL: none) and the public key in the endpoint file. */
 void hand_open_as(struct hand *h, const char *server, const char *key_file);
+/* The same, with the name that psd's socket is to give to the connection; NULL: any. */
+void hand_open_called(struct hand *h, const char *server, const char *key_file, const char *name);
 void hand_close(struct hand *h);
 
 void hand_tell(struct hand *h, int what, void *message); /* what: PS__TO_SERVER__WHAT_… */
