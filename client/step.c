@@ -362,7 +362,8 @@ static int begin_early(struct psc *c)
 {
     if (c->worker.open.gathers || !psc_early_is_possible(c) || psc_method_has_changed(c))
         return PSC_OK;
-    int rc = psc_step_prepare(c);
+    int rc = check_half(c);
+    rc = rc == PSC_OK ? psc_step_prepare(c) : rc;
     return rc == PSC_OK ? psc_early_begin(c) : rc;
 }
 

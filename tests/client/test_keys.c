@@ -512,6 +512,8 @@ START_TEST(a_step_of_rule_sum_is_the_callers)
     struct daemon d;
     struct psc *c = open_one(&d, JOB("rule=sum", "admission=sync", "optimizer=none"), x);
     assert_refuses(c, psc_step(c, x, y, 1), PSC_EUNSUPPORTED, "rule sum", "the caller makes the step");
+    assert_refuses(c, psc_step_begin(c, x, y, 1), PSC_EUNSUPPORTED, "rule sum", "the caller makes the step");
+    assert_refuses(c, psc_step_end(c), PSC_EINVAL, "psc_step_end", "call psc_step_begin first");
     psc_close(c);
     daemon_remove(&d);
 }
