@@ -11,7 +11,7 @@ int cnn_events_open(struct cnn_job *job)
 {
     struct ps_error err;
     char run[32] = "evaluator";
-    if (job->args->tensorboard == NULL)
+    if (job->args->tensorboard == NULL || !cnn_job_tells(job))
         return CNN_EXIT_OK;
     if (!job->args->evaluate)
         snprintf(run, sizeof run, "worker-%u", cnn_job_rank(job));

@@ -6,7 +6,8 @@
 #include "nets/worker/job/job.h"
 #include "nets/worker/job/progress.h"
 
-/* A new file in DIR/worker-RANK, or DIR/evaluator. An enum cnn_exit, after logging the cause. */
+/* A new file in DIR/worker-RANK, or DIR/evaluator; only the part that tells has one. An enum cnn_exit, after
+ * logging the cause. */
 int cnn_events_open(struct cnn_job *job);
 void cnn_events_close(struct cnn_job *job);
 

@@ -1,5 +1,6 @@
 /* psworker --partitions, whole, over the real library: what each partition has as x after every step is
  * watched on the way to the library's step. */
+#include <glob.h>
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
@@ -302,6 +303,23 @@ START_TEST(a_state_goes_on_with_as_many_parts)
 }
 END_TEST
 
+/* A second one, without values, would hide the first from TensorBoard. */
+START_TEST(the_first_partition_alone_has_an_event_file)
+{
+    char dir[] = "/tmp/psd-test-events-XXXXXX", options[128], line[64];
+    glob_t files;
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(options, sizeof options, "%s --tensorboard %s", resumed[0], dir);
+    ck_assert_int_eq(run_stated(options, 6, ""), CNN_EXIT_OK);
+    snprintf(line, sizeof line, "%s/*/*", dir);
+    ck_assert_int_eq(glob(line, 0, NULL, &files), 0);
+    ck_assert_uint_eq(files.gl_pathc, 1);
+    globfree(&files);
+    snprintf(line, sizeof line, "rm -r %s", dir);
+    ck_assert_int_eq(system(line), 0);
+}
+END_TEST
+
 /* With psd, states that belong to one version of the center are found among those that were saved before. */
 START_TEST(states_of_a_worker_that_was_killed_while_it_saved)
 {
@@ -428,6 +446,7 @@ int main(void)
         tcase_add_test(threads, a_signal_stops_all_after_the_same_step);
         tcase_add_loop_test(threads, a_state_goes_on_with_as_many_parts, 0, (int)ROWS(otherwise));
         tcase_add_loop_test(threads, a_saved_state_goes_on_bit_for_bit, 0, (int)ROWS(resumed));
+        tcase_add_test(threads, the_first_partition_alone_has_an_event_file);
         tcase_add_loop_test(threads, states_of_a_worker_that_was_killed_while_it_saved, 0, PARTS);
         tcase_add_test(threads, partitions_draw_alike_after_a_loss_that_is_not_finite);
         tcase_add_loop_test(threads, partitions_are_one_client_of_psd, 0, (int)ROWS(served));
