@@ -633,7 +633,7 @@ void psd_follower_close(struct psd_cluster *cluster)
         zmq_close(f->socket);
     f->socket = NULL;
     if (f->context != NULL)
-        zmq_ctx_term(f->context);
+        ps_zmq_context_end(f->context);
     psd_outbox_empty(&f->msgs);
     free(f->members.ranks);
     free(f->cut.ranks);
