@@ -93,6 +93,8 @@ void psc_take_method(struct psc *c, const struct psc_welcome *welcome);
 /* Changes to the server's method, after adding the worker's unsent steps to the center. x: the array that
  * psc_step moves. PSC_EVALUE: the unsent steps were not finite and are dropped. */
 int psc_change_method(struct psc *c, float *x);
+/* Whether the last change failed: then the next step tries it again. */
+bool psc_change_has_failed(const struct psc *c);
 
 /* step.c. psc_step of a worker that is not a member of a clique. */
 int psc_step_alone(struct psc *c, float *x, const float *g, size_t n_samples);

@@ -45,8 +45,7 @@ static void fill_own_step(const struct psc *c, struct psc_leader_message *o)
  * then. */
 static bool has_new_method(const struct psc *c, uint32_t generation)
 {
-    bool failed = c->rule_name[0] == 0;
-    return c->generation != generation && !failed;
+    return c->generation != generation && !psc_change_has_failed(c);
 }
 
 /* Sends the message with what has changed since the last one. */

@@ -145,7 +145,7 @@ static int start_vectors(struct psc *c, float *x, bool same_rule, bool kept)
     int rc = psc_step_prepare(c);
     if (rc == PSC_OK && !same_rule && c->worker.vectors[PSC_VECTOR_LAMBDA] != NULL)
         rc = begin_at_center(c, x);
-    if (rc == PSC_OK && c->worker.vectors[PSC_VECTOR_START] != NULL)
+    if (c->worker.vectors[PSC_VECTOR_START] != NULL) /* also if it failed: what was unsent is sent */
         psc_copy(&c->work, c->worker.vectors[PSC_VECTOR_START], psc_own_x(c, x), c->shard.n_floats);
     return rc;
 }
@@ -188,6 +188,11 @@ static bool begins_at_center(const struct psc *c, const struct psc_welcome *next
 {
     const struct ps_rule_info *rule = ps_rule_find(next->rule);
     return rule != NULL && rule->fixed_workers && !is_same_rule(c, next);
+}
+
+bool psc_change_has_failed(const struct psc *c)
+{
+    return !c->local && c->rule_name[0] == 0;
 }
 
 int psc_change_method(struct psc *c, float *x)

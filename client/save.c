@@ -299,6 +299,11 @@ int psc_save(struct psc *c, const char *path, const float *x, const void *extra,
 {
     float *room = NULL;
     int rc = check_call(c, "psc_save", path, x, extra, extra_bytes);
+    if (rc == PSC_OK && psc_change_has_failed(c))
+        rc = ps_fail(&c->error, PSC_EUNSUPPORTED,
+                     "psc_save: the job's method has changed to '%s', which this worker cannot follow, as "
+                     "psc_step says: it has no state of that method to save",
+                     c->method_name);
     if (rc != PSC_OK || (rc = psc_exchanges_gather(c)) != PSC_OK)
         return rc;
     unsigned char *table = NULL, *chunks = NULL;

@@ -1,5 +1,6 @@
 /* A job whose workers bring a step of their own. The oracle: a step that is sgd's gives, bit for bit, what
  * optimizer sgd gives, whatever the rule does around it. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -200,6 +201,49 @@ START_TEST(a_change_that_wants_a_step_of_a_worker_without_is_refused)
 }
 END_TEST
 
+#define DOWNPOUR "method: downpour\nparameters: {period: 100, learning_rate: 0.5, " CONSTANT
+
+/* The change sends the steps that were not sent, once, however often it fails afterwards. What it has left of
+ * the worker is of no method: the state that was saved before stays. */
+START_TEST(a_change_that_fails_sends_the_unsent_steps_once)
+{
+    char path[200];
+    struct psc *c;
+    ck_assert_int_eq(daemon_prepare(&psd, NULL, NULL), 0);
+    ck_assert(daemon_write_config(&psd, DOWNPOUR));
+    ck_assert_int_eq(daemon_start(&psd, NULL), 0);
+    snprintf(path, sizeof path, "%s/worker.state", psd.dir);
+    memset(x, 0, sizeof x);
+    for (size_t i = 0; i < RIG_N; i++)
+        g[i] = -2;
+    ck_assert_int_eq(open_external(NULL, &c), PSC_OK);
+    assert_ok(c, psc_begin(c, rig_model, RIG_TENSORS, x));
+    for (int t = 0; t < 2; t++)
+        assert_ok(c, psc_step(c, x, g, 1));
+    assert_ok(c, psc_save(c, path, x, NULL, 0));
+    change_method(c, EXTERNAL);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(psc_step(c, x, g, 1), PSC_EUNSUPPORTED);
+        assert_says(psc_error(c), "own_step");
+        ck_assert_int_eq(psc_save(c, path, x, NULL, 0), PSC_EUNSUPPORTED);
+        assert_says(psc_error(c), "psc_save: ");
+        assert_ok(c, psc_pull(c, NULL, center));
+        ck_assert_float_eq(center[0], 2);
+    }
+    change_method(c, DOWNPOUR);
+    assert_ok(c, psc_step(c, x, g, 1));
+    ck_assert_float_eq(x[0], 3);
+    ck_assert_uint_eq(psc_clock(c), 3);
+    psc_close(c);
+    ck_assert_int_eq(open_external(NULL, &c), PSC_OK);
+    assert_ok(c, psc_begin(c, rig_model, RIG_TENSORS, x));
+    assert_ok(c, psc_load(c, path, x, NULL, 0, NULL));
+    ck_assert_float_eq(x[0], 2);
+    ck_assert_uint_eq(psc_clock(c), 2);
+    psc_close(c);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client-external");
@@ -210,6 +254,7 @@ int main(void)
     tcase_add_test(tc, it_is_the_job_that_asks_for_it);
     tcase_add_test(tc, a_change_of_the_method_takes_the_step_and_gives_it_back);
     tcase_add_test(tc, a_change_that_wants_a_step_of_a_worker_without_is_refused);
+    tcase_add_test(tc, a_change_that_fails_sends_the_unsent_steps_once);
     suite_add_tcase(suite, tc);
     return unit_run(suite);
 }
