@@ -68,10 +68,21 @@ static int ask_for_all(struct psc *c, const char *call, const char *lines)
     return psc_group_give_result(c, rc, generation, x);
 }
 
+/* A started message that fails leaves its round open: who would go on then waits for others that wait for it.
+ */
+static bool is_in_round(struct psc *c, const char *call)
+{
+    if (c->admission == NULL || !c->admission->members)
+        return false;
+    if (c->async.runs)
+        psc_async_await(c, c->async.issued);
+    return psc_key_round_check(c, call, NULL, false) != PSC_OK;
+}
+
 static int check_worker(struct psc *c, const char *call)
 {
     int rc = psc_check_worker(c, call, c, c);
-    if (rc == PSC_OK && c->admission != NULL && c->admission->members && psc_key_round_is_open(c))
+    if (rc == PSC_OK && is_in_round(c, call))
         rc = ps_fail(&c->error, PSC_EINVAL, "%s: in the middle of a round of keys", call);
     if (rc == PSC_OK)
         c->error.text[0] = 0;

@@ -519,6 +519,32 @@ START_TEST(a_step_of_rule_sum_is_the_callers)
 }
 END_TEST
 
+/* The last key of a round has failed, and its sender has been told, or not yet: the others wait for it. */
+START_TEST(nobody_waits_at_a_barrier_whose_round_is_open)
+{
+    static float x[N];
+    uint64_t ticket;
+    struct daemon d;
+    struct psc *c = open_one(&d, JOB("rule=sum", "admission=sync", "optimizer=none"), x);
+    const struct psc_tensor *last = &rig_model[RIG_TENSORS - 1];
+    for (int k = 0; k < RIG_TENSORS - 1; k++)
+        if (rig_model[k].role != PSC_FROZEN)
+            assert_ok(c, psc_push(c, rig_model[k].name, x + rig_model[k].offset, 1));
+    x[last->offset] = NAN;
+    assert_ok(c, psc_push_start(c, last->name, x + last->offset, 1, &ticket));
+    if (_i == 1)
+        assert_refuses(c, psc_wait(c, ticket), PSC_EVALUE, last->name, "not finite");
+    assert_refuses(c, psc_workers_barrier(c), PSC_EINVAL, "psc_workers_barrier", "middle of a round of keys");
+    x[last->offset] = 0;
+    if (_i == 0)
+        assert_refuses(c, psc_wait(c, ticket), PSC_EVALUE, last->name, "not finite");
+    assert_ok(c, psc_push(c, last->name, x + last->offset, 1));
+    assert_ok(c, psc_workers_barrier(c));
+    psc_close(c);
+    daemon_remove(&d);
+}
+END_TEST
+
 /* A failed message in a round: those behind it are not sent, whether or not it had failed when they were
  * started, and the round goes on with its key. */
 START_TEST(a_started_round_goes_on_with_the_key_that_failed)
@@ -862,6 +888,7 @@ int main(void)
     tcase_add_loop_test(tc, admissions_without_rounds_of_keys_say_so, 0, 3);
     tcase_add_test(tc, a_step_of_rule_sum_is_the_callers);
     tcase_add_loop_test(tc, a_started_round_goes_on_with_the_key_that_failed, 0, 2);
+    tcase_add_loop_test(tc, nobody_waits_at_a_barrier_whose_round_is_open, 0, 2);
     tcase_add_test(tc, a_ticket_can_be_tested_and_polled);
     tcase_add_test(tc, a_failed_list_ends_where_it_ended);
     tcase_add_test(tc, only_rank_0_sets_the_method);
