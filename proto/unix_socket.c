@@ -46,7 +46,13 @@ static int clear_path(const struct sockaddr_un *at, const char *what, struct ps_
     if (fd < 0)
         return ps_fail(err, -errno, "%s: cannot create a socket: %s", at->sun_path, strerror(errno));
     /* Refused: its owner is gone. Accepted, or a full backlog (EAGAIN): a process listens. */
-    if (connect(fd, (const struct sockaddr *)at, sizeof *at) == 0 || errno != ECONNREFUSED)
+    int why = connect(fd, (const struct sockaddr *)at, sizeof *at) == 0 ? 0 : errno;
+    if (why == EACCES)
+        rc = ps_fail(
+            err, -EACCES,
+            "%s: cannot create the %s: the socket that is there belongs to user %ld, and may be in use",
+            at->sun_path, what, (long)st.st_uid);
+    else if (why != ECONNREFUSED)
         rc = ps_fail(err, -EADDRINUSE, "%s: the %s is in use by another process", at->sun_path, what);
     else if (unlink(at->sun_path) < 0 && errno != ENOENT)
         rc = ps_fail(err, -errno, "%s: cannot remove the stale socket: %s", at->sun_path, strerror(errno));

@@ -347,9 +347,9 @@ static void revive_session(struct psd_control *control, const struct psd_peer *p
     struct psd_session *s = &control->sessions->slots[m->client];
     s->incarnation = m->incarnation;
     s->reserved_until_ms = 0;
-    s->barrier = m->barrier;
-    if (!s->observer && m->barrier > control->sessions->barrier)
-        control->sessions->barrier = m->barrier;
+    s->barrier = m->barrier >> 32 <= control->job->names_before ? m->barrier : 0; /* else it is made up */
+    if (!s->observer && s->barrier > control->sessions->barrier)
+        control->sessions->barrier = s->barrier;
     s->token = 0;
     s->first_clock = 0; /* it began long ago */
     s->revived = true;

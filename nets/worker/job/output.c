@@ -42,6 +42,11 @@ static int folder_of(const char *path, char *out)
 int cnn_output_check(const char *option, const char *event, const char *path)
 {
     char folder[PATH_MAX] = "";
+    struct stat there;
+    if (path != NULL && stat(path, &there) == 0 && S_ISDIR(there.st_mode)) {
+        ps_log(PS_LOG_ERROR, event, "--%s %s: it is a folder; allowed: a file", option, path);
+        return CNN_EXIT_USAGE;
+    }
     if (path == NULL || cnn_output_is_in_place(path))
         return CNN_EXIT_OK;
     int rc = folder_of(path, folder);

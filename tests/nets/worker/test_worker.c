@@ -373,6 +373,9 @@ START_TEST(a_state_that_could_not_be_saved_is_refused_before)
 {
     ck_assert_int_eq(run_worker(TRAIN " --state no/such/folder/w0.state"), CNN_EXIT_USAGE);
     ck_assert_uint_eq(fake_seen.steps, 0);
+    setup();
+    ck_assert_int_eq(run_worker(TRAIN " --state /tmp"), CNN_EXIT_USAGE);
+    ck_assert_uint_eq(fake_seen.steps, 0);
 }
 END_TEST
 
@@ -806,7 +809,7 @@ START_TEST(nothing_is_predicted_when_the_center_is_gone)
     fake_plan.begin = PSC_DRAINED;
     ck_assert_int_eq(run_into("/dev/null", PREDICT), CNN_EXIT_SERVER);
     setup();
-    ck_assert_int_eq(run_into("/dev/null", PREDICT " --confusion ."), CNN_EXIT_INTERNAL); /* a folder */
+    ck_assert_int_eq(run_into("/dev/null", PREDICT " --confusion /dev/full"), CNN_EXIT_INTERNAL); /* a folder */
 }
 END_TEST
 
@@ -816,6 +819,8 @@ START_TEST(a_folder_that_is_not_there_is_refused_at_the_start)
     ck_assert_int_eq(run_into("/dev/null", PREDICT " --confusion /no/such/folder/file"), CNN_EXIT_USAGE);
     setup();
     ck_assert_int_eq(run_into("/dev/null", EVALUATE " --confusion /no/such/folder/file"), CNN_EXIT_USAGE);
+    setup();
+    ck_assert_int_eq(run_into("/dev/null", PREDICT " --confusion /tmp"), CNN_EXIT_USAGE);
 }
 END_TEST
 
