@@ -809,7 +809,7 @@ START_TEST(nothing_is_predicted_when_the_center_is_gone)
     fake_plan.begin = PSC_DRAINED;
     ck_assert_int_eq(run_into("/dev/null", PREDICT), CNN_EXIT_SERVER);
     setup();
-    ck_assert_int_eq(run_into("/dev/null", PREDICT " --confusion /dev/full"), CNN_EXIT_INTERNAL); /* a folder */
+    ck_assert_int_eq(run_into("/dev/null", PREDICT " --confusion /dev/full"), CNN_EXIT_INTERNAL);
 }
 END_TEST
 
